@@ -1,0 +1,431 @@
+"""The messages of the HTTP contract, version 1. One definition decodes, validates, encodes and gives the schema.
+
+Fields may be added; none changes its meaning. Requests refuse what does not fit; unknown fields in them are refused
+too where a person writes them, and ignored where a worker does, so that a newer worker can talk to an older
+coordinator.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any, Literal
+
+from msgspec import UNSET, Meta, Struct, UnsetType, field
+
+END = r"$(?!\n)"
+
+Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}" + END, max_length=63)]
+Token = Annotated[str, Meta(pattern=r"^[A-Za-z0-9._:-]{1,128}" + END, max_length=128)]
+Sha256 = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}" + END, min_length=64, max_length=64)]
+AttemptId = Annotated[str, Meta(pattern=r"^[1-9][0-9]{0,11}\.[1-9][0-9]{0,8}/[1-9][0-9]{0,8}" + END, max_length=32)]
+Text = Annotated[str, Meta(max_length=2000)]
+Count = Annotated[int, Meta(ge=0, le=2**53)]
+Seconds = Annotated[float, Meta(ge=0, le=1e9)]
+LabelKey = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-]{0,62}" + END, max_length=63)]
+LabelValue = Annotated[str, Meta(max_length=200)] | bool | int | float
+Labels = Annotated[dict[LabelKey, LabelValue], Meta(max_length=128)]
+Size = Annotated[int, Meta(ge=0, le=2**60)]
+
+
+class Request(Struct, omit_defaults=True, kw_only=True):
+    """A body that a worker sends."""
+
+
+class PersonRequest(Struct, omit_defaults=True, forbid_unknown_fields=True, kw_only=True):
+    """A body that a person writes: a misspelt field is refused, not ignored."""
+
+
+class Answer(Struct, kw_only=True):
+    """A body that the coordinator sends."""
+
+
+# Workers: requests
+
+
+class Resources(Request):
+    cpus: Annotated[float, Meta(ge=0, le=65536)] = 0
+    memory: Size = 0
+    gpus: Annotated[int, Meta(ge=0, le=1024)] = 0
+    disk: Size = 0
+
+
+class Register(Request):
+    session: Token
+    version: Annotated[str, Meta(max_length=64)] = ""
+    hostname: Annotated[str, Meta(max_length=255)] = ""
+    labels: Labels = field(default_factory=dict)
+    capacity: Resources = field(default_factory=Resources)
+    holding: Annotated[list[AttemptId], Meta(max_length=4096)] = field(default_factory=list)
+
+
+class Claim(Request):
+    session: Token
+    request_id: Token
+    free: Resources
+    max: Annotated[int, Meta(ge=1, le=256)] = 1
+    wait_seconds: Annotated[float, Meta(ge=0, le=60)] = 0
+
+
+class Held(Request):
+    attempt: AttemptId
+    progress: Annotated[float, Meta(ge=0, le=1)] | None = None
+    message: Text = ""
+
+
+class Heartbeat(Request):
+    session: Token
+    holding: Annotated[list[Held], Meta(max_length=4096)] = field(default_factory=list)
+    state: Literal["open", "paused", "draining"] = "open"
+    reason: Text = ""
+    free: Resources | None = None
+
+
+class Artifact(Request):
+    """A path in an attempt's output, and the blob that holds it."""
+
+    path: Annotated[str, Meta(min_length=1, max_length=1024)]
+    sha256: Sha256
+    size: Size
+
+
+class LogTail(Request):
+    """The last bytes of a log, sent with the result: one request less for a short job. `data` is base64."""
+
+    offset: Count
+    data: bytes
+
+
+Scalar = str | int | float | bool | None
+
+
+class Result(Request):
+    attempt: AttemptId
+    outcome: Literal["succeeded", "failed", "timeout", "out_of_memory", "canceled", "error", "released"]
+    exit_code: Annotated[int, Meta(ge=-1024, le=2**32)] | None = None
+    reason: Text = ""
+    seconds: Seconds = 0
+    cpu_seconds: Seconds | None = None
+    peak_memory: Size | None = None
+    artifacts: Annotated[list[Artifact], Meta(max_length=10_000)] = field(default_factory=list)
+    result: dict[str, Scalar] | None = None
+    log_size: Count = 0
+    log: LogTail | None = None
+    image: Annotated[str, Meta(max_length=500)] = ""
+    warnings: Annotated[list[Text], Meta(max_length=20)] = field(default_factory=list)
+
+
+class Finish(Request):
+    session: Token
+    results: Annotated[list[Result], Meta(max_length=256)]
+
+
+# Workers: answers
+
+
+class Registered(Answer):
+    """`lost` names the attempts that this registration ended, because the worker no longer holds them."""
+
+    lease_seconds: float
+    heartbeat_seconds: float
+    lost: list[str]
+
+
+class Input(Answer):
+    """A file of a needed step, to be laid at `inputs/STEP/PATH` in the workspace.
+
+    `job` is the job that made it: where a swept step made the same path several times, the worker lays it at
+    `inputs/STEP/INDEX/PATH`.
+    """
+
+    step: str
+    job: str
+    path: str
+    sha256: str
+    size: int
+
+
+class Assignment(Answer):
+    """One attempt to run. The templates in `spec` are filled in already."""
+
+    attempt: str
+    job: str
+    number: int
+    spec: Any
+    params: dict[str, Any]
+    inputs: list[Input]
+    secrets: dict[str, str]
+    timeout_seconds: float
+    lease_seconds: float
+    name: str = ""
+    submitter: str = ""
+
+
+class Claimed(Answer):
+    assignments: list[Assignment]
+
+
+class Orders(Answer):
+    pause: bool = False
+    drain: bool = False
+
+
+class HeartbeatAnswer(Answer):
+    attempts: dict[str, Literal["continue", "cancel", "stop"]]
+    orders: Orders
+
+
+class Finished(Answer):
+    results: dict[str, Literal["accepted", "stale", "already_recorded", "missing_blobs"]]
+    missing: dict[str, list[str]] = field(default_factory=dict)
+
+
+class LogSize(Answer):
+    size: int
+
+
+# People: requests
+
+
+class Cancel(PersonRequest):
+    reason: Text = ""
+
+
+class Retry(PersonRequest):
+    only: Literal["failed", "canceled", "all"] = "failed"
+
+
+class BlobsMissing(PersonRequest):
+    digests: Annotated[list[Sha256], Meta(max_length=10_000)]
+
+
+class SteerWorker(PersonRequest):
+    paused: bool | UnsetType = UNSET
+    drain: bool | UnsetType = UNSET
+
+
+class NewToken(PersonRequest):
+    role: Literal["admin", "submitter", "viewer", "worker"]
+    name: Name
+    expires_in_seconds: Annotated[float, Meta(gt=0, le=10 * 366 * 86400)] | None = None
+
+
+# People: answers
+
+
+class Health(Answer):
+    status: str
+    version: str
+
+
+class JobCounts(Answer):
+    queued: int = 0
+    running: int = 0
+    succeeded: int = 0
+    failed: int = 0
+    canceled: int = 0
+
+
+class Run(Answer):
+    id: int
+    name: str
+    submitter: str
+    labels: dict[str, Any]
+    state: str
+    jobs: JobCounts
+    created_at: datetime
+    finished_at: datetime | None
+    retry_of: int | None
+    warnings: list[str]
+
+
+class Job(Answer):
+    id: str
+    run: int
+    index: int
+    step: str | None
+    name: str
+    submitter: str
+    state: str
+    reason: str
+    params: dict[str, Any]
+    priority: int
+    attempts: int
+    max_attempts: int
+    worker: str | None
+    exit_code: int | None
+    result: dict[str, Any] | None
+    progress: float | None
+    created_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+    message: str = ""
+    warnings: list[str] = field(default_factory=list)
+
+
+class ArtifactView(Answer):
+    path: str
+    sha256: str
+    size: int
+
+
+class Attempt(Answer):
+    """One attempt in a job's history; `outcome` is null while it runs."""
+
+    number: int
+    worker: str
+    outcome: str | None
+    reason: str
+    exit_code: int | None
+    started_at: datetime
+    finished_at: datetime | None
+    seconds: float | None
+    log_size: int
+    cpu_seconds: float | None = None
+    peak_memory: int | None = None
+    image: str = ""
+
+
+class JobDetail(Job):
+    spec: dict[str, Any]
+    artifacts: list[ArtifactView]
+    history: list[Attempt]
+
+
+class ResultRow(Answer):
+    job: str
+    step: str | None
+    params: dict[str, Any]
+    result: dict[str, Any] | None
+    state: str
+    seconds: float | None
+    worker: str | None
+
+
+class Runs(Answer):
+    items: list[Run]
+    next: str | None
+
+
+class Jobs(Answer):
+    items: list[Job]
+    next: str | None
+
+
+class Results(Answer):
+    items: list[ResultRow]
+    next: str | None
+
+
+class Artifacts(Answer):
+    items: list[ArtifactView]
+    next: str | None
+
+
+class CancelAnswer(Answer):
+    """What the cancel meant, per job. In a large run, `jobs` names each one all the same."""
+
+    jobs: dict[str, Literal["canceled", "cancel_requested", "already_terminal"]]
+
+
+class WhyWorker(Answer):
+    worker: str
+    fits: bool
+    reason: str
+
+
+class Why(Answer):
+    job: str
+    state: str
+    summary: str
+    workers: list[WhyWorker]
+
+
+class MissingBlob(Answer):
+    sha256: str
+    url: str
+
+
+class MissingBlobs(Answer):
+    missing: list[MissingBlob]
+
+
+class BlobStored(Answer):
+    sha256: str
+    size: int
+
+
+class Event(Answer):
+    seq: int
+    time: datetime
+    type: str
+    run: int | None
+    job: str | None
+    attempt: str | None
+    worker: str | None
+    actor: str
+    old_state: str | None
+    new_state: str | None
+    data: dict[str, Any]
+
+
+class Events(Answer):
+    items: list[Event]
+    next: str | None
+
+
+class Worker(Answer):
+    """A machine that lends itself. `state` is open, paused, draining, resting, offline or left."""
+
+    name: str
+    state: str
+    reason: str
+    hostname: str
+    version: str
+    labels: dict[str, Any]
+    capacity: Resources
+    free: Resources
+    running: list[str]
+    last_seen_at: datetime | None
+    paused: bool
+    drain: bool
+
+
+class Workers(Answer):
+    items: list[Worker]
+    next: str | None
+
+
+class TokenView(Answer):
+    id: str
+    role: str
+    name: str
+    created_at: datetime
+    expires_at: datetime | None
+    last_used_at: datetime | None
+
+
+class CreatedToken(TokenView):
+    token: str
+
+
+class Tokens(Answer):
+    items: list[TokenView]
+    next: str | None
+
+
+class Problem(Answer):
+    """One thing that is wrong in a submitted job file, with its path in the document."""
+
+    path: str
+    message: str
+    hint: str = ""
+
+
+class Error(Answer):
+    code: str
+    message: str
+    hint: str
+
+
+class ErrorAnswer(Answer):
+    error: Error
