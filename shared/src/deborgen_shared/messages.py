@@ -285,7 +285,7 @@ class Attempt(Answer):
     image: str = ""
 
 
-class JobDetail(Job):
+class JobDetail(Job, kw_only=True):
     spec: dict[str, Any]
     artifacts: list[ArtifactView]
     history: list[Attempt]
@@ -404,7 +404,7 @@ class TokenView(Answer):
     last_used_at: datetime | None
 
 
-class CreatedToken(TokenView):
+class CreatedToken(TokenView, kw_only=True):
     token: str
 
 
