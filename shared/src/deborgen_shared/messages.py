@@ -131,15 +131,14 @@ class Registered(Answer):
 
 
 class Input(Answer):
-    """A file of a needed step, to be laid at `inputs/STEP/PATH` in the workspace.
-
-    `job` is the job that made it: where a swept step made the same path several times, the worker lays it at
-    `inputs/STEP/INDEX/PATH`.
+    """A file of a needed step, and where in the workspace it is laid: at `inputs/STEP/PATH`, or, where the step was
+    swept, at `inputs/STEP/INDEX/PATH` with the index of the job that made it.
     """
 
     step: str
     job: str
     path: str
+    target: str
     sha256: str
     size: int
 

@@ -1,0 +1,97 @@
+"""What a lease is, when it ends, and what a failed attempt costs the job.
+
+Leases are counted on the *lease clock*: a number in the database that only the sweep moves forward, by the time that
+passed on its steady clock since its last turn. While no coordinator runs, or it is stopped or asleep, the lease clock
+stands still, and no step of the wall clock touches it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from deborgen_shared.states import INFRASTRUCTURE_FAILURES, PROGRAM_FAILURES, Outcome, State
+
+#: An attempt gets this much beyond its timeout before the coordinator ends it: the worker is the one to enforce it.
+TIMEOUT_MARGIN = 30.0
+#: Lost on so many different machines in a row, a job is poison.
+POISON_MACHINES = 3
+#: So many infrastructure failures in a row, and a worker rests.
+FAILURES_BEFORE_REST = 5
+FIRST_REST = 600.0
+LONGEST_REST = 86_400.0
+LONGEST_BACKOFF = 3_600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """What one turn of the sweep does to the lease clock."""
+
+    advance: float
+    regrant: bool
+
+
+def turn(elapsed: float | None, interval: float) -> Turn:
+    """How far the lease clock moves after `elapsed` steady seconds since the last turn (None: the first one).
+
+    A turn that comes far too late means that nobody could have renewed anything: the clock stands still, and every
+    live lease gets one full period more.
+    """
+    if elapsed is None or elapsed > max(5 * interval, 5.0) or elapsed < 0:
+        return Turn(0.0, regrant=True)
+    return Turn(elapsed, regrant=False)
+
+
+def sweep_interval(lease_seconds: float) -> float:
+    """Often enough that a lease ends within a twentieth of its length."""
+    return min(3.0, max(0.05, lease_seconds / 20))
+
+
+def overdue(granted: float, clock: float, timeout: float) -> bool:
+    """Whether a worker has kept renewing a lease so long past the job's time limit that the coordinator ends it."""
+    return clock - granted > timeout + max(TIMEOUT_MARGIN, 0.1 * timeout)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What becomes of a job whose attempt ended: its next state, why, and how long it waits before it is tried again."""
+
+    state: State
+    reason: str = ""
+    backoff: float = 0.0
+    refund: bool = False
+
+
+def verdict(
+    outcome: Outcome,
+    *,
+    reason: str,
+    attempts: int,
+    max_attempts: int,
+    retry_program: bool,
+    backoff: float,
+    cancel_requested: bool,
+    lost_on: int,
+) -> Verdict:
+    """What an attempt's end means for its job. `lost_on` counts the different machines that lost it in a row."""
+    if outcome is Outcome.SUCCEEDED:
+        return Verdict(State.SUCCEEDED)
+    if outcome is Outcome.CANCELED:
+        return Verdict(State.CANCELED, reason)
+    if cancel_requested and (outcome is Outcome.RELEASED or outcome in INFRASTRUCTURE_FAILURES):
+        return Verdict(State.CANCELED, reason)
+    if outcome is Outcome.RELEASED:
+        return Verdict(State.QUEUED, reason, refund=True)
+    if outcome is Outcome.LOST and lost_on >= POISON_MACHINES:
+        return Verdict(State.FAILED, f"poisoned: lost on {lost_on} different machines in a row")
+    again = outcome in INFRASTRUCTURE_FAILURES or (retry_program and outcome in PROGRAM_FAILURES)
+    if again and attempts < max_attempts and not cancel_requested:
+        wait = min(LONGEST_BACKOFF, backoff * 2 ** max(0, attempts - 1))
+        return Verdict(State.QUEUED, reason, backoff=wait)
+    return Verdict(State.FAILED, reason)
+
+
+def rest(failures: int, rests: int) -> float:
+    """How long a worker rests after `failures` infrastructure failures in a row, having rested `rests` times before."""
+    if failures < FAILURES_BEFORE_REST:
+        return 0.0
+    return min(LONGEST_REST, FIRST_REST * 2**rests)

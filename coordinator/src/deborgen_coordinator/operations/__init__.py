@@ -1,0 +1,1 @@
+"""One verb, one function, one transaction: load, decide, store, record."""

@@ -1,0 +1,47 @@
+"""What every operation is given: the store, the blobs, the clock, the settings, and those who wait."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from deborgen_shared.states import Role
+
+from ..clock import Clock
+from ..storage.store import Store
+from .metrics import Metrics
+from .wakeups import Wakeups
+
+if TYPE_CHECKING:
+    from ..blobs import BlobStore
+    from ..settings import Settings
+
+
+@dataclass(frozen=True)
+class Context:
+    settings: Settings
+    store: Store
+    blobs: BlobStore
+    clock: Clock
+    wakeups: Wakeups
+    metrics: Metrics = field(default_factory=Metrics)
+
+
+@dataclass(frozen=True, slots=True)
+class Actor:
+    """Who asks: a token's role and name."""
+
+    role: Role
+    name: str
+    token_id: str
+
+    @property
+    def is_admin(self) -> bool:
+        return self.role is Role.ADMIN
+
+    def __str__(self) -> str:
+        return f"{self.role}:{self.name}"
+
+
+#: The coordinator itself, where nobody asked.
+COORDINATOR = Actor(Role.ADMIN, "coordinator", "")

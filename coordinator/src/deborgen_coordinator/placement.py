@@ -1,0 +1,157 @@
+"""May this worker run this job, and which job comes first."""
+
+from __future__ import annotations
+
+import fnmatch
+import heapq
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from deborgen_shared.jobfile.units import format_size
+
+
+@dataclass(frozen=True, slots=True)
+class Amounts:
+    """Resources: what a job asks for, what a worker has, or what is free there."""
+
+    cpus: float = 0.0
+    memory: int = 0
+    gpus: int = 0
+    disk: int = 0
+
+    def minus(self, other: Amounts) -> Amounts:
+        return Amounts(
+            round(self.cpus - other.cpus, 6), self.memory - other.memory, self.gpus - other.gpus, self.disk - other.disk
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """What placement looks at. Jobs with the same needs share a class."""
+
+    resources: Amounts
+    requires: Mapping[str, str]
+    network: str
+    runner: str
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What placement knows of a worker."""
+
+    labels: Mapping[str, Any]
+    capacity: Amounts
+
+
+def _spell(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    return str(value)
+
+
+def lacks(machine: Machine, needs: Needs) -> str:
+    """Why this machine can never run such a job, as its owner offers it now; empty if it can."""
+    for key, wanted in needs.requires.items():
+        if key not in machine.labels:
+            return f"has no label '{key}', the job requires {key}: {wanted}"
+        have = _spell(machine.labels[key])
+        if not fnmatch.fnmatchcase(have.lower(), wanted.lower()):
+            return f"has {key}: {have}, the job requires {key}: {wanted}"
+    if _spell(machine.labels.get(f"runner.{needs.runner}", "false")) == "false":
+        if needs.runner == "podman":
+            return "cannot run containers, the job has an image"
+        return "runs containers only, the job has no image"
+    if needs.network == "internet" and _spell(machine.labels.get("network", "none")) != "internet":
+        return "gives jobs no network, the job asks for internet"
+    return _short_of(machine.capacity, needs.resources, "in all")
+
+
+def short(free: Amounts, needs: Needs) -> str:
+    """What is not free at the moment; empty if the job fits."""
+    return _short_of(free, needs.resources, "free")
+
+
+def _short_of(have: Amounts, asked: Amounts, word: str) -> str:
+    if asked.cpus > have.cpus:
+        return f"has {have.cpus:g} cpus {word}, the job asks for {asked.cpus:g}"
+    if asked.memory > have.memory:
+        return f"has {format_size(have.memory)} of memory {word}, the job asks for {format_size(asked.memory)}"
+    if asked.gpus > have.gpus:
+        return f"has {have.gpus} gpus {word}, the job asks for {asked.gpus}"
+    if have.disk and asked.disk > have.disk:
+        return f"has {format_size(have.disk)} of disk {word}, the job asks for {format_size(asked.disk)}"
+    return ""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Head:
+    """The first job of a lane: the queue of one submitter's jobs of one class, in their order."""
+
+    rank: int
+    job: int
+    class_id: int
+    submitter: int
+    avoid: int
+
+
+#: The first jobs of a lane, at most so many, each with its rank.
+Fetch = Callable[[Head, int], list[tuple[int, int]]]
+
+
+def choose(
+    heads: Iterable[Head],
+    *,
+    most: int,
+    free: Amounts,
+    needs_of: Callable[[int], Needs],
+    fetch: Fetch,
+    used: Mapping[int, float] | None = None,
+    room: Mapping[int, int] | None = None,
+) -> list[tuple[int, Needs]]:
+    """The jobs to give, in order: at most `most`, packed into `free`.
+
+    `heads` are of lanes that this worker may take from. `fetch` gives up to so many jobs of a lane, first ones first,
+    once per lane: its cost does not depend on how long the lane is. `used` (fair share) puts the submitter who has
+    used least first; without it the order is FIFO within a priority. `room` is how many more jobs a submitter may have
+    running; a submitter that is not in it has no cap.
+    """
+    usage = dict(used) if used is not None else None
+    left = dict(room or {})
+
+    def key(head: Head) -> tuple[float, int, int]:
+        return (usage.get(head.submitter, 0.0) if usage is not None else 0.0, head.rank, head.job)
+
+    lanes: list[tuple[tuple[float, int, int], Head, Iterator[tuple[int, int]] | None]] = [
+        (key(head), head, None) for head in heads
+    ]
+    heapq.heapify(lanes)
+    chosen: list[tuple[int, Needs]] = []
+    while lanes and len(chosen) < most:
+        order, head, jobs = heapq.heappop(lanes)
+        now = key(head)
+        if now != order:  # the submitter was given something since this lane was put in line
+            heapq.heappush(lanes, (now, head, jobs))
+            continue
+        needs = needs_of(head.class_id)
+        if short(free, needs) or left.get(head.submitter, 1) <= 0:
+            continue
+        if jobs is None:
+            jobs = iter(fetch(head, most - len(chosen)))
+            first = next(jobs, None)
+            if first is None:
+                continue
+            head = replace(head, rank=first[0], job=first[1])
+        chosen.append((head.job, needs))
+        free = free.minus(needs.resources)
+        if head.submitter in left:
+            left[head.submitter] -= 1
+        if usage is not None:
+            usage[head.submitter] = usage.get(head.submitter, 0.0) + max(needs.resources.cpus, 0.001)
+        following = next(jobs, None)
+        if following is not None:
+            head = replace(head, rank=following[0], job=following[1])
+            heapq.heappush(lanes, (key(head), head, jobs))
+    return chosen

@@ -1,0 +1,1 @@
+"""Where rows live: the only place that knows SQL, peewee and the two databases. Values leave it, rows do not."""

@@ -1,0 +1,254 @@
+"""The one switch between SQLite and PostgreSQL: connections, and the words that the two spell differently.
+
+Statements are written once, with `?` for parameters, in the SQL that both understand. Lists with optional filters
+are built with peewee, whose query builder knows both dialects.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import sqlite3
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any, Protocol
+
+import peewee
+
+Row = tuple[Any, ...]
+
+
+class DatabaseUnavailable(Exception):
+    """The database did not take the work, and nothing of it was done. Later it may."""
+
+
+class DatabaseDamaged(Exception):
+    """The database's file is not a sound database."""
+
+
+class Connection:
+    """One connection. `for_update` is what a SELECT says to keep its rows from other writers."""
+
+    for_update = ""
+    skip_locked = ""
+    tables: peewee.Database
+
+    def rows(self, sql: str, params: Sequence[Any] = ()) -> list[Row]:
+        raise NotImplementedError
+
+    def one(self, sql: str, params: Sequence[Any] = ()) -> Row | None:
+        raise NotImplementedError
+
+    def run(self, sql: str, params: Sequence[Any] = ()) -> int:
+        """Execute, and say how many rows it touched."""
+        raise NotImplementedError
+
+    def many(self, sql: str, rows: Iterable[Sequence[Any]]) -> int:
+        raise NotImplementedError
+
+    def fill(self, table: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+        """Insert very many rows, in a stream."""
+        names = ", ".join(columns)
+        self.many(f"INSERT INTO {table} ({names}) VALUES ({', '.join('?' * len(columns))})", rows)  # noqa: S608
+
+    def stream(self, sql: str, params: Sequence[Any] = ()) -> Iterator[Row]:
+        """Rows one by one, in memory that does not grow with their number."""
+        raise NotImplementedError
+
+    def query(self, query: peewee.BaseQuery) -> list[Row]:
+        """The rows of a query built with peewee."""
+        sql, params = self.tables.get_sql_context().sql(query).query()
+        return self._raw(sql, params)
+
+    def _raw(self, sql: str, params: Sequence[Any]) -> list[Row]:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        raise NotImplementedError
+
+
+class Database(Protocol):
+    """A place to connect to."""
+
+    dialect: str
+    words: dict[str, str]
+
+    def connect(self, *, readonly: bool) -> Connection: ...
+
+    def is_transient(self, error: Exception) -> bool:
+        """Whether the same transaction, run again at once on a new connection, may well succeed."""
+        ...
+
+
+class SqliteConnection(Connection):
+    tables = peewee.SqliteDatabase(None)
+
+    def __init__(self, path: Path, *, readonly: bool) -> None:
+        self._connection = sqlite3.connect(
+            path, isolation_level=None, check_same_thread=False, timeout=5.0, cached_statements=256
+        )
+        pragmas = ["foreign_keys = ON", "busy_timeout = 5000", "temp_store = MEMORY"]
+        if readonly:
+            pragmas += ["query_only = ON", "cache_size = -1000"]
+        else:
+            pragmas += ["journal_mode = WAL", "synchronous = FULL", "cache_size = -32000", "wal_autocheckpoint = 4000"]
+        for pragma in pragmas:
+            self._connection.execute(f"PRAGMA {pragma}")
+
+    def rows(self, sql: str, params: Sequence[Any] = ()) -> list[Row]:
+        return self._connection.execute(sql, params).fetchall()
+
+    _raw = rows
+
+    def one(self, sql: str, params: Sequence[Any] = ()) -> Row | None:
+        row: Row | None = self._connection.execute(sql, params).fetchone()
+        return row
+
+    def run(self, sql: str, params: Sequence[Any] = ()) -> int:
+        return self._connection.execute(sql, params).rowcount
+
+    def many(self, sql: str, rows: Iterable[Sequence[Any]]) -> int:
+        return self._connection.executemany(sql, rows).rowcount
+
+    def stream(self, sql: str, params: Sequence[Any] = ()) -> Iterator[Row]:
+        return self._connection.execute(sql, params)
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+class SqliteDatabase:
+    dialect = "sqlite"
+    words = {  # noqa: RUF012
+        "serial": "INTEGER PRIMARY KEY AUTOINCREMENT",
+        "double": "REAL",
+        "bytes": "BLOB",
+        "without_rowid": "WITHOUT ROWID",
+    }
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def connect(self, *, readonly: bool) -> Connection:
+        try:
+            return SqliteConnection(self.path, readonly=readonly)
+        except sqlite3.DatabaseError as error:
+            if isinstance(error, sqlite3.OperationalError):
+                raise DatabaseUnavailable(f"{self.path}: {error}") from error
+            raise DatabaseDamaged(f"{self.path}: {error}") from error
+
+    def is_transient(self, error: Exception) -> bool:
+        return False
+
+
+@cache
+def _percent(sql: str) -> str:
+    return sql.replace("%", "%%").replace("?", "%s")
+
+
+class PostgresConnection(Connection):
+    for_update = " FOR UPDATE"
+    skip_locked = " FOR UPDATE SKIP LOCKED"
+
+    def __init__(self, url: str, *, readonly: bool) -> None:
+        import psycopg
+
+        self.tables = peewee.PostgresqlDatabase(None, prefer_psycopg3=True)
+        self._connection = psycopg.connect(url, autocommit=True, connect_timeout=5, application_name="deborgen")
+        self._cursor = self._connection.cursor()
+        self._cursor.execute("SET synchronous_commit = on")
+        if readonly:
+            self._cursor.execute("SET default_transaction_read_only = on")
+
+    def rows(self, sql: str, params: Sequence[Any] = ()) -> list[Row]:
+        return self._cursor.execute(_percent(sql).encode(), params).fetchall()
+
+    def _raw(self, sql: str, params: Sequence[Any]) -> list[Row]:
+        return self._cursor.execute(sql.encode(), params).fetchall()
+
+    def one(self, sql: str, params: Sequence[Any] = ()) -> Row | None:
+        return self._cursor.execute(_percent(sql).encode(), params).fetchone()
+
+    def run(self, sql: str, params: Sequence[Any] = ()) -> int:
+        return self._cursor.execute(_percent(sql).encode(), params or None).rowcount
+
+    def many(self, sql: str, rows: Iterable[Sequence[Any]]) -> int:
+        self._cursor.executemany(_percent(sql).encode(), rows)
+        return self._cursor.rowcount
+
+    def fill(self, table: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+        statement = f"COPY {table} ({', '.join(columns)}) FROM STDIN"
+        with self._cursor.copy(statement.encode()) as copy:
+            for row in rows:
+                copy.write_row(row)
+
+    def stream(self, sql: str, params: Sequence[Any] = ()) -> Iterator[Row]:
+        with self._connection.cursor(name="stream", withhold=True) as cursor:
+            cursor.itersize = 2000
+            yield from cursor.execute(_percent(sql).encode(), params)
+
+    def notifications(self, timeout: float) -> list[str]:
+        """What other processes said on the channel within that time."""
+        return [notice.payload for notice in self._connection.notifies(timeout=timeout, stop_after=1)]
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+class PostgresDatabase:
+    dialect = "postgres"
+    words = {  # noqa: RUF012
+        "serial": "BIGINT GENERATED BY DEFAULT AS IDENTITY PRIMARY KEY",
+        "double": "DOUBLE PRECISION",
+        "bytes": "BYTEA",
+        "without_rowid": "",
+    }
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+
+    def connect(self, *, readonly: bool) -> Connection:
+        import psycopg
+
+        try:
+            return PostgresConnection(self.url, readonly=readonly)
+        except psycopg.Error as error:
+            raise DatabaseUnavailable(f"PostgreSQL does not answer: {without_password(str(error))}") from error
+
+    def is_transient(self, error: Exception) -> bool:
+        import psycopg
+
+        return isinstance(error, psycopg.OperationalError)
+
+
+def without_password(text: str) -> str:
+    """The text with passwords in URLs blotted out, for messages and logs."""
+    return re.sub(r"(://[^:/@\s]+:)[^@\s]+@", r"\1***@", text)
+
+
+def database_for(url: str, data_dir: Path) -> SqliteDatabase | PostgresDatabase:
+    """The database that the setting names; empty means SQLite in the data directory."""
+    if url.startswith(("postgresql://", "postgres://")):
+        try:
+            import psycopg  # noqa: F401
+        except ImportError:
+            raise ValueError("PostgreSQL needs the driver: pip install 'deborgen-coordinator[postgres]'") from None
+        return PostgresDatabase(url)
+    if url and not url.startswith("sqlite:///"):
+        raise ValueError(f"cannot use {without_password(url)!r} as a database: write postgresql://… or sqlite:///PATH")
+    path = Path(url.removeprefix("sqlite:///")) if url else data_dir / "deborgen.sqlite"
+    return SqliteDatabase(path)
+
+
+@contextlib.contextmanager
+def transaction(connection: Connection, begin: str) -> Iterator[None]:
+    """All of the block, or nothing of it."""
+    connection.run(begin)
+    try:
+        yield
+    except BaseException:
+        with contextlib.suppress(Exception):
+            connection.run("ROLLBACK")
+        raise
+    connection.run("COMMIT")

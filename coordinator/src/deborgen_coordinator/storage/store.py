@@ -1,0 +1,148 @@
+"""The store: one writer, a few readers, and word of what was committed."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import queue
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TypeVar
+
+from .database import (
+    Connection,
+    Database,
+    DatabaseDamaged,
+    DatabaseUnavailable,
+    PostgresConnection,
+    SqliteDatabase,
+    database_for,
+)
+from .migrate import migrate
+from .transactions import CHANNEL, Tx
+from .writer import Writer
+
+T = TypeVar("T")
+log = logging.getLogger("deborgen.storage")
+
+#: Reads that run at the same time. Each has a connection, and a small cache, of its own.
+READERS = 8
+
+
+class Store:
+    """What is committed through `write` is durable when it returns; `read` sees a consistent snapshot.
+
+    `committed` is called, in a thread of the store's, with the signals of each commit, of this process and, on
+    PostgreSQL, of the others.
+    """
+
+    def __init__(self, database: Database, committed: Callable[[set[str]], None] | None = None) -> None:
+        self._tell = committed or (lambda signals: None)
+        self.database = database
+        self._writer = Writer(database, self._tell)
+        self._readers: queue.LifoQueue[Connection | None] = queue.LifoQueue()
+        self._closed = threading.Event()
+        self._listener: threading.Thread | None = None
+
+    @classmethod
+    def open(cls, url: str, data_dir: Path, committed: Callable[[set[str]], None] | None = None) -> Store:
+        """Open the database, bring its schema up to date, and start the writer."""
+        database = database_for(url, data_dir)
+        if isinstance(database, SqliteDatabase):
+            database.path.parent.mkdir(parents=True, exist_ok=True)
+        prepare(database)
+        store = cls(database, committed)
+        store.start()
+        return store
+
+    def start(self) -> None:
+        for _ in range(READERS):
+            self._readers.put(None)
+        self._writer.start()
+        if self.database.dialect == "postgres":
+            self._listener = threading.Thread(target=self._listen, name="listener", daemon=True)
+            self._listener.start()
+
+    @property
+    def dialect(self) -> str:
+        return self.database.dialect
+
+    def write(self, work: Callable[[Tx], T]) -> T:
+        return self._writer.write(work)
+
+    def read(self, work: Callable[[Connection], T]) -> T:
+        with self.reading() as connection:
+            return work(connection)
+
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[Connection]:
+        """A connection to read with, on one snapshot. It is lent: keep it briefly."""
+        connection = self._readers.get()
+        try:
+            if connection is None:
+                connection = self.database.connect(readonly=True)
+            connection.run("BEGIN" if self.dialect == "sqlite" else "BEGIN ISOLATION LEVEL REPEATABLE READ")
+            yield connection
+            connection.run("COMMIT")
+        except BaseException as error:
+            if connection is not None:
+                with contextlib.suppress(Exception):
+                    connection.run("ROLLBACK")
+                if self.database.is_transient(error) if isinstance(error, Exception) else True:
+                    with contextlib.suppress(Exception):
+                        connection.close()
+                    connection = None
+                    if isinstance(error, Exception):
+                        raise DatabaseUnavailable(f"the database went away: {type(error).__name__}") from error
+            raise
+        finally:
+            self._readers.put(connection)
+
+    def close(self) -> None:
+        """Commit what waits, and close. Readers go first, so that the writer is the last connection."""
+        self._closed.set()
+        for _ in range(READERS):
+            connection = self._readers.get()
+            if connection is not None:
+                connection.close()
+        self._writer.close()
+        if self._listener is not None:
+            self._listener.join()
+
+    def _listen(self) -> None:
+        """Pass on what the other processes committed. After a break in the line everybody is woken, to be sure."""
+        while not self._closed.is_set():
+            try:
+                connection = self.database.connect(readonly=True)
+                assert isinstance(connection, PostgresConnection)
+                connection.run(f"LISTEN {CHANNEL}")
+                self._tell({"jobs", "events"})
+                while not self._closed.is_set():
+                    for payload in connection.notifications(0.5):
+                        self._tell(set(payload.split(",")))
+                connection.close()
+            except Exception as error:
+                log.warning("listening to the database was interrupted: %s", type(error).__name__)
+                self._closed.wait(0.5)
+
+
+def prepare(database: Database) -> tuple[int, int]:
+    """Bring the schema up to date; the versions before and after. A damaged database is refused."""
+    connection = database.connect(readonly=False)
+    try:
+        if database.dialect == "sqlite":
+            check_soundness(connection)
+        return migrate(connection, database)
+    finally:
+        connection.close()
+
+
+def check_soundness(connection: Connection) -> None:
+    """Refuse a database file that is damaged, before anything is built on it."""
+    try:
+        problems = [row[0] for row in connection.rows("PRAGMA quick_check(3)") if row[0] != "ok"]
+    except Exception as error:
+        problems = [str(error)]
+    if problems:
+        raise DatabaseDamaged("; ".join(problems))

@@ -1,0 +1,108 @@
+"""One transaction on the writer's connection, and what it leaves for the moment of the commit."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from .database import Connection, Row
+
+#: Every process that shares a PostgreSQL database takes this lock to append to the history, so that the order of the
+#: events' numbers is the order of their commits, and a reader's cursor passes over nothing.
+HISTORY_LOCK = 7306
+CHANNEL = "deborgen"
+
+EVENT_COLUMNS = ("time", "type", "job_id", "attempt", "worker", "actor", "old_state", "new_state", "data")
+
+INSERT_EVENT = f"INSERT INTO event ({', '.join(EVENT_COLUMNS)}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608
+
+
+class Tx:
+    """What a piece of work gets: the connection's verbs, events to record, and waiters to wake after the commit.
+
+    Events are kept back and written just before the commit.
+    """
+
+    def __init__(self, connection: Connection, dialect: str) -> None:
+        self.connection = connection
+        self.dialect = dialect
+        self.rows = connection.rows
+        self.one = connection.one
+        self.run = connection.run
+        self.many = connection.many
+        self.fill = connection.fill
+        self.for_update = connection.for_update
+        self.skip_locked = connection.skip_locked
+        self.signals: set[str] = set()
+        self._events: list[Row | Callable[[], None]] = []
+        self._transaction_id: Any = None
+
+    def begin(self) -> None:
+        if self.dialect == "sqlite":
+            self.run("BEGIN IMMEDIATE")
+        else:
+            self.run("BEGIN")
+            self._transaction_id = self.one("SELECT pg_current_xact_id()::text")
+
+    def savepoint(self) -> tuple[int, frozenset[str]]:
+        self.run("SAVEPOINT work")
+        return len(self._events), frozenset(self.signals)
+
+    def undo_to(self, mark: tuple[int, frozenset[str]]) -> None:
+        self.run("ROLLBACK TO work")
+        self.run("RELEASE work")
+        del self._events[mark[0] :]
+        self.signals = set(mark[1])
+
+    def release(self) -> None:
+        self.run("RELEASE work")
+
+    def is_broken(self, error: Exception) -> bool:
+        """Whether the error is the database's own trouble, which takes the whole group with it."""
+        if self.dialect == "sqlite":
+            return isinstance(error, sqlite3.OperationalError)
+        import psycopg
+
+        return isinstance(error, psycopg.OperationalError)
+
+    def record(self, event: Row) -> None:
+        """Append an event to the history: its values, in the order of EVENT_COLUMNS."""
+        self._events.append(event)
+
+    def record_set(self, sql: str, params: Sequence[Any]) -> None:
+        """Append a set of events, as an INSERT … SELECT."""
+        self._events.append(lambda: self.run(sql, params) and None)
+
+    def wake(self, signal: str) -> None:
+        """Wake those who wait for the signal, here and in the other processes, once this is committed."""
+        self.signals.add(signal)
+
+    def flush(self) -> None:
+        if self._events:
+            self.signals.add("events")
+            if self.dialect == "postgres":
+                self.one("SELECT pg_advisory_xact_lock(?)", (HISTORY_LOCK,))
+            batch: list[Row] = []
+            for event in self._events:
+                if isinstance(event, tuple):
+                    batch.append(event)
+                    continue
+                if batch:
+                    self.many(INSERT_EVENT, batch)
+                    batch = []
+                event()
+            if batch:
+                self.many(INSERT_EVENT, batch)
+        if self.signals and self.dialect == "postgres":
+            self.one("SELECT pg_notify(?, ?)", (CHANNEL, ",".join(sorted(self.signals))))
+
+    def commit(self) -> None:
+        self.run("COMMIT")
+
+    def was_committed(self, connection: Connection) -> bool:
+        """What became of this transaction, asked on a new connection."""
+        while True:
+            row = connection.one("SELECT pg_xact_status(?::text::xid8)", self._transaction_id)
+            if row is None or row[0] != "in progress":
+                return row is not None and row[0] == "committed"

@@ -1,0 +1,188 @@
+"""The one writer: it groups waiting transactions into one commit, and answers only after it.
+
+So nothing that was acknowledged can be lost, one flush of the disk serves many requests, and writers never fight for
+a lock. Each piece of work is one transaction of its own in effect: it sees what was done before it, and when it raises,
+what it did is undone and the others go on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from .database import Connection, Database, DatabaseUnavailable
+from .transactions import Tx
+
+T = TypeVar("T")
+log = logging.getLogger("deborgen.storage")
+
+#: So many transactions share a commit at the most.
+GROUP = 256
+#: While the database is away, a transaction waits so long for it before it is refused.
+PATIENCE = 20.0
+
+
+class Closed(DatabaseUnavailable):
+    """The writer takes no more work: the coordinator is stopping."""
+
+
+class _Item:
+    __slots__ = ("done", "error", "result", "work")
+
+    def __init__(self, work: Callable[[Tx], Any]) -> None:
+        self.work = work
+        self.done = threading.Lock()
+        self.done.acquire()
+        self.result: Any = None
+        self.error: BaseException | None = None
+
+
+class Writer:
+    """`write` may be called from any thread; the work runs in the writer's own."""
+
+    def __init__(self, database: Database, committed: Callable[[set[str]], None]) -> None:
+        self._database = database
+        self._committed = committed
+        self._waiting: deque[_Item] = deque()
+        self._wake = threading.Condition(threading.Lock())
+        self._closed = False
+        self._connection: Connection | None = None
+        self._thread = threading.Thread(target=self._loop, name="writer", daemon=True)
+
+    def start(self) -> None:
+        self._connection = self._database.connect(readonly=False)
+        self._thread.start()
+
+    def write(self, work: Callable[[Tx], T]) -> T:
+        """Run the work in a transaction, and return its result once it is durable.
+
+        The work may be run more than once (its first run undone), so it must do nothing but use its transaction.
+        """
+        item = _Item(work)
+        with self._wake:
+            if self._closed:
+                raise Closed("the coordinator is stopping")
+            self._waiting.append(item)
+            self._wake.notify()
+        item.done.acquire()
+        if item.error is not None:
+            raise item.error
+        result: T = item.result
+        return result
+
+    def close(self) -> None:
+        with self._wake:
+            self._closed = True
+            self._wake.notify()
+        self._thread.join()
+        if self._connection is not None:
+            self._connection.close()
+
+    def _loop(self) -> None:
+        while True:
+            with self._wake:
+                while not self._waiting and not self._closed:
+                    self._wake.wait()
+                if not self._waiting:
+                    return
+                group = [self._waiting.popleft() for _ in range(min(GROUP, len(self._waiting)))]
+            try:
+                signals = self._commit(group)
+            except Exception as error:
+                refusal = self._refusal(error)
+                for item in group:
+                    item.error = refusal
+                signals = set()
+            for item in group:
+                item.done.release()
+            if signals:
+                self._committed(signals)
+
+    def _commit(self, group: list[_Item]) -> set[str]:
+        """Run the group until it is committed, through deadlocks and a database that comes back."""
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            try:
+                if self._connection is None:
+                    self._connection = self._database.connect(readonly=False)
+                tx = Tx(self._connection, self._database.dialect)
+                tx.begin()
+                for item in group:
+                    self._run(tx, item)
+                tx.flush()
+            except Exception as error:
+                self._undo()
+                if not (self._database.is_transient(error) or isinstance(error, DatabaseUnavailable)):
+                    raise
+                if self._closed or time.monotonic() > deadline:
+                    raise
+                log.warning("the database interrupted a transaction, trying again: %s", type(error).__name__)
+                self._pause(error)
+                continue
+            try:
+                tx.commit()
+            except Exception as error:
+                if not self._database.is_transient(error):
+                    self._undo()
+                    raise
+                if self._was_committed(tx, deadline):
+                    return tx.signals
+                continue
+            return tx.signals
+
+    @staticmethod
+    def _run(tx: Tx, item: _Item) -> None:
+        item.error = None
+        mark = tx.savepoint()
+        try:
+            item.result = item.work(tx)
+        except Exception as error:
+            if tx.is_broken(error):
+                raise
+            item.error = error
+            tx.undo_to(mark)
+        else:
+            tx.release()
+
+    def _undo(self) -> None:
+        """Leave the transaction; a connection that cannot even do that is thrown away."""
+        if self._connection is None:
+            return
+        try:
+            self._connection.run("ROLLBACK")
+        except Exception as error:
+            if "no transaction is active" in str(error):
+                return
+            with contextlib.suppress(Exception):
+                self._connection.close()
+            self._connection = None
+
+    def _was_committed(self, tx: Tx, deadline: float) -> bool:
+        """Ask the database what became of a commit whose answer was lost."""
+        while True:
+            with contextlib.suppress(Exception):
+                if self._connection is not None:
+                    self._connection.close()
+            self._connection = None
+            try:
+                self._connection = self._database.connect(readonly=False)
+                return tx.was_committed(self._connection)
+            except Exception as error:
+                if self._closed or time.monotonic() > deadline:
+                    raise
+                self._pause(error)
+
+    @staticmethod
+    def _pause(error: Exception) -> None:
+        if isinstance(error, DatabaseUnavailable):
+            time.sleep(0.1)  # nothing to wait for: only time brings a server back
+
+    @staticmethod
+    def _refusal(error: Exception) -> BaseException:
+        log.error("a commit failed, nothing of it was done: %s: %s", type(error).__name__, error)
+        return error if isinstance(error, DatabaseUnavailable) else DatabaseUnavailable(str(error))
