@@ -1,0 +1,56 @@
+"""Every limit of the job file, in one place. A message that refuses something for its size names the limit."""
+
+from __future__ import annotations
+
+KIB = 1024
+MIB = 1024 * KIB
+GIB = 1024 * MIB
+TIB = 1024 * GIB
+
+DOCUMENT_BYTES = MIB
+DOCUMENT_DEPTH = 32
+#: A document of 1 MiB has fewer nodes than this, so only aliases can reach it.
+DOCUMENT_NODES = 600_000
+
+JOBS = 100_000
+STEPS = 1_000
+NEEDS = 100
+AXES = 32
+AXIS_VALUES = 1_000_000
+CASES = 1_000_000
+EXCLUDES = 1_000
+#: `exclude` rows may name the parameters in this many different combinations: it bounds the work per job.
+EXCLUDE_SHAPES = 16
+
+NAME = 200
+STEP_ID = 63
+PARAMETER_NAME = 64
+PARAMETER_TEXT = 4_096
+IMAGE = 500
+URL = 2_000
+REF = 250
+RUN_BYTES = 100 * KIB
+ARGUMENTS = 1_000
+ENV = 1_000
+ENV_NAME = 128
+ENV_BYTES = 32 * KIB
+SECRETS = 100
+LABELS = 64
+LABEL_KEY = 63
+LABEL_VALUE = 200
+FILES = 10_000
+FILE_BYTES = 2**50
+ARTIFACTS = 100
+PATH_BYTES = 1_024
+PATH_PART_BYTES = 255
+
+CPUS = (0.01, 1_024.0)
+MEMORY = (4 * MIB, 1_024 * TIB)
+GPUS = (0, 64)
+DISK = (MIB, 1_024 * TIB)
+TIMEOUT = (1.0, 365 * 86_400.0)
+BACKOFF = (0.0, 86_400.0)
+CHECKPOINT_EVERY = (1.0, 86_400.0)
+MAX_ATTEMPTS = (1, 100)
+PRIORITY = (-1_000, 1_000)
+INTEGER = (-(2**63), 2**63 - 1)

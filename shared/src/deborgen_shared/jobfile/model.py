@@ -1,0 +1,163 @@
+"""What a job file means once it is read: a run of steps, each with the immutable spec of its jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Literal
+
+import msgspec
+from msgspec import Struct
+
+from deborgen_shared.jobfile.limits import GIB
+from deborgen_shared.jobfile.problems import Path, Problem
+from deborgen_shared.jobfile.sweep import Sweep
+from deborgen_shared.jobfile.template import Scalar
+
+_sorted_json = msgspec.json.Encoder(order="sorted")
+
+
+class File(Struct, frozen=True, kw_only=True):
+    """An input: where it lies in the workspace, and the blob that holds it."""
+
+    path: str
+    sha256: str
+    size: int
+    mode: int = 0o644
+
+
+class Resources(Struct, frozen=True, kw_only=True):
+    """What the job is given, and held to. Memory and disk in bytes."""
+
+    cpus: float = 1.0
+    memory: int = GIB
+    gpus: int = 0
+    disk: int = 2 * GIB
+
+
+class Retry(Struct, frozen=True, kw_only=True):
+    """Whether failures of the program are tried again too, and how many seconds to wait first."""
+
+    program: bool = False
+    backoff: float = 10.0
+
+
+class ArtifactPattern(Struct, frozen=True, kw_only=True):
+    """A glob in the workspace, and when it is collected."""
+
+    path: str
+    when: Literal["success", "always"] = "success"
+
+
+class Workspace(Struct, frozen=True, kw_only=True):
+    """A repository to check out, or a folder that the worker's owner has mounted."""
+
+    git: str | None = None
+    ref: str = "HEAD"
+    shared: str | None = None
+
+
+class Checkpoint(Struct, frozen=True, kw_only=True):
+    """A path that is saved while the job runs and restored in its next attempt."""
+
+    path: str
+    every: float = 300.0
+
+
+class Build(Struct, frozen=True, kw_only=True):
+    """An image to build from a repository."""
+
+    git: str
+    tag: str
+    ref: str = "HEAD"
+    containerfile: str = "Containerfile"
+
+
+class JobSpec(Struct, frozen=True, kw_only=True):
+    """Everything that the jobs of one step have in common. Durations in seconds, sizes in bytes.
+
+    `run` is a script for the shell or a list of arguments; it is empty when `build` is given.
+    """
+
+    name: str = "job"
+    run: str | list[str] = ""
+    image: str | None = None
+    files: list[File] = msgspec.field(default_factory=list)
+    workspace: Workspace | None = None
+    env: dict[str, str] = msgspec.field(default_factory=dict)
+    secrets: list[str] = msgspec.field(default_factory=list)
+    resources: Resources = Resources()
+    requires: dict[str, str] = msgspec.field(default_factory=dict)
+    network: Literal["none", "internet"] = "none"
+    timeout: float = 3600.0
+    max_attempts: int = 1
+    retry: Retry = Retry()
+    priority: int = 0
+    artifacts: list[ArtifactPattern] = msgspec.field(default_factory=list)
+    result: str | None = None
+    checkpoint: Checkpoint | None = None
+    build: Build | None = None
+    labels: dict[str, str] = msgspec.field(default_factory=dict)
+
+    @property
+    def runner(self) -> Literal["podman", "subprocess"]:
+        return "podman" if self.image else "subprocess"
+
+    def needs_key(self) -> str:
+        """Canonical JSON of all that placement looks at. Jobs with the same key fit the same workers."""
+        needs = {
+            "network": self.network,
+            "requires": self.requires,
+            "resources": self.resources,
+            "runner": self.runner,
+        }
+        return _sorted_json.encode(needs).decode()
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step: the spec that its jobs share, and the parameters that tell them apart.
+
+    `id` is None for the only step of a file without `steps`. `local_files` are the paths of the hand-written form,
+    still to be uploaded.
+    """
+
+    id: str | None
+    needs: list[str]
+    spec: JobSpec
+    sweep: Sweep | None = None
+    local_files: list[str] = field(default_factory=list)
+    path: Path = ()
+
+    @property
+    def count(self) -> int:
+        """How many jobs the step has."""
+        return self.sweep.count if self.sweep else 1
+
+    def params(self) -> Iterator[dict[str, Scalar]]:
+        """The parameters of each job in turn, made as they are asked for."""
+        return self.sweep.params() if self.sweep else iter([{}])
+
+
+@dataclass(frozen=True, slots=True)
+class JobFile:
+    """One run: its jobs are numbered from 1 over the steps in their order.
+
+    `not_yet` are the keys that this version reads and checks but cannot execute.
+    """
+
+    name: str
+    labels: dict[str, str]
+    priority: int
+    steps: list[Step]
+    not_yet: list[Problem] = field(default_factory=list)
+
+    @property
+    def count(self) -> int:
+        """How many jobs the run has."""
+        return sum(step.count for step in self.steps)
+
+
+def unsupported(jobfile: JobFile) -> list[Problem]:
+    """What the job file asks for that this version cannot execute: one sentence each. Such a run is not accepted."""
+    return jobfile.not_yet

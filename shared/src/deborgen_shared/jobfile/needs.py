@@ -1,0 +1,68 @@
+"""What the steps need: known steps, and no circle."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from deborgen_shared.jobfile import limits
+from deborgen_shared.jobfile.checks import Problems, subject
+from deborgen_shared.jobfile.problems import Path, Problem, did_you_mean, kind, show
+
+
+def check_needs(steps: list[Any], ids: list[str | None], problems: Problems) -> list[list[str]]:
+    """The needs of each step. Without a word about it, a step needs the one above."""
+    known = [step_id for step_id in ids if step_id]
+    needs: list[list[str]] = []
+    before = len(problems)
+    for index, step in enumerate(steps):
+        if isinstance(step, dict) and "needs" in step:
+            needs.append(_written(step["needs"], ("steps", index, "needs"), ids[index], known, problems))
+        else:
+            above = ids[index - 1] if index else None
+            needs.append([above] if above else [])
+    if len(problems) == before and len(known) == len(steps):
+        _no_circle(steps, known, needs, problems)
+    return needs
+
+
+def _written(value: Any, path: Path, own: str | None, known: list[str], problems: Problems) -> list[str]:
+    if not isinstance(value, list):
+        hint = f"write [{show(value)}]" if isinstance(value, str) and value else "write [prepare], or [] for none"
+        problems.append(Problem(path, f"{subject(path)} is {kind(value)}, and must be a list of steps", hint))
+        return []
+    if len(value) > limits.NEEDS:
+        message = f"{subject(path)} has {len(value):,} entries, and the limit is {limits.NEEDS:,}"
+        problems.append(Problem(path, message))
+        return []
+    for index, item in enumerate(value):
+        here = (*path, index)
+        if item == own and own is not None:
+            problems.append(Problem(here, f"step '{show(item)}' needs itself", "remove it"))
+        elif not isinstance(item, str) or item not in known:
+            others = [step_id for step_id in known if step_id != own]
+            hint = did_you_mean(item, others, f"steps: {', '.join(others[:10])}" if others else "")
+            problems.append(Problem(here, f"there is no step '{show(item)}'", hint))
+        elif item in value[:index]:
+            problems.append(Problem(here, f"'{show(item)}' is listed twice in {subject(path)}"))
+    return value
+
+
+def _no_circle(steps: list[Any], ids: list[str], needs: list[list[str]], problems: Problems) -> None:
+    wants = dict(zip(ids, needs, strict=True))
+    left = {step_id: set(others) for step_id, others in wants.items()}
+    while ready := [step_id for step_id, others in left.items() if not others]:
+        for step_id in ready:
+            del left[step_id]
+        for others in left.values():
+            others.difference_update(ready)
+    if not left:
+        return
+    trail = [next(iter(left))]
+    while trail.count(trail[-1]) < 2:
+        trail.append(next(other for other in wants[trail[-1]] if other in left))
+    circle = trail[trail.index(trail[-1]) :]
+    first = ids.index(circle[0])
+    implied = [step_id for step_id in circle[1:] if "needs" not in steps[ids.index(step_id)]]
+    hint = f"'{implied[0]}' needs the step above unless it says needs: []" if implied else "remove one of these needs"
+    path: Path = ("steps", first, "needs") if "needs" in steps[first] else ("steps", first, "id")
+    problems.append(Problem(path, f"the steps need each other in a circle: {' → '.join(circle)}", hint))

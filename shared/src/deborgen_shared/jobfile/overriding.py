@@ -1,0 +1,92 @@
+"""Axes from the command line: `-p seed=1..5` replaces or adds one in a document that was read."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from copy import deepcopy
+from typing import Any
+
+from deborgen_shared.jobfile.resolver import resolve
+from deborgen_shared.jobfile.template import Scalar, references
+
+_RANGE = re.compile(r"([-+]?\d{1,18})\.\.([-+]?\d{1,18})(?:\.\.([-+]?\d{1,18}))?", re.ASCII)
+
+Axis = list[Scalar] | dict[str, Scalar]
+
+
+def parse_axis(text: str) -> Axis:
+    """An axis as a person types it: `1..5`, `0..100..10` (by tens), `a,b,c`, or a single value."""
+    if match := _RANGE.fullmatch(text.strip()):
+        axis: dict[str, Scalar] = {"from": int(match[1]), "to": int(match[2])}
+        return axis | ({"step": int(match[3])} if match[3] else {})
+    return [_value(piece.strip()) for piece in text.split(",")]
+
+
+def override(data: object, params: Mapping[str, Axis]) -> Any:
+    """The data with these axes, in the job's sweep or in those steps that sweep over or look up the name.
+
+    The data that was given is not changed. ValueError when no step has a use for a name.
+    """
+    if not isinstance(data, dict) or not params:
+        return data
+    data = deepcopy(data)
+    for name, axis in params.items():
+        for holder in _holders(data, name):
+            _set(holder, name, axis)
+    return data
+
+
+def _value(text: str) -> Scalar:
+    value = resolve(text)
+    return text if value is None else value
+
+
+def _holders(data: dict[str, Any], name: str) -> list[dict[str, Any]]:
+    """The job or the steps whose sweep gets the axis."""
+    steps = data.get("steps")
+    if not isinstance(steps, list):
+        return [data]
+    levels = [level for level in (data, *steps) if isinstance(level, dict)]
+    sweeping = [level for level in levels if _sweeps(level.get("sweep"), name)]
+    if sweeping:
+        return sweeping
+    using = [step for step in levels[1:] if _looks_up(step, name)]
+    if not using:
+        raise ValueError(f"no step has a parameter '{name}', and none looks it up")
+    for step in using:
+        if "sweep" not in step and isinstance(data.get("sweep"), dict):
+            step["sweep"] = deepcopy(data["sweep"])
+    return using
+
+
+def _sweeps(sweep: Any, name: str) -> bool:
+    if not isinstance(sweep, dict):
+        return False
+    grid, cases = sweep.get("grid"), sweep.get("cases")
+    in_cases = isinstance(cases, list) and any(isinstance(row, dict) and name in row for row in cases)
+    return in_cases or (isinstance(grid, dict) and name in grid)
+
+
+def _looks_up(value: Any, name: str) -> bool:
+    if isinstance(value, str):
+        return any(found == name for _, found in references(value))
+    items = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return any(_looks_up(item, name) for item in items)
+
+
+def _set(holder: dict[str, Any], name: str, axis: Axis) -> None:
+    sweep = holder.setdefault("sweep", {})
+    if not isinstance(sweep, dict):
+        return
+    cases = sweep.get("cases")
+    if isinstance(cases, list) and any(isinstance(row, dict) and name in row for row in cases):
+        rows = [{key: row[key] for key in row if key != name} for row in cases if isinstance(row, dict)]
+        rows = [row for index, row in enumerate(rows) if row and row not in rows[:index]]
+        if rows:
+            sweep["cases"] = rows
+        else:
+            del sweep["cases"]
+    grid = sweep.setdefault("grid", {})
+    if isinstance(grid, dict):
+        grid[name] = axis

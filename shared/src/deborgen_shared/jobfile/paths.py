@@ -1,0 +1,71 @@
+"""The shapes of paths that jobs may name: relative, inside the workspace, and the same on every file system."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from unicodedata import normalize
+
+from deborgen_shared.jobfile.limits import PATH_BYTES, PATH_PART_BYTES
+
+_DRIVE = re.compile(r"[A-Za-z]:")
+_PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,200}")
+
+
+def check_path(path: str) -> str | None:
+    """What is wrong with a path in a workspace, as the end of a sentence, or None."""
+    if _PLAIN.fullmatch(path):
+        return None
+    if not path:
+        return "is empty"
+    if "\0" in path:
+        return "contains a NUL byte"
+    if "\\" in path:
+        return "contains a backslash"
+    if path.startswith("/"):
+        return "is absolute"
+    if _DRIVE.match(path):
+        return "starts with a drive letter"
+    try:
+        size = len(path.encode())
+    except UnicodeEncodeError:
+        return "is not valid Unicode"
+    if size > PATH_BYTES:
+        return f"is longer than {PATH_BYTES} bytes"
+    for part in path.split("/"):
+        if part == "..":
+            return "contains '..'"
+        if part == ".":
+            return "contains '.'"
+        if not part:
+            return "has an empty part between slashes" if not path.endswith("/") else "ends with a slash"
+        if len(part.encode()) > PATH_PART_BYTES:
+            return f"has a part longer than {PATH_PART_BYTES} bytes"
+    return None
+
+
+def find_twins(paths: Iterable[str]) -> list[tuple[str, str]]:
+    """Pairs of paths that some file system takes for one: equal but for case or Unicode normalisation.
+
+    A file where another path has a folder is a twin too.
+    """
+    seen: dict[str, str] = {}
+    folders: dict[str, str] = {}
+    twins = []
+    for path in paths:
+        folded = _fold(path)
+        if folded in seen:
+            twins.append((seen[folded], path))
+            continue
+        seen[folded] = path
+        while (cut := folded.rfind("/")) >= 0:
+            folded = folded[:cut]
+            if folded in folders:
+                break
+            folders[folded] = path
+    twins += [(seen[folder], path) for folder, path in folders.items() if folder in seen]
+    return twins
+
+
+def _fold(path: str) -> str:
+    return path.lower() if path.isascii() else normalize("NFC", normalize("NFC", path).casefold())

@@ -1,0 +1,128 @@
+"""What is wrong in a job file: where it stands, what it is, and what to write instead."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from unicodedata import east_asian_width
+
+Path = tuple[str | int, ...]
+
+#: The longest piece of a line that is shown under a problem.
+SHOWN = 100
+
+
+def path_text(path: Path) -> str:
+    """The path as people write it: `steps[1].run`."""
+    text = ""
+    for part in path:
+        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
+    return text
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One thing that is wrong. `path` says where in the document; line and column, from 1, where in the text.
+
+    `key` is true when the key itself is wrong, not its value. `find` is the offending piece of a longer text.
+    """
+
+    path: Path
+    message: str
+    hint: str = ""
+    line: int | None = None
+    column: int | None = None
+    width: int = 1
+    key: bool = False
+    find: str = ""
+
+    @property
+    def path_text(self) -> str:
+        return path_text(self.path)
+
+    def at(self, line: int, column: int, width: int) -> Problem:
+        return replace(self, line=line, column=column, width=width)
+
+    def render(self, source_name: str, lines: Sequence[str]) -> str:
+        """The problem as a person reads it: the place, the line, carets under the piece, and the hint."""
+        if self.line is None or self.column is None:
+            place = f"{source_name}: {self.path_text}" if self.path else source_name
+            return f"{place}: {self.message}" + (f"\n   | {self.hint}" if self.hint else "")
+        head = f"{source_name}:{self.line}:{self.column}: {self.message}"
+        text = lines[self.line - 1] if self.line <= len(lines) else ""
+        if not text.strip():
+            return head + (f"\n   | {self.hint}" if self.hint else "")
+        text, column, width = _window(text, self.column - 1, self.width)
+        margin = max(3, len(str(self.line)))
+        pad = " " * _columns(text[:column])
+        carets = "^" * max(1, _columns(text[column : column + width]))
+        return f"{head}\n{self.line:>{margin}}| {text}\n{'':>{margin}}| {pad}{carets} {self.hint}".rstrip()
+
+
+class JobFileInvalid(Exception):  # noqa: N818 - a sentence reads better with it
+    """A job file that was refused, with all its problems, in the order of the file."""
+
+    def __init__(self, problems: Iterable[Problem], source: str = "job.yml", lines: Sequence[str] = ()) -> None:
+        self.problems = sorted(problems, key=lambda p: (p.line or 0, p.column or 0))
+        self.source = source
+        self.lines = lines
+        super().__init__("; ".join(f"{p.path_text}: {p.message}" if p.path else p.message for p in self.problems))
+
+    def render(self, outcome: str = "nothing was submitted") -> str:
+        """All problems as a person reads them, and a last line that says how many and what came of it."""
+        count = "1 problem" if len(self.problems) == 1 else f"{len(self.problems)} problems"
+        return "\n".join([*(p.render(self.source, self.lines) for p in self.problems), f"{count}, {outcome}."])
+
+
+def did_you_mean(word: object, known: Iterable[str], otherwise: str = "") -> str:
+    """A hint with the nearest known word, if one is near."""
+    names = {name.lower(): name for name in known}
+    near = get_close_matches(str(word).lower(), names, n=1, cutoff=0.6)
+    return f"did you mean '{names[near[0]]}'?" if near else otherwise
+
+
+def show(value: object) -> str:
+    """A value in a message: short, on one line, and harmless on a terminal."""
+    text = (
+        {True: "true", False: "false", None: "null"}[value]
+        if value is None or value is True or value is False
+        else (value if isinstance(value, str) else repr(value))
+    )
+    text = printable(text)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def printable(text: str) -> str:
+    """The text with everything that a terminal would act upon replaced, and of the same length."""
+    return "".join(c if c.isprintable() else " " if c == "\t" else "�" for c in text)
+
+
+def kind(value: object) -> str:
+    """What a value is, in words: `a list`, `a number`."""
+    if value is None:
+        return "empty"
+    if isinstance(value, bool):
+        return "true or false"
+    if isinstance(value, (int, float)):
+        return "a number"
+    if isinstance(value, str):
+        return "text"
+    return "a list" if isinstance(value, (list, tuple)) else "a mapping"
+
+
+def _window(text: str, column: int, width: int) -> tuple[str, int, int]:
+    """The piece of a long line around the problem, with column and width in that piece."""
+    text = printable(text)
+    if len(text) <= SHOWN + 20:
+        return text, column, max(1, min(width, len(text) - column))
+    start = max(0, min(column - SHOWN // 2, len(text) - SHOWN))
+    piece = text[start : start + SHOWN]
+    lead = "..." if start else ""
+    tail = "..." if start + SHOWN < len(text) else ""
+    return lead + piece + tail, column - start + len(lead), max(1, min(width, len(piece) - (column - start)))
+
+
+def _columns(text: str) -> int:
+    """How many cells of a terminal the text takes."""
+    return sum(2 if east_asian_width(c) in "WF" else 1 for c in text)

@@ -1,0 +1,275 @@
+"""Checks of the values that have a meaning of their own: scripts, images, environments, files, artifacts."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from deborgen_shared.jobfile import limits
+from deborgen_shared.jobfile.checks import (
+    Check,
+    Problems,
+    is_scalar,
+    mapping,
+    no_templates,
+    pattern,
+    scalar,
+    sequence,
+    subject,
+    unknown_key,
+    unstorable,
+    wrong_kind,
+)
+from deborgen_shared.jobfile.model import ArtifactPattern, File
+from deborgen_shared.jobfile.paths import check_path, find_twins
+from deborgen_shared.jobfile.problems import Path, Problem, did_you_mean, kind, show
+from deborgen_shared.jobfile.template import text_of, without_references
+
+ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+LABEL_KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]*")
+IMAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:@-]*")
+SHA256 = re.compile(r"[0-9a-f]{64}")
+RESERVED = "DEBORGEN_"
+
+
+def run(value: Any, path: Path, problems: Problems) -> str | list[str]:
+    """A script for the shell, or a list of arguments."""
+    if isinstance(value, str):
+        if not value.strip():
+            problems.append(Problem(path, f"{subject(path)} is empty", "write for example run: echo hello"))
+        elif len(value) > limits.RUN_BYTES or len(value.encode(errors="replace")) > limits.RUN_BYTES:
+            problems.append(
+                Problem(
+                    path,
+                    f"{subject(path)} is longer than {limits.RUN_BYTES:,} bytes",
+                    "put the script in a file and name it in 'files'",
+                )
+            )
+        elif (reason := unstorable(value)) is not None:
+            problems.append(Problem(path, f"{subject(path)} {reason}"))
+        return value
+    if not isinstance(value, list):
+        wrong_kind(value, path, problems, "a script or a list of arguments", "write for example run: echo hello")
+        return ""
+    if not value:
+        problems.append(Problem(path, f"{subject(path)} is an empty list", "write for example [python, sim.py]"))
+    if not sequence(value, path, problems, "[python, sim.py]", limits.ARGUMENTS):
+        return ""
+    for index, item in enumerate(value):
+        scalar(item, (*path, index), problems, limits.RUN_BYTES)
+    arguments = [text_of(item) for item in value if is_scalar(item)]
+    if sum(map(len, arguments)) > limits.RUN_BYTES:
+        problems.append(Problem(path, f"{subject(path)} is longer than {limits.RUN_BYTES:,} bytes"))
+    return arguments
+
+
+def image(value: Any, path: Path, problems: Problems) -> Any:
+    if not isinstance(value, str) or not value:
+        wrong_kind(value, path, problems, "the name of an image", "write for example python:3.12-slim")
+    elif len(value) > limits.IMAGE:
+        problems.append(
+            Problem(path, f"{subject(path)} has {len(value):,} characters, and the limit is {limits.IMAGE:,}")
+        )
+    elif not IMAGE.fullmatch(without_references(value, "x")):
+        problems.append(
+            Problem(path, f"'{show(value)}' is not the name of an image", "write for example python:3.12-slim")
+        )
+    return value
+
+
+def env(value: Any, path: Path, problems: Problems) -> dict[str, str]:
+    done: dict[str, str] = {}
+    if not mapping(value, path, problems, "{OMP_NUM_THREADS: 8}", limits.ENV):
+        return done
+    for name, item in value.items():
+        here = (*path, name)
+        env_name(name, here, problems)
+        if scalar(item, here, problems, limits.ENV_BYTES):
+            done[name] = text_of(item)
+    return done
+
+
+def env_name(name: Any, path: Path, problems: Problems, key: bool = True) -> None:
+    if not isinstance(name, str) or not ENV_NAME.fullmatch(name):
+        hint = "use letters, digits and _, and no digit first"
+        problems.append(Problem(path, f"'{show(name)}' is not a name for a variable", hint, key=key))
+    elif len(name) > limits.ENV_NAME:
+        message = f"the name of a variable has {len(name):,} characters, and the limit is {limits.ENV_NAME}"
+        problems.append(Problem(path, message, key=key))
+    elif name.startswith(RESERVED):
+        message = f"'{show(name)}' is not free: names that start with {RESERVED} are deborgen's own"
+        problems.append(Problem(path, message, "choose another name", key=key))
+
+
+def secrets(value: Any, path: Path, problems: Problems) -> list[str]:
+    if not sequence(value, path, problems, "[LICENSE_KEY]", limits.SECRETS):
+        return []
+    for index, name in enumerate(value):
+        env_name(name, (*path, index), problems, key=False)
+        if name in value[:index]:
+            problems.append(Problem((*path, index), f"'{show(name)}' is listed twice in {subject(path)}"))
+    return list(value)
+
+
+def words(limit: int, example: str) -> Check:
+    """A mapping from label names to short texts; numbers and booleans become text."""
+
+    def check(value: Any, path: Path, problems: Problems) -> dict[str, str]:
+        done: dict[str, str] = {}
+        if not mapping(value, path, problems, example, limit):
+            return done
+        for name, item in value.items():
+            here = (*path, name)
+            if not isinstance(name, str) or len(name) > limits.LABEL_KEY or not LABEL_KEY.fullmatch(name):
+                hint = f"use at most {limits.LABEL_KEY} letters, digits and . _ / -"
+                problems.append(Problem(here, f"'{show(name)}' is not a name for a label", hint, key=True))
+            if scalar(item, here, problems, limits.LABEL_VALUE):
+                done[name] = text_of(item)
+                no_templates(done[name], here, problems)
+        return done
+
+    return check
+
+
+def path_of(value: str) -> str:
+    """A path as it is stored: without a leading `./`."""
+    while value.startswith("./"):
+        value = value[2:].lstrip("/")
+    return value
+
+
+def workspace_path(value: Any, path: Path, problems: Problems, *, templates: bool, folder: bool = False) -> str:
+    """A path in the workspace. With `folder` it may end with a slash."""
+    if not isinstance(value, str):
+        wrong_kind(value, path, problems, "a path")
+        return ""
+    if not templates and not no_templates(value, path, problems):
+        return ""
+    done = path_of(value)
+    if folder and len(done) > 1:
+        done = done.removesuffix("/")
+    reason = check_path(without_references(done, "x"))
+    if reason:
+        problems.append(
+            Problem(path, f"the path '{show(value)}' {reason}", "write a path inside the workspace, as in out/a.png")
+        )
+    return done
+
+
+def local_files(value: Any, path: Path, problems: Problems) -> list[str]:
+    """The hand-written form: files and folders beside the job file. `.` is the folder of the job file."""
+    done: list[str] = []
+    if not sequence(value, path, problems, "[sim.py, data/]", limits.FILES):
+        return done
+    for index, item in enumerate(value):
+        if item in (".", "./"):
+            done.append(".")
+            continue
+        if isinstance(item, dict):
+            problems.append(
+                Problem((*path, index), f"{subject((*path, index))} is a mapping, and must be a path", "write the path")
+            )
+            continue
+        before = len(problems)
+        found = workspace_path(item, (*path, index), problems, templates=False, folder=True)
+        if len(problems) == before:
+            done.append(found)
+    if len(done) == len(value):
+        _no_twins(done, path, problems)
+    return done
+
+
+def wire_files(value: Any, path: Path, problems: Problems) -> list[File]:
+    """The form on the wire: each file with the digest of its blob."""
+    done: list[File] = []
+    if not sequence(value, path, problems, '[{"path", "sha256", "size", "mode"}]', limits.FILES):
+        return done
+    for index, item in enumerate(value):
+        here = (*path, index)
+        if not isinstance(item, dict):
+            hint = 'write {"path", "sha256", "size", "mode"} after the blob was put'
+            wrong_kind(item, here, problems, "a mapping", hint)
+            continue
+        before = len(problems)
+        for key in item:
+            if key not in ("path", "sha256", "size", "mode"):
+                unknown_key(key, ("path", "sha256", "size", "mode"), here, problems, f" in {subject(here)}")
+        found = workspace_path(item.get("path"), (*here, "path"), problems, templates=False)
+        digest, count, mode = item.get("sha256"), item.get("size"), item.get("mode", 0o644)
+        if not isinstance(digest, str) or not SHA256.fullmatch(digest):
+            problems.append(Problem((*here, "sha256"), f"{subject((*here, 'sha256'))} is not 64 hexadecimal digits"))
+        for key, amount, most in (("size", count, limits.FILE_BYTES), ("mode", mode, 0o777)):
+            if not isinstance(amount, int) or isinstance(amount, bool) or not 0 <= amount <= most:
+                message = f"{subject((*here, key))} is not a whole number from 0 to {most}"
+                problems.append(Problem((*here, key), message))
+        if len(problems) == before:
+            done.append(File(path=found, sha256=str(digest), size=int(count or 0), mode=mode))
+    if len(done) == len(value):
+        _no_twins([file.path for file in done], path, problems)
+    return done
+
+
+def _no_twins(paths: list[str], path: Path, problems: Problems) -> None:
+    for first, second in find_twins(paths):
+        place = len(paths) - 1 - paths[::-1].index(second)
+        if first == second:
+            problems.append(Problem((*path, place), f"'{show(second)}' is listed twice in {subject(path)}"))
+        elif second.lower().startswith(first.lower() + "/"):
+            message = f"'{show(second)}' lies in '{show(first)}', which is listed too"
+            problems.append(Problem((*path, place), message, "remove one of them"))
+        else:
+            message = f"'{show(first)}' and '{show(second)}' are one file on some machines"
+            problems.append(Problem((*path, place), message, "rename one of them"))
+
+
+def artifacts(value: Any, path: Path, problems: Problems) -> list[ArtifactPattern]:
+    done: list[ArtifactPattern] = []
+    if not sequence(value, path, problems, "[out/*.png, best.json]", limits.ARTIFACTS):
+        return done
+    for index, item in enumerate(value):
+        here: Path = (*path, index)
+        when = "success"
+        if isinstance(item, dict):
+            for key in item:
+                if key not in ("path", "when"):
+                    unknown_key(key, ("path", "when"), here, problems, f" in {subject(here)}")
+            when = item.get("when", "success")
+            if when not in ("success", "always"):
+                what = f"'{show(when)}'" if is_scalar(when) else kind(when)
+                hint = did_you_mean(when, ("success", "always"), "write success or always")
+                problems.append(
+                    Problem((*here, "when"), f"{subject((*here, 'when'))} must be success or always, not {what}", hint)
+                )
+            if "path" not in item:
+                problems.append(
+                    Problem(here, f"{subject(here)} has no 'path'", "write {path: out/*.png, when: always}")
+                )
+                continue
+            item, here = item["path"], (*here, "path")
+        found = workspace_path(item, here, problems, templates=True, folder=True)
+        if isinstance(item, str) and item.endswith("/"):
+            found += "/**"
+        done.append(ArtifactPattern(path=found, when="always" if when == "always" else "success"))
+    return done
+
+
+def result(value: Any, path: Path, problems: Problems) -> str:
+    return workspace_path(value, path, problems, templates=True)
+
+
+def inner_path(value: Any, path: Path, problems: Problems) -> str:
+    return workspace_path(value, path, problems, templates=False, folder=True)
+
+
+git_url = pattern(
+    limits.URL,
+    r"(https?|ssh|git|file)://[^\s]+|[A-Za-z0-9._-]+@[A-Za-z0-9._-]+:[^\s]+",
+    "the URL of a repository",
+    example="https://example.org/team/solver.git",
+)
+git_ref = pattern(limits.REF, r"[A-Za-z0-9_][A-Za-z0-9._/@+-]*", "a branch, a tag or a commit", example="main")
+shared_name = pattern(63, r"[A-Za-z0-9][A-Za-z0-9._-]*", "the name of a shared folder", example="datasets")
+
+
+def image_tag(value: Any, path: Path, problems: Problems) -> Any:
+    return image(value, path, problems)
