@@ -19,6 +19,7 @@ from deborgen_shared.jobfile.parser import parse
 from deborgen_shared.jobfile.paths import check_path, find_twins
 from deborgen_shared.jobfile.problems import JobFileInvalid, Problem
 from deborgen_shared.jobfile.reading import load, parse_document
+from deborgen_shared.jobfile.schema import schema
 from deborgen_shared.jobfile.sweep import Sweep
 from deborgen_shared.jobfile.template import has_templates, render
 from deborgen_shared.jobfile.units import format_duration, format_size, parse_duration, parse_size
@@ -51,5 +52,6 @@ __all__ = [
     "parse_duration",
     "parse_size",
     "render",
+    "schema",
     "unsupported",
 ]

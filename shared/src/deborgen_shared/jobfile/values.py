@@ -269,7 +269,3 @@ git_url = pattern(
 )
 git_ref = pattern(limits.REF, r"[A-Za-z0-9_][A-Za-z0-9._/@+-]*", "a branch, a tag or a commit", example="main")
 shared_name = pattern(63, r"[A-Za-z0-9][A-Za-z0-9._-]*", "the name of a shared folder", example="datasets")
-
-
-def image_tag(value: Any, path: Path, problems: Problems) -> Any:
-    return image(value, path, problems)

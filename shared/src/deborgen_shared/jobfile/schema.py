@@ -1,0 +1,55 @@
+"""The JSON Schema of the job file, made from the table of keys."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from typing import Any
+
+from deborgen_shared.jobfile import limits, shapes
+from deborgen_shared.jobfile.keys import KEYS, RUN_ONLY
+from deborgen_shared.jobfile.shapes import Shape
+
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+
+
+def schema(wire: bool = False) -> dict[str, Any]:
+    """The schema of the hand-written form, or of the form on the wire, where `files` are blobs."""
+    properties = {
+        key.name: _described(shapes.WIRE_FILES if wire and key.name == "files" else key.shape, key.summary, key.default)
+        for key in KEYS
+    }
+    step = {name: shape for name, shape in properties.items() if name not in RUN_ONLY}
+    step |= {
+        "id": _described(
+            {"type": "string", "maxLength": limits.STEP_ID, "pattern": shapes.STEP_ID},
+            "What other steps call this one.",
+            "required",
+        ),
+        "needs": _described(
+            shapes.NEEDS,
+            "Steps that must have succeeded. Their artifacts appear at inputs/STEP/.",
+            "the step above",
+        ),
+    }
+    properties["steps"] = _described(
+        {
+            "type": "array",
+            "minItems": 1,
+            "maxItems": limits.STEPS,
+            "items": shapes.record(step, ("id",)) | {"oneOf": [{"required": ["run"]}, {"required": ["build"]}]},
+        },
+        "Several jobs that follow each other. The keys of the file are their defaults.",
+        "none",
+    )
+    whole: Shape = {
+        "$schema": DIALECT,
+        "title": "deborgen job file",
+        "description": "One run: a job, or a sweep of it, or several steps.",
+        **shapes.record(properties),
+        "oneOf": [{"required": ["run"]}, {"required": ["build"]}, {"required": ["steps"]}],
+    }
+    return deepcopy(whole)
+
+
+def _described(shape: Shape, summary: str, default: str) -> Shape:
+    return {**shape, "description": f"{summary} Default: {default}."}
