@@ -1,1 +1,133 @@
-def main() -> None: ...
+"""deborgen-coordinator: serve, migrate, token create, backup, restore."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from importlib.metadata import version
+from pathlib import Path
+
+from deborgen_coordinator import logs, settings
+from deborgen_shared.errors import Refusal
+
+#: What the commands beside `serve` need to know: where the data is.
+PLACE = ["data_dir", "database", "log_format", "log_level"]
+
+
+def parser() -> argparse.ArgumentParser:
+    top = argparse.ArgumentParser(
+        prog="deborgen-coordinator",
+        description="The coordinator of a deborgen pool.",
+        epilog="Every setting is also a variable DEBORGEN_… and a line in the TOML file of --config; flags go first.",
+    )
+    top.add_argument("--version", action="version", version=version("deborgen-coordinator"))
+    commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    settings.add_flags(commands.add_parser("serve", help="serve until told to stop"))
+    settings.add_flags(commands.add_parser("migrate", help="bring the database up to date"), PLACE)
+    token = commands.add_parser("token", help="make tokens").add_subparsers(dest="verb", required=True, metavar="VERB")
+    create = token.add_parser("create", help="make a token and print its secret, alone")
+    create.add_argument("--role", required=True, choices=["admin", "submitter", "viewer", "worker"])
+    create.add_argument("--name", required=True, help="whose it is: a person, or the worker that it is bound to")
+    create.add_argument("--expires-in", metavar="DURATION", help="how long it is valid, for example 30d")
+    settings.add_flags(create, PLACE)
+    for verb, explanation in (("backup", "write all data to FILE"), ("restore", "read all data back from FILE")):
+        command = commands.add_parser(verb, help=explanation)
+        command.add_argument("file", type=Path, metavar="FILE")
+        settings.add_flags(command, PLACE)
+    return top
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command; a mistake of the person who typed it exits with 2, any other refusal with 1."""
+    given = parser().parse_args(arguments)
+    try:
+        chosen = settings.load(vars(given), os.environ, given.config)
+    except settings.SettingsError as problem:
+        _fail(str(problem), 2)
+    from deborgen_coordinator.server import CannotStart
+    from deborgen_coordinator.storage.database import DatabaseDamaged, DatabaseUnavailable
+
+    try:
+        COMMANDS[given.command](given, chosen)
+    except Refusal as refusal:
+        _fail(f"{refusal.message} {refusal.hint}".strip(), 1)
+    except DatabaseDamaged as problem:
+        _fail(f"The database is damaged: {problem}. Put the data back with: deborgen-coordinator restore FILE", 1)
+    except (CannotStart, DatabaseUnavailable, ValueError) as problem:
+        _fail(str(problem), 1)
+
+
+def _serve(given: argparse.Namespace, chosen: settings.Settings) -> None:
+    from deborgen_coordinator.server import serve
+
+    serve(chosen)
+
+
+def _migrate(given: argparse.Namespace, chosen: settings.Settings) -> None:
+    from deborgen_coordinator.app import open_context
+    from deborgen_coordinator.server import lock_data_dir
+
+    logs.configure(chosen.log_format, chosen.log_level)
+    Path(chosen.data_dir).mkdir(parents=True, exist_ok=True, mode=0o700)
+    with lock_data_dir(chosen):
+        open_context(chosen).store.close()
+    print("The database is up to date.")
+
+
+def _token(given: argparse.Namespace, chosen: settings.Settings) -> None:
+    from deborgen_coordinator.app import open_context
+    from deborgen_coordinator.http.decoding import convert
+    from deborgen_coordinator.operations import tokens
+    from deborgen_coordinator.operations.context import COORDINATOR
+    from deborgen_shared.jobfile.units import parse_duration
+    from deborgen_shared.messages import NewToken
+
+    logs.configure(chosen.log_format, chosen.log_level)
+    wanted = {"role": given.role, "name": given.name}
+    if given.expires_in:
+        wanted["expires_in_seconds"] = parse_duration(given.expires_in)
+    body = convert(wanted, NewToken)
+    Path(chosen.data_dir).mkdir(parents=True, exist_ok=True, mode=0o700)
+    context = open_context(chosen)
+    try:
+        print(tokens.create(context, COORDINATOR, body).token)
+    finally:
+        context.store.close()
+
+
+def _backup(given: argparse.Namespace, chosen: settings.Settings) -> None:
+    from deborgen_coordinator.app import open_context
+    from deborgen_coordinator.operations.backup import backup
+
+    logs.configure(chosen.log_format, chosen.log_level)
+    context = open_context(chosen)
+    try:
+        backup(context, given.file)
+    finally:
+        context.store.close()
+    print(f"All data is in {given.file}.")
+
+
+def _restore(given: argparse.Namespace, chosen: settings.Settings) -> None:
+    from deborgen_coordinator.operations.backup import restore
+    from deborgen_coordinator.server import lock_data_dir
+
+    logs.configure(chosen.log_format, chosen.log_level)
+    Path(chosen.data_dir).mkdir(parents=True, exist_ok=True, mode=0o700)
+    with lock_data_dir(chosen):
+        restore(chosen, given.file)
+    print(f"All data of {given.file} is back.")
+
+
+def _fail(sentence: str, code: int) -> None:
+    print(f"deborgen-coordinator: {logs.masked(sentence)}", file=sys.stderr)
+    raise SystemExit(code)
+
+
+COMMANDS = {"serve": _serve, "migrate": _migrate, "token": _token, "backup": _backup, "restore": _restore}
+
+
+if __name__ == "__main__":
+    main()

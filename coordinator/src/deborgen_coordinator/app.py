@@ -1,0 +1,60 @@
+"""Wiring only: the parts of a coordinator, put together, and taken apart in the right order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from flask import Flask
+
+from deborgen_coordinator.blobs.local import LocalBlobs
+from deborgen_coordinator.clock import Clock, SystemClock
+from deborgen_coordinator.http import create_wsgi_app
+from deborgen_coordinator.http.streams import Streams
+from deborgen_coordinator.operations.context import Context
+from deborgen_coordinator.operations.sweep import Sweeper
+from deborgen_coordinator.operations.wakeups import Wakeups
+from deborgen_coordinator.settings import Settings
+from deborgen_coordinator.storage.store import Store
+
+
+def open_context(settings: Settings, clock: Clock | None = None) -> Context:
+    """The database, the blobs and those who wait, ready for operations. `close_context` ends it."""
+    wakeups = Wakeups(settings.max_waiters)
+    store = Store.open(settings.database, Path(settings.data_dir), wakeups.tell)
+    return Context(
+        settings=settings,
+        store=store,
+        blobs=LocalBlobs(settings.blob_dir),
+        clock=clock or SystemClock(),
+        wakeups=wakeups,
+    )
+
+
+@dataclass
+class Coordinator:
+    """A running coordinator without its sockets."""
+
+    ctx: Context
+    flask: Flask
+    streams: Streams
+    sweeper: Sweeper
+
+    def hang_up(self) -> None:
+        """Answer everybody who waits, and end the streams. Other requests still work."""
+        self.streams.close()
+        self.ctx.wakeups.close()
+
+    def close(self) -> None:
+        self.hang_up()
+        self.sweeper.stop()
+        self.ctx.store.close()
+
+
+def create_app(settings: Settings, clock: Clock | None = None) -> Coordinator:
+    """Start everything that a coordinator is made of, in this process."""
+    ctx = open_context(settings, clock)
+    streams = Streams(settings.max_streams)
+    sweeper = Sweeper(ctx)
+    sweeper.start()
+    return Coordinator(ctx, create_wsgi_app(ctx, streams), streams, sweeper)

@@ -1,0 +1,237 @@
+"""Blobs in a local directory: `ab/abcdef…` when whole, `uploads/` while they arrive, `locks/` for their locks.
+
+Every blob goes the same way: temporary file, fsync, digest, rename, fsync of the folder. Memory stays constant
+whatever the size. Locks are `flock`s, so they hold between processes and end with them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import hashlib
+import os
+import secrets
+import time
+from collections.abc import Callable, Iterable, Iterator
+from io import FileIO
+from pathlib import Path
+from typing import Any
+
+from deborgen_coordinator.blobs import Busy, NoSpace, WrongDigest, WrongOffset
+
+CHUNK = 256 * 1024
+FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+
+
+class LocalBlobs:
+    """A `BlobStore` in one directory, which several processes may share."""
+
+    def __init__(self, root: Path, wait_for_upload: float = 5.0) -> None:
+        self._root = root
+        self._uploads = root / "uploads"
+        self._locks = root / "locks"
+        self._wait = wait_for_upload
+        for folder in (self._uploads, self._locks):
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+
+    def size(self, digest: str) -> int | None:
+        try:
+            return self._path(digest).stat().st_size
+        except FileNotFoundError:
+            return None
+
+    def offset(self, digest: str) -> int:
+        try:
+            return self._part(digest).stat().st_size
+        except FileNotFoundError:
+            return 0
+
+    def put(self, digest: str, chunks: Iterable[bytes], commit: Callable[[int], None]) -> int:
+        part = self._open_part(digest, wait=0)
+        resumable = part is not None
+        file, path = (part, self._part(digest)) if part is not None else self._temporary()
+        with file:
+            file.truncate(0)
+            return self._receive(file, path, hashlib.sha256(), chunks, digest, commit, keep=resumable)
+
+    def append(
+        self, digest: str, offset: int, chunks: Iterable[bytes], total: int | None, commit: Callable[[int], None]
+    ) -> tuple[int, bool]:
+        file = self._open_part(digest, self._wait)
+        if file is None:
+            raise Busy
+        with file:
+            size = os.fstat(file.fileno()).st_size
+            if size != offset:
+                if size == 0:
+                    self._part(digest).unlink(missing_ok=True)
+                raise WrongOffset(size)
+            seen = hashlib.sha256()
+            while piece := file.read(CHUNK):
+                seen.update(piece)
+            part = self._part(digest)
+            if total is None:
+                return self._receive(file, part, seen, chunks, digest, commit, keep=True), True
+            self._write(file, part, seen, chunks, keep=True)
+            size = file.tell()
+            if size < total:
+                return size, False
+            return self._finish(file, part, seen.hexdigest(), digest, commit), True
+
+    def store(self, chunks: Iterable[bytes], commit: Callable[[str, int], None]) -> tuple[str, int]:
+        file, path = self._temporary()
+        with file:
+            seen = hashlib.sha256()
+            self._write(file, path, seen, chunks, keep=False)
+            digest = seen.hexdigest()
+            return digest, self._finish(file, path, digest, digest, lambda size: commit(digest, size))
+
+    def open_range(self, digest: str, start: int, end: int) -> Iterator[bytes]:
+        file = FileIO(self._path(digest))
+        return _pieces(file, start, end)
+
+    @contextlib.contextmanager
+    def locked(self, digest: str) -> Iterator[None]:
+        with (self._locks / digest[:2]).open("ab") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+
+    def delete(self, digest: str) -> None:
+        self._path(digest).unlink(missing_ok=True)
+
+    def orphans(self, older_than: float) -> Iterator[str]:
+        for path in _older(self._uploads, older_than):
+            yield path.name
+
+    def discard(self, upload: str) -> None:
+        path = self._uploads / Path(upload).name
+        with contextlib.suppress(FileNotFoundError), path.open("rb+") as file, contextlib.suppress(BlockingIOError):
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            path.unlink(missing_ok=True)
+
+    def whole(self, older_than: float) -> Iterator[str]:
+        for folder in self._root.glob("[0-9a-f][0-9a-f]"):
+            for path in _older(folder, older_than):
+                yield path.name
+
+    def _path(self, digest: str) -> Path:
+        return self._root / digest[:2] / digest
+
+    def _part(self, digest: str) -> Path:
+        return self._uploads / f"{digest}.part"
+
+    def _temporary(self) -> tuple[FileIO, Path]:
+        path = self._uploads / f"{secrets.token_hex(16)}.tmp"
+        with _room():
+            file = FileIO(path, "x+")
+        fcntl.flock(file, fcntl.LOCK_EX)
+        return file, path
+
+    def _open_part(self, digest: str, wait: float) -> FileIO | None:
+        """The broken upload of this blob, locked, at its start; None while somebody else writes it."""
+        path, deadline = self._part(digest), time.monotonic() + wait
+        while True:
+            with _room():
+                file = FileIO(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), "r+")
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                file.close()
+                if time.monotonic() >= deadline:
+                    return None
+                time.sleep(0.02)
+                continue
+            # The file may have been renamed or removed between the open and the lock: then it is not ours.
+            with contextlib.suppress(FileNotFoundError):
+                if os.stat(path).st_ino == os.fstat(file.fileno()).st_ino:  # noqa: PTH116
+                    return file
+            file.close()
+
+    def _receive(
+        self,
+        file: FileIO,
+        path: Path,
+        seen: Any,
+        chunks: Iterable[bytes],
+        digest: str,
+        commit: Callable[[int], None],
+        keep: bool,
+    ) -> int:
+        self._write(file, path, seen, chunks, keep)
+        return self._finish(file, path, seen.hexdigest(), digest, commit)
+
+    def _write(self, file: FileIO, path: Path, seen: Any, chunks: Iterable[bytes], keep: bool) -> None:
+        """Append the chunks. An upload that breaks off is kept where it can be resumed, and removed otherwise."""
+        try:
+            for chunk in chunks:
+                left = memoryview(chunk)
+                while left:
+                    with _room():
+                        left = left[file.write(left) :]
+                seen.update(chunk)
+        except NoSpace:
+            path.unlink(missing_ok=True)
+            raise
+        except BaseException:
+            if not keep or os.fstat(file.fileno()).st_size == 0:
+                path.unlink(missing_ok=True)
+            raise
+
+    def _finish(self, file: FileIO, path: Path, found: str, digest: str, commit: Callable[[int], None]) -> int:
+        if found != digest:
+            path.unlink(missing_ok=True)
+            raise WrongDigest(found)
+        size = file.tell()
+        home = self._path(digest)
+        try:
+            with _room():
+                os.fsync(file.fileno())
+                if not home.parent.exists():
+                    home.parent.mkdir(exist_ok=True, mode=0o700)
+                    _sync_folder(self._root)
+                with self.locked(digest):
+                    path.rename(home)
+                    _sync_folder(home.parent)
+                    commit(size)
+        except NoSpace:
+            path.unlink(missing_ok=True)
+            raise
+        return size
+
+
+@contextlib.contextmanager
+def _room() -> Iterator[None]:
+    """Turn the operating system's "no space left" into the refusal that callers know."""
+    try:
+        yield
+    except OSError as problem:
+        if problem.errno in FULL:
+            raise NoSpace(str(problem)) from problem
+        raise
+
+
+def _pieces(file: FileIO, start: int, end: int) -> Iterator[bytes]:
+    with file:
+        file.seek(start)
+        left = end - start
+        while left > 0 and (piece := file.read(min(CHUNK, left))):
+            left -= len(piece)
+            yield piece
+
+
+def _older(folder: Path, seconds: float) -> Iterator[Path]:
+    limit = time.time() - seconds
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            with contextlib.suppress(FileNotFoundError):
+                if entry.is_file(follow_symlinks=False) and entry.stat().st_mtime <= limit:
+                    yield Path(entry.path)
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

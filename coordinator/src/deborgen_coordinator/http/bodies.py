@@ -1,0 +1,76 @@
+"""Reading what a request carries: only after its length is known and allowed, and never more than that."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from deborgen_coordinator.http.decoding import inflate, malformed
+from deborgen_shared.errors import Code, Refusal
+
+PIECE = 256 * 1024
+
+
+def length_of(environ: dict[str, Any], limit: int, *, required: bool = True) -> int:
+    """How long the body is said to be; refused before a byte of it is read."""
+    text = environ.get("CONTENT_LENGTH") or ""
+    if "HTTP_TRANSFER_ENCODING" in environ or (not text and required):
+        raise Refusal(
+            Code.LENGTH_REQUIRED, "The request must give its Content-Length.", "Chunked bodies are not taken."
+        )
+    if not text:
+        return 0
+    if not (text.isascii() and text.isdigit()):
+        raise malformed("The Content-Length is not a number.")
+    length = int(text) if len(text) < 20 else limit + 1
+    if length > limit:
+        raise Refusal(Code.TOO_LARGE, f"The body may have at most {limit} bytes.")
+    return length
+
+
+def read(environ: dict[str, Any], length: int) -> bytes:
+    """The whole body."""
+    if not length:
+        return b""
+    try:
+        body: bytes = environ["wsgi.input"].read(length)
+    except OSError:
+        body = b""
+    if len(body) < length:
+        raise malformed(f"The body ended before its {length} bytes were there.")
+    return body
+
+
+def pieces(environ: dict[str, Any], length: int) -> Iterator[bytes]:
+    """The body, piece by piece; a body that ends early raises after its last piece."""
+    stream, left = environ["wsgi.input"], length
+    while left:
+        try:
+            piece: bytes = stream.read(min(PIECE, left))
+        except OSError:
+            piece = b""
+        if not piece:
+            raise malformed(f"The body ended {left} bytes before its end.", "HEAD tells where the upload goes on.")
+        left -= len(piece)
+        yield piece
+
+
+def require_json(environ: dict[str, Any]) -> None:
+    kind = environ.get("CONTENT_TYPE") or ""
+    if kind != "application/json" and kind.partition(";")[0].strip().lower() != "application/json":
+        raise Refusal(
+            Code.UNSUPPORTED_MEDIA_TYPE,
+            f"The body is {kind[:100]!r}, and must be application/json.",
+            "Send the header Content-Type: application/json.",
+        )
+
+
+def unpacked(environ: dict[str, Any], limit: int) -> bytes:
+    """A raw body, plain or gzip, of at most `limit` bytes either way."""
+    body = read(environ, length_of(environ, limit))
+    encoding = (environ.get("HTTP_CONTENT_ENCODING") or "identity").strip().lower()
+    if encoding == "gzip":
+        return inflate(body, limit)
+    if encoding != "identity":
+        raise Refusal(Code.UNSUPPORTED_MEDIA_TYPE, f"The Content-Encoding {encoding[:40]!r} is not known: use gzip.")
+    return body

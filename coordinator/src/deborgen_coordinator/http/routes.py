@@ -1,0 +1,261 @@
+"""The table of routes: what each takes, whom it serves and what it answers.
+
+A route is declared once, over its handler. Flask's rules, the checks before the handler, the OpenAPI document, the
+matrix of roles and docs/http-api.md all follow this table.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+import msgspec
+from flask import Flask, Response, request
+
+from deborgen_coordinator.http import bodies
+from deborgen_coordinator.http.answers import JSON, Reply, render
+from deborgen_coordinator.http.decoding import convert, malformed, parse
+from deborgen_coordinator.http.ids import PATH_NAMES, JobId
+from deborgen_coordinator.http.streams import Streams
+from deborgen_coordinator.operations import tokens
+from deborgen_coordinator.operations.context import Actor, Context
+from deborgen_coordinator.settings import Settings
+from deborgen_shared.errors import Code, Refusal
+from deborgen_shared.states import Role
+
+EVERYONE = frozenset(Role)
+PEOPLE = frozenset({Role.ADMIN, Role.SUBMITTER, Role.VIEWER})
+SUBMITTERS = frozenset({Role.ADMIN, Role.SUBMITTER})
+UPLOADERS = frozenset({Role.ADMIN, Role.SUBMITTER, Role.WORKER})
+WORKERS = frozenset({Role.WORKER})
+ADMINS = frozenset({Role.ADMIN})
+
+RAW = "application/octet-stream"
+KEY = re.compile(r"[\x21-\x7e]{1,200}")
+
+B = TypeVar("B")
+Q = TypeVar("Q")
+
+
+class NoQuery(msgspec.Struct, frozen=True):
+    """A route without query parameters."""
+
+
+NO_QUERY = NoQuery()
+
+
+@dataclass(slots=True)
+class Call(Generic[B, Q]):
+    """One request on its way to its handler: who asks, and what for."""
+
+    ctx: Context
+    streams: Streams
+    actor: Actor
+    names: dict[str, Any]
+    query: Q
+    body: B
+    raw: bytes
+    environ: dict[str, Any]
+
+    @property
+    def run(self) -> int:
+        return int(self.names["run"])
+
+    @property
+    def job(self) -> JobId:
+        job: JobId = self.names["job"]
+        return job
+
+    @property
+    def name(self) -> str:
+        return str(self.names["name"])
+
+    def header(self, name: str) -> str | None:
+        value: str | None = self.environ.get("HTTP_" + name.upper().replace("-", "_"))
+        return value
+
+    def idempotency_key(self) -> str | None:
+        key = self.header("Idempotency-Key")
+        if key is not None and not KEY.fullmatch(key):
+            raise malformed("The Idempotency-Key must have 1 to 200 visible ASCII characters.")
+        return key
+
+
+Handler = Callable[[Call[Any, Any]], Any]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One way a route can answer: what it means, and the body, a message or a media type."""
+
+    meaning: str
+    body: Any = None
+    media: tuple[str, ...] = (JSON,)
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Route:
+    method: str
+    path: str
+    roles: frozenset[Role]
+    summary: str
+    answers: Mapping[int, Answer]
+    handler: Handler
+    #: A message, `bytes` for a raw body that the handler reads itself, or None.
+    body: Any = None
+    body_optional: bool = False
+    query: Any = NoQuery
+    #: Which setting limits the body.
+    limit: str = "max_document"
+    #: Request headers that mean something: name to explanation.
+    headers: Mapping[str, str] = field(default_factory=dict)
+    #: Codes of refusals that this route has beyond those that every route of its shape has.
+    refusals: tuple[Code, ...] = ()
+
+    @property
+    def path_names(self) -> list[str]:
+        return re.findall(r"{(\w+)}", self.path)
+
+    @property
+    def rule(self) -> str:
+        return re.sub(r"{(\w+)}", lambda m: "<path:path>" if m[1] == "path" else f"<{m[1]}>", self.path)
+
+    @property
+    def open_to_all(self) -> bool:
+        return not self.roles
+
+
+ROUTES: list[Route] = []
+
+
+def route(method: str, path: str, **declared: Any) -> Callable[[Handler], Handler]:
+    """Enter the handler below into the table."""
+
+    def enter(handler: Handler) -> Handler:
+        ROUTES.append(Route(method=method, path=path, handler=handler, **declared))
+        return handler
+
+    return enter
+
+
+def register(app: Flask, ctx: Context, streams: Streams) -> None:
+    """Give the application a rule for every route. HEAD goes with GET unless it has a route of its own."""
+    own_head = {r.path for r in ROUTES if r.method == "HEAD"}
+    for entry in ROUTES:
+        methods = [entry.method]
+        view = _view(entry, ctx, streams)
+        app.add_url_rule(
+            entry.rule, f"{entry.method} {entry.path}", view, methods=methods, provide_automatic_options=False
+        )
+        if entry.method == "GET" and entry.path in own_head:
+            for rule in app.url_map.iter_rules(f"GET {entry.path}"):
+                assert rule.methods is not None
+                rule.methods.discard("HEAD")
+
+
+def _view(entry: Route, ctx: Context, streams: Streams) -> Callable[..., Response]:
+    read_query = _query_reader(entry.query)
+    limit = getattr(ctx.settings, entry.limit)
+    readers = [(name, PATH_NAMES[name].value) for name in entry.path_names]
+    first = next(iter(entry.answers))
+    roles, handler, expected, optional = entry.roles, entry.handler, entry.body, entry.body_optional
+    nobody = Actor(Role.VIEWER, "", "")
+
+    def view(**parts: str) -> Response:
+        environ = request.environ
+        actor = authenticated(ctx, environ) if roles else nobody
+        if roles and actor.role not in roles:
+            raise Refusal(
+                Code.FORBIDDEN,
+                f"A token of the role {actor.role} may not do this.",
+                f"It takes a token of the role {' or '.join(sorted(roles))}.",
+            )
+        names = {name: value(parts[name]) for name, value in readers}
+        query = read_query(environ.get("QUERY_STRING", ""))
+        raw, body = b"", None
+        if expected is not None and expected is not bytes:
+            length = bodies.length_of(environ, limit, required=not optional)
+            if length or not optional:
+                bodies.require_json(environ)
+                raw = bodies.read(environ, length)
+                body = convert(parse(raw), expected)
+            else:
+                body = expected()
+        answer = handler(Call(ctx, streams, actor, names, query, body, raw, environ))
+        if isinstance(answer, Response):
+            return answer
+        return render(answer) if isinstance(answer, Reply) else render(Reply(first, answer))
+
+    return view
+
+
+_BEARER = re.compile(r"[Bb][Ee][Aa][Rr][Ee][Rr] +([A-Za-z0-9._~+/=-]{1,512})")
+
+
+def authenticated(ctx: Context, environ: Mapping[str, Any]) -> Actor:
+    header = environ.get("HTTP_AUTHORIZATION")
+    found = _BEARER.fullmatch(header) if header else None
+    if not found:
+        raise Refusal(
+            Code.UNAUTHENTICATED,
+            "The request carries no token." if not header else "The Authorization header is not a bearer token.",
+            "Send the header Authorization: Bearer TOKEN.",
+        )
+    return tokens.authenticate(ctx, found[1])
+
+
+def limit_of(entry: Route, settings: Settings) -> int:
+    return int(getattr(settings, entry.limit))
+
+
+def _query_reader(kind: Any) -> Callable[[str], Any]:
+    """A function from a query string to the parameters that the route declares."""
+    fields = {f.encode_name: f for f in msgspec.structs.fields(kind)}
+    integers = {name for name, f in fields.items() if "int" in str(f.type)}
+
+    def read(text: str) -> Any:
+        if not text:
+            return NO_QUERY if kind is NoQuery else _converted(kind, {})
+        found: dict[str, Any] = {}
+        for name, value in _pairs(text):
+            if name not in fields:
+                near = difflib.get_close_matches(name, fields, 1)
+                known = f"It may have {', '.join(fields)}." if fields else "It takes none."
+                raise malformed(
+                    f"This call has no query parameter {name[:100]!r}.",
+                    f"Did you mean {near[0]!r}?" if near else known,
+                )
+            if name in found:
+                raise malformed(f"The query parameter {name!r} is given twice.")
+            if name in integers:
+                if not re.fullmatch(r"-?[0-9]{1,18}", value, re.ASCII):
+                    raise malformed(f"The query parameter {name!r} must be a whole number.")
+                found[name] = int(value)
+            else:
+                found[name] = value
+        return _converted(kind, found)
+
+    return read
+
+
+def _pairs(text: str) -> list[tuple[str, str]]:
+    from urllib.parse import parse_qsl
+
+    try:
+        pairs = parse_qsl(text, keep_blank_values=True, strict_parsing=True, errors="strict", max_num_fields=50)
+    except ValueError:
+        raise malformed("The query string cannot be read: it must be NAME=VALUE&NAME=VALUE in UTF-8.") from None
+    if any("\0" in name or "\0" in value for name, value in pairs):
+        raise malformed("The query string holds a NUL character.")
+    return pairs
+
+
+def _converted(kind: Any, values: dict[str, Any]) -> Any:
+    try:
+        return msgspec.convert(values, kind, strict=True)
+    except msgspec.ValidationError as problem:
+        raise malformed(f"The query does not fit: {problem}.") from None

@@ -1,0 +1,73 @@
+"""The coordinator's own log: text for people, or one JSON object a line, on standard error.
+
+Every action carries what it was about (run, job, attempt, worker, lease) as fields of the record. Secrets never reach
+a line: requests are logged by method and path alone, and what looks like a token is masked should it slip into a
+message.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import sys
+import time
+
+FIELDS = ("run", "job", "attempt", "worker", "lease", "actor", "event")
+
+_TOKEN = re.compile(r"dbg_([a-z]+)_([A-Za-z0-9]+)_[A-Za-z0-9_-]+")
+_BEARER = re.compile(r"(?i)(bearer\s+)\S+")
+
+
+def masked(text: str) -> str:
+    """The text, without the secret part of any token in it."""
+    if "dbg_" in text:
+        text = _TOKEN.sub(r"dbg_\1_\2_***", text)
+    return _BEARER.sub(r"\1***", text)
+
+
+class TextFormatter(logging.Formatter):
+    """`2026-01-31T12:00:00.123Z info deborgen.leases lease expired job=42.7 attempt=42.7/2`"""
+
+    def format(self, record: logging.LogRecord) -> str:
+        fields = "".join(f" {name}={value}" for name, value in _fields(record))
+        # A line break in a message must not look like another line of the log.
+        message = record.getMessage().replace("\r", "\\r").replace("\n", "\\n")
+        line = f"{_moment(record)} {record.levelname.lower()} {record.name} {message}{fields}"
+        if record.exc_info:
+            line += "\n" + self.formatException(record.exc_info)
+        return masked(line)
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object a line, with a field for all that is known of what it is about."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line = {
+            "time": _moment(record),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": masked(record.getMessage()),
+        }
+        line.update((name, masked(str(value))) for name, value in _fields(record))
+        if record.exc_info:
+            line["traceback"] = masked(self.formatException(record.exc_info))
+        return json.dumps(line, ensure_ascii=False)
+
+
+def _fields(record: logging.LogRecord) -> list[tuple[str, object]]:
+    return [(name, value) for name in FIELDS if (value := getattr(record, name, None)) is not None]
+
+
+def _moment(record: logging.LogRecord) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created)) + f".{int(record.msecs):03d}Z"
+
+
+def configure(log_format: str, level: str) -> None:
+    """Send everything that is logged to standard error, in the one format."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonFormatter() if log_format == "json" else TextFormatter())
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(level.upper())
+    logging.raiseExceptions = False
