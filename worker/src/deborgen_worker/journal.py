@@ -1,0 +1,125 @@
+"""An append-only file of records in which many writers share one fsync.
+
+A record is there whole or not at all: each line carries its checksum, and whatever follows the last whole line (the
+half record of a power cut) is cut off when the journal is opened.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+import zlib
+from collections.abc import Iterable
+from pathlib import Path
+
+from deborgen_worker.disk import Disk
+
+RESERVE = 4 << 20
+
+
+class SpoolFullError(Exception):
+    """The disk of the spool has no room for what must be written down."""
+
+
+class Journal:
+    """Opens `path`, or creates it. `records` holds what was found; after that, `append` and `commit`.
+
+    A reserve file lies beside the journal. It is given up when the disk is full, so that the results of what already
+    ran can still be written down.
+    """
+
+    def __init__(self, path: Path, disk: Disk) -> None:
+        self._path, self._disk = path, disk
+        self._reserve = path.with_name("reserve")
+        self._writing, self._syncing = threading.Lock(), threading.Lock()
+        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        data = path.read_bytes()
+        self.records, whole = _parse(data)
+        if whole < len(data):
+            os.ftruncate(self._fd, whole)
+        self._end = whole
+        self._synced = 0
+        disk.sync(self._fd)
+        disk.sync_folder(path.parent)
+        self.refill_reserve()
+
+    @property
+    def size(self) -> int:
+        return self._end
+
+    def append(self, record: bytes) -> int:
+        """Write a record down and return its position. It is durable only once `commit` of that position returned."""
+        line = b"%08x %s\n" % (zlib.crc32(record), record)
+        with self._writing:
+            try:
+                self._disk.append(self._fd, line)
+            except OSError as error:
+                self._undo()
+                if error.errno not in {errno.ENOSPC, errno.EDQUOT} or not self._give_up_reserve():
+                    raise SpoolFullError(f"{self._path.parent}: {error.strerror}") from error
+                try:
+                    self._disk.append(self._fd, line)
+                except OSError as again:
+                    self._undo()
+                    raise SpoolFullError(f"{self._path.parent}: {again.strerror}") from again
+            self._end += len(line)
+            return self._end
+
+    def commit(self, position: int | None = None) -> None:
+        """Return when everything up to `position` is durable. Those who wait together share one fsync."""
+        wanted = self._end if position is None else position
+        with self._syncing:
+            if self._synced >= wanted:
+                return
+            end = self._end
+            self._disk.sync(self._fd)
+            self._synced = end
+
+    def rewrite(self, records: Iterable[bytes]) -> None:
+        """Replace everything by these records, in one step. Nothing may append meanwhile: the caller sees to that."""
+        data = b"".join(b"%08x %s\n" % (zlib.crc32(record), record) for record in records)
+        with self._syncing, self._writing:
+            self._disk.replace(self._path, data)
+            os.close(self._fd)
+            self._fd = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC)
+            self._end = self._synced = len(data)
+
+    def refill_reserve(self) -> None:
+        """Set the reserve aside again, if there is room for it."""
+        if self._reserve.exists():
+            return
+        try:
+            fd = os.open(self._reserve, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            try:
+                os.posix_fallocate(fd, 0, RESERVE)
+            finally:
+                os.close(fd)
+        except OSError:
+            self._reserve.unlink(missing_ok=True)
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+    def _undo(self) -> None:
+        os.ftruncate(self._fd, self._end)
+
+    def _give_up_reserve(self) -> bool:
+        try:
+            self._reserve.unlink()
+        except OSError:
+            return False
+        return True
+
+
+def _parse(data: bytes) -> tuple[list[bytes], int]:
+    """The whole records from the start, and where they end."""
+    records: list[bytes] = []
+    position = 0
+    while (end := data.find(b"\n", position)) >= 0:
+        line = data[position:end]
+        if len(line) < 9 or line[:8] != b"%08x" % zlib.crc32(line[9:]):
+            break
+        records.append(line[9:])
+        position = end + 1
+    return records, position

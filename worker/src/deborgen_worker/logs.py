@@ -1,0 +1,211 @@
+"""What a job wrote, as one exact stream of bytes that can be read from any offset while it grows.
+
+The program's output goes straight to a file of the attempt, written by the kernel or by conmon and not by the worker,
+so it survives the worker. Here that file is read: as it is (`RawLog`), or in the line format that conmon uses
+(`K8sLog`). `CappedLog` makes of it the stream that is sent: all of it, or the head and the tail with one line between
+them that says how many bytes are missing. What is neither to be sent nor sent later is given back to the disk.
+"""
+
+from __future__ import annotations
+
+import bisect
+import ctypes
+import json
+import os
+from pathlib import Path
+from typing import Protocol
+
+BLOCK = 1 << 20
+MARK_EVERY = 1 << 18
+PREFIX = len("2026-11-16T03:16:04.681550054+00:00 stdout F ")
+_PUNCH_HOLE_KEEP_SIZE = 0x02 | 0x01
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def give_back(path: Path, start: int, end: int) -> None:
+    """Free the disk behind these bytes of a file that others append to. Where it cannot be done, nothing happens."""
+    first, last = -(-start // 4096) * 4096, end - end % 4096
+    if last <= first:
+        return
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        return
+    try:
+        _libc.fallocate(fd, _PUNCH_HOLE_KEEP_SIZE, ctypes.c_int64(first), ctypes.c_int64(last - first))
+    finally:
+        os.close(fd)
+
+
+class Log(Protocol):
+    """A stream of bytes that grows at its end."""
+
+    def size(self) -> int: ...
+
+    def read(self, offset: int, count: int) -> bytes: ...
+
+    def forget(self, start: int, end: int) -> None:
+        """The bytes between will not be read again."""
+
+
+class RawLog:
+    """The file is the stream."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def size(self) -> int:
+        try:
+            return self._path.stat().st_size
+        except FileNotFoundError:
+            return 0
+
+    def read(self, offset: int, count: int) -> bytes:
+        try:
+            with self._path.open("rb") as file:
+                return os.pread(file.fileno(), count, offset)
+        except FileNotFoundError:
+            return b""
+
+    def forget(self, start: int, end: int) -> None:
+        give_back(self._path, start, end)
+
+
+class K8sLog:
+    """The lines of conmon's k8s-file format: `TIME STREAM F text` for a whole line, `P` for a piece of one.
+
+    Decoding keeps a mark now and then (an offset of the stream, an offset of the file), so that any offset is found
+    again without starting over. The marks are in a file before anything is given back to the disk: a new worker goes
+    on from them.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._mark_file = path.with_name("log-marks")
+        self._marks: list[tuple[int, int]] = [(0, 0)]
+        if self._mark_file.exists():
+            self._marks = [(int(decoded), int(raw)) for decoded, raw in json.loads(self._mark_file.read_text())]
+        self._decoded, self._raw = self._marks[-1]
+
+    def size(self) -> int:
+        """Decode what came since the last call, and return the size of the stream so far."""
+        try:
+            file = self._path.open("rb")
+        except FileNotFoundError:
+            return self._decoded
+        with file:
+            while True:
+                block = os.pread(file.fileno(), BLOCK, self._raw)
+                end = block.rfind(b"\n") + 1
+                if end == 0:
+                    return self._decoded
+                self._decoded += len(decode(block[:end]))
+                self._raw += end
+                if self._raw - self._marks[-1][1] >= MARK_EVERY:
+                    self._marks.append((self._decoded, self._raw))
+                if len(block) < BLOCK:
+                    return self._decoded
+
+    def read(self, offset: int, count: int) -> bytes:
+        at = bisect.bisect_right(self._marks, (offset, 1 << 62)) - 1
+        pieces = bytearray()
+        decoded, raw = self._marks[at]
+        ends = [mark[1] for mark in self._marks[at + 1 :]] + [self._raw]
+        try:
+            file = self._path.open("rb")
+        except FileNotFoundError:
+            return b""
+        with file:
+            for end in ends:
+                pieces += decode(os.pread(file.fileno(), end - raw, raw))
+                raw = end
+                if len(pieces) >= offset - decoded + count:
+                    break
+        return bytes(pieces[offset - decoded : offset - decoded + count])
+
+    def forget(self, start: int, end: int) -> None:
+        low = bisect.bisect_left(self._marks, (start, 0))
+        high = bisect.bisect_right(self._marks, (end, 0)) - 1
+        if high <= low:
+            return
+        del self._marks[low + 1 : high]
+        temporary = self._mark_file.with_name("log-marks.tmp")
+        temporary.write_text(json.dumps(self._marks[: low + 2]))
+        temporary.rename(self._mark_file)
+        give_back(self._path, self._marks[low][1], self._marks[low + 1][1])
+
+
+def decode(lines: bytes) -> bytes:
+    """The bytes that were written, from whole lines of the k8s-file format."""
+    tag = PREFIX - 2
+    return b"".join(
+        [
+            line[PREFIX:] + b"\n" if line[tag : tag + 1] == b"F" else line[PREFIX:]
+            for line in lines.split(b"\n")
+            if len(line) >= PREFIX
+        ]
+    )
+
+
+class CappedLog:
+    """The stream that is sent: at most `cap` bytes of the program's, then the worker's own `notes`.
+
+    While the program runs, everything up to the head is available. Beyond it nothing can be sent, because nobody
+    knows yet which bytes will be the last. `finish` fixes the rest.
+    """
+
+    def __init__(self, log: Log, cap: int) -> None:
+        self._log, self.cap = log, cap
+        self._tail = min(cap // 4, 8 << 20)
+        self._head = cap - self._tail
+        self._total: int | None = None
+        self._seam = self._notes = b""
+
+    def finish(self, notes: bytes = b"") -> int:
+        """The program is over: the size of the whole stream, which changes no more."""
+        total = self._log.size()
+        self._total, self._notes = total, notes
+        self._seam = b""
+        if total > self.cap:
+            dropped = total - self._head - self._tail
+            said = f"{dropped} bytes of this log were dropped here, to stay below {self.cap} bytes"
+            self._seam = f"\n[deborgen: {said}]\n".encode()
+        return self.size()
+
+    def size(self) -> int:
+        """How many bytes of the stream can be read now."""
+        if self._total is None:
+            return min(self._log.size(), self._head)
+        kept = self._total if self._total <= self.cap else self._head + len(self._seam) + self._tail
+        return kept + len(self._notes)
+
+    def read(self, offset: int, count: int) -> bytes:
+        """Up to `count` bytes from the offset; fewer at a seam or at the end."""
+        count = min(count, self.size() - offset)
+        if count <= 0:
+            return b""
+        if self._total is None or (self._total <= self.cap and offset < self._total):
+            limit = self._total if self._total is not None else offset + count
+            return self._log.read(offset, min(count, limit - offset))
+        if self._total <= self.cap:
+            return self._slice(self._notes, offset - self._total, count)
+        if offset < self._head:
+            return self._log.read(offset, min(count, self._head - offset))
+        offset -= self._head
+        if offset < len(self._seam):
+            return self._slice(self._seam, offset, count)
+        offset -= len(self._seam)
+        if offset < self._tail:
+            return self._log.read(self._total - self._tail + offset, min(count, self._tail - offset))
+        return self._slice(self._notes, offset - self._tail, count)
+
+    def trim(self) -> None:
+        """Give the disk back for what will never be sent. It keeps a flood of output bounded."""
+        if self._total is None:
+            end = self._log.size() - self._tail - BLOCK
+            if end > self._head:
+                self._log.forget(self._head, end)
+
+    @staticmethod
+    def _slice(data: bytes, offset: int, count: int) -> bytes:
+        return data[offset : offset + count]

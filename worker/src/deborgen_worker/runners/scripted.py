@@ -1,0 +1,110 @@
+"""A runner that behaves as told: for tests, and for a simulation that drives the real worker in one process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from deborgen_worker.logs import Log
+from deborgen_worker.runners.protocol import CannotStart, Exit, Host, Launch, OnExit, Standing
+
+
+@dataclass
+class Script:
+    """What one attempt shall do. With `exit` it ends as soon as it starts; without, when `end` is called."""
+
+    exit: Exit | None = None
+    output: bytes = b""
+    fails_to_start: str = ""
+    ignores_term: bool = False
+
+
+class MemoryLog:
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+
+    def size(self) -> int:
+        return len(self._data)
+
+    def read(self, offset: int, count: int) -> bytes:
+        return self._data[offset : offset + count]
+
+    def forget(self, start: int, end: int) -> None:
+        pass
+
+
+@dataclass
+class ScriptedRunner:
+    """Keeps what it was asked in `calls`; `running` outlives the worker if the same object is given to the next one."""
+
+    on_exit: OnExit = lambda _attempt, _exit: None
+    script: Callable[[Launch], Script] = lambda _launch: Script(exit=Exit(code=0, seconds=0.0))
+    name: str = "subprocess"
+    calls: list[tuple[str, str]] = field(default_factory=list)
+    running: dict[str, Script] = field(default_factory=dict)
+    ended: dict[str, Exit] = field(default_factory=dict)
+    outputs: dict[str, bytes] = field(default_factory=dict)
+    trouble: str = ""
+
+    def check(self) -> str:
+        return self.trouble
+
+    def describe(self) -> Host:
+        return Host(labels={f"runner.{self.name}": True})
+
+    def prepare(self, launch: Launch) -> None:
+        self.calls.append(("prepare", launch.attempt))
+
+    def start(self, launch: Launch) -> None:
+        self.calls.append(("start", launch.attempt))
+        script = self.script(launch)
+        if script.fails_to_start:
+            raise CannotStart(script.fails_to_start)
+        self.running[launch.attempt] = script
+        self.outputs[launch.attempt] = script.output
+        if script.exit is not None:
+            self.end(launch.attempt, script.exit)
+
+    def end(self, attempt: str, exit_: Exit) -> None:
+        """The program ends now."""
+        del self.running[attempt]
+        self.ended[attempt] = exit_
+        self.on_exit(attempt, exit_)
+
+    def adopt(self, launch: Launch) -> Standing:
+        self.calls.append(("adopt", launch.attempt))
+        if launch.attempt in self.running:
+            return Standing.RUNNING
+        if launch.attempt in self.ended:
+            self.on_exit(launch.attempt, self.ended[launch.attempt])
+            return Standing.ENDED
+        return Standing.GONE if launch.attempt in self.outputs else Standing.NEVER_STARTED
+
+    def signal(self, attempt: str, name: str) -> None:
+        self.calls.append((name, attempt))
+        script = self.running.get(attempt)
+        if script is not None and (name == "KILL" or not script.ignores_term):
+            self.end(attempt, Exit(code=137 if name == "KILL" else 143, seconds=0.0))
+
+    def freeze(self, attempt: str) -> None:
+        self.calls.append(("freeze", attempt))
+
+    def thaw(self, attempt: str) -> None:
+        self.calls.append(("thaw", attempt))
+
+    def log(self, launch: Launch) -> Log:
+        return MemoryLog(self.outputs.get(launch.attempt, b""))
+
+    def discard(self, attempt: str) -> None:
+        self.calls.append(("discard", attempt))
+        self.running.pop(attempt, None)
+        self.ended.pop(attempt, None)
+
+    def sweep(self, keep: frozenset[str]) -> list[str]:
+        gone = [attempt for attempt in {**self.running, **self.ended} if attempt not in keep]
+        for attempt in gone:
+            self.discard(attempt)
+        return gone
+
+    def close(self) -> None:
+        pass

@@ -1,0 +1,251 @@
+"""Jobs as plain processes of this user: own session, own folder, limits on memory and processes. Not a wall.
+
+The supervisor (see `supervisor.py`) is their parent, so they and their exit codes outlive the worker.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from deborgen_worker.logs import Log, RawLog
+from deborgen_worker.runners import supervisor
+from deborgen_worker.runners.protocol import CannotStart, Exit, Host, Launch, OnExit, RunnerDown, Standing
+
+CONNECT_SECONDS = 10.0
+ANSWER_SECONDS = 10.0
+BACKSTOP_SECONDS = 30.0
+#: Deaths that a program dies when it cannot have the memory it wants.
+MEMORY_SIGNALS = frozenset({signal.SIGKILL, signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS})
+
+
+class SubprocessRunner:
+    """Talks to the supervisor over its socket; a thread listens for what ended."""
+
+    name = "subprocess"
+
+    def __init__(self, state: Path, on_exit: OnExit) -> None:
+        self._state, self._on_exit = state, on_exit
+        self._sending = threading.Lock()
+        self._socket: socket.socket | None = None
+        self._limits: dict[str, int] = {}
+        self._watched: set[str] = set()
+        self._asked: dict[str, tuple[threading.Event, list[str]]] = {}
+        self._listed: tuple[threading.Event, list[str]] = (threading.Event(), [])
+        self._closing = False
+        self._connect()
+
+    # The promise of a runner
+
+    def check(self) -> str:
+        return "" if self._socket is not None else "its supervisor does not answer"
+
+    def describe(self) -> Host:
+        host = Host(labels={"runner.subprocess": True})
+        if os.geteuid() == 0:
+            host.labels["limits.subprocess.pids"] = False
+            host.warnings.append("plain processes of root: the kernel enforces no limit on their number")
+        host.warnings.append(
+            "plain processes see this user's files and the network: allow them only for people you trust"
+        )
+        return host
+
+    def prepare(self, launch: Launch) -> None:
+        """Nothing to do ahead."""
+
+    def start(self, launch: Launch) -> None:
+        if launch.image:
+            raise CannotStart("a job with an image needs Podman, which is not offered here")
+        self._watched.add(launch.attempt)
+        self._send(
+            {
+                "do": "spawn",
+                "attempt": launch.attempt,
+                "argv": launch.argv,
+                "env": {**launch.env, "DEBORGEN_ATTEMPT_ID": launch.attempt},
+                "cwd": str(launch.workspace),
+                "output": str(launch.folder / "output"),
+                "limits": self._limits_of(launch),
+                "timeout": launch.timeout_seconds + BACKSTOP_SECONDS,
+            }
+        )
+
+    def adopt(self, launch: Launch) -> Standing:
+        asked = self._asked[launch.attempt] = (threading.Event(), [])
+        self._watched.add(launch.attempt)
+        self._send({"do": "adopt", "attempt": launch.attempt})
+        if not asked[0].wait(ANSWER_SECONDS):
+            raise RunnerDown("the supervisor does not answer")
+        del self._asked[launch.attempt]
+        standing = asked[1][0]
+        if standing == "unknown":
+            self._watched.discard(launch.attempt)
+            return Standing.GONE if (launch.folder / "output").exists() else Standing.NEVER_STARTED
+        return Standing(standing)
+
+    def signal(self, attempt: str, name: str) -> None:
+        self._quietly({"do": "signal", "attempt": attempt, "signal": int(getattr(signal, f"SIG{name}"))})
+
+    def freeze(self, attempt: str) -> None:
+        self.signal(attempt, "STOP")
+
+    def thaw(self, attempt: str) -> None:
+        self.signal(attempt, "CONT")
+
+    def log(self, launch: Launch) -> Log:
+        return RawLog(launch.folder / "output")
+
+    def discard(self, attempt: str) -> None:
+        self.signal(attempt, "KILL")
+        self._quietly({"do": "forget", "attempt": attempt})
+
+    def sweep(self, keep: frozenset[str]) -> list[str]:
+        self._listed = (threading.Event(), [])
+        self._send({"do": "list"})
+        if not self._listed[0].wait(ANSWER_SECONDS):
+            raise RunnerDown("the supervisor does not answer")
+        gone = [attempt for attempt in self._listed[1] if attempt not in keep]
+        for attempt in gone:
+            self.discard(attempt)
+        return gone
+
+    def close(self) -> None:
+        self._closing = True
+        if self._socket is not None:
+            with contextlib.suppress(OSError):
+                self._socket.shutdown(socket.SHUT_RDWR)
+            self._socket.close()
+            self._socket = None
+
+    # The line to the supervisor
+
+    def _limits_of(self, launch: Launch) -> dict[str, int]:
+        wanted = {"RLIMIT_CORE": 0}
+        if launch.memory:
+            wanted["RLIMIT_AS"] = max(launch.memory, 64 << 20)
+        if os.geteuid() != 0:
+            # The kernel counts all processes of the user, so what is there already comes on top.
+            wanted["RLIMIT_NPROC"] = launch.pids + self._own_processes()
+        return wanted
+
+    @staticmethod
+    def _own_processes() -> int:
+        me = os.geteuid()
+        count = 0
+        for each in Path("/proc").iterdir():
+            if each.name.isdigit():
+                with contextlib.suppress(OSError):
+                    count += each.stat().st_uid == me
+        return count
+
+    def _connect(self) -> None:
+        end = time.monotonic() + CONNECT_SECONDS
+        started = False
+        folder = os.open(self._state, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            while True:
+                line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+                try:
+                    # Through the folder's descriptor: a path to a socket may only have 107 bytes.
+                    line.connect(f"/proc/self/fd/{folder}/supervisor.sock")
+                    break
+                except OSError:
+                    line.close()
+                if not started:
+                    self._start_supervisor()
+                    started = True
+                if time.monotonic() > end:
+                    raise RunnerDown("the supervisor of plain processes cannot be started")
+                time.sleep(0.01)
+        finally:
+            os.close(folder)
+        self._socket = line
+        threading.Thread(target=self._listen, args=(line,), name="supervisor-line", daemon=True).start()
+
+    def _start_supervisor(self) -> None:
+        with (self._state / "supervisor.log").open("ab") as log:
+            child = subprocess.Popen(
+                [sys.executable, "-I", "-S", supervisor.__file__, str(self._state)],
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, cwd="/",
+                env={"PATH": os.environ.get("PATH", os.defpath)},
+            )  # fmt: skip
+        threading.Thread(target=child.wait, name="supervisor-wait", daemon=True).start()
+
+    def _send(self, message: dict[str, Any]) -> None:
+        with self._sending:
+            if self._socket is None:
+                raise RunnerDown("the supervisor does not answer")
+            try:
+                self._socket.sendall(json.dumps(message).encode() + b"\n")
+            except OSError as error:
+                raise RunnerDown(f"the supervisor does not answer: {error}") from None
+
+    def _quietly(self, message: dict[str, Any]) -> None:
+        with contextlib.suppress(RunnerDown):
+            self._send(message)
+
+    def _listen(self, line: socket.socket) -> None:
+        rest = b""
+        while True:
+            try:
+                data = line.recv(1 << 20)
+            except OSError:
+                data = b""
+            if not data:
+                break
+            *lines, rest = (rest + data).split(b"\n")
+            for each in lines:
+                self._told(json.loads(each))
+        self._lost_line()
+
+    def _told(self, record: dict[str, Any]) -> None:
+        if "exit" in record:
+            attempt = record["exit"]
+            if attempt in self._watched:
+                self._watched.discard(attempt)
+                self._on_exit(attempt, self._exit(record))
+        elif "standing" in record:
+            event, answer = self._asked.get(record["attempt"], (threading.Event(), []))
+            answer.append(record["standing"])
+            event.set()
+        elif "list" in record:
+            self._listed[1].extend(record["list"])
+            self._listed[0].set()
+
+    def _exit(self, record: dict[str, Any]) -> Exit:
+        number = record.get("signal")
+        reason = record.get("reason", "")
+        if number is not None:
+            with contextlib.suppress(ValueError):
+                reason = f"killed by {signal.Signals(number).name}"
+        return Exit(
+            code=record.get("code"),
+            error=record.get("error", ""),
+            reason=reason,
+            seconds=record.get("seconds"),
+            cpu_seconds=record.get("cpu"),
+            peak_memory=record.get("rss"),
+        )
+
+    def _lost_line(self) -> None:
+        """The supervisor is gone: what it watched has no known end. Its successor ends what is left of them."""
+        with self._sending:
+            if self._socket is not None:
+                self._socket.close()
+            self._socket = None
+        if self._closing:
+            return
+        lost, self._watched = list(self._watched), set()
+        with contextlib.suppress(RunnerDown, OSError):
+            self._connect()
+        for attempt in lost:
+            self._on_exit(attempt, Exit(error="the supervisor of plain processes was killed"))

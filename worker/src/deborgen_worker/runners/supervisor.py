@@ -1,0 +1,288 @@
+"""The parent of all plain processes. It outlives the worker, so that no exit code is lost.
+
+It is a program of its own (`python -I -S supervisor.py STATE_DIR`), with the standard library alone, one thread and a
+few megabytes. A worker connects to its socket, tells it what to start, and is told what ended. What it started and
+what ended is also a line in `supervisor.jsonl`, which its successor reads should it be killed. With no worker and
+nothing to watch it leaves by itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import fcntl
+import json
+import os
+import resource
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+from typing import Any
+
+IDLE_SECONDS = 30.0
+JOURNAL_BYTES = 1 << 20
+PR_SET_CHILD_SUBREAPER = 36
+
+
+def started_at(pid: int) -> str:
+    """When the kernel says that the process was started: with the pid, it names the process for good."""
+    with contextlib.suppress(OSError, IndexError), open(f"/proc/{pid}/stat", "rb") as file:  # noqa: PTH123 - no site-packages, no pathlib
+        return file.read().rpartition(b")")[2].split()[19].decode()
+    return ""
+
+
+class Supervisor:
+    """Starts, signals and waits. `running` by attempt, `ended` until the worker says that it has written it down."""
+
+    def __init__(self, folder: str) -> None:
+        os.chdir(folder)
+        self.running: dict[str, dict[str, Any]] = {}
+        self.by_pid: dict[int, str] = {}
+        self.ended: dict[str, dict[str, Any]] = {}
+        self.client: socket.socket | None = None
+        self.inbox = b""
+        self.outbox: list[bytes] = []
+        self.idle_since = time.monotonic()
+        self.null = os.open(os.devnull, os.O_RDWR)
+        self.journal = os.open("supervisor.jsonl", os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
+        self.load()
+
+    def load(self) -> None:
+        """Take over from a supervisor that was killed: what it left running has nobody to wait for it, and is ended."""
+        lost: dict[str, dict[str, Any]] = {}
+        with open("supervisor.jsonl", "rb") as file:  # noqa: PTH123
+            for line in file:
+                with contextlib.suppress(ValueError):
+                    record = json.loads(line)
+                    if "spawned" in record:
+                        lost[record["spawned"]] = record
+                    elif "exit" in record:
+                        lost.pop(record["exit"], None)
+                        self.ended[record["exit"]] = record
+        for record in lost.values():
+            if started_at(record["pid"]) == record["start"] != "":
+                self.kill(record["pid"], signal.SIGKILL)
+
+    # What the worker asks for
+
+    def spawn(self, ask: dict[str, Any]) -> None:
+        attempt = ask["attempt"]
+        if attempt in self.running or attempt in self.ended:
+            return None
+        try:
+            # The output file is also the mark that this attempt was started: a second start fails here.
+            output = os.open(ask["output"], os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o600)
+        except OSError as error:
+            return self.over(attempt, {"error": f"the output file cannot be made: {error.strerror}"})
+        try:
+            with limits(ask["limits"]):
+                process = subprocess.Popen(
+                    ask["argv"], env=ask["env"], cwd=ask["cwd"], stdin=self.null, stdout=output, stderr=output,
+                    start_new_session=True, close_fds=False, umask=0o022,
+                )  # fmt: skip
+        except OSError as error:
+            missing = isinstance(error, FileNotFoundError)
+            os.write(output, f"{ask['argv'][0]}: {'not found' if missing else error.strerror}\n".encode())
+            return self.over(attempt, {"code": 127 if missing else 126, "reason": f"cannot execute {ask['argv'][0]!r}"})
+        finally:
+            os.close(output)
+        pid = process.pid
+        process.returncode = 0  # waited for below, not by the object
+        for name, value in ask["limits"].items():
+            with contextlib.suppress(OSError, ValueError):
+                resource.prlimit(pid, getattr(resource, name), (value, value))
+        now = time.monotonic()
+        self.running[attempt] = {"pid": pid, "since": now, "until": now + ask["timeout"]}
+        self.by_pid[pid] = attempt
+        self.write({"spawned": attempt, "pid": pid, "start": started_at(pid)})
+        return None
+
+    def handle(self, ask: dict[str, Any]) -> None:
+        do, attempt = ask["do"], ask.get("attempt", "")
+        if do == "spawn":
+            self.spawn(ask)
+        elif do == "signal" and attempt in self.running:
+            self.kill_all(attempt, ask["signal"])
+        elif do == "adopt":
+            if attempt in self.ended:
+                self.send({"standing": "ended", "attempt": attempt})
+                self.send(self.ended[attempt])
+            else:
+                self.send({"standing": "running" if attempt in self.running else "unknown", "attempt": attempt})
+        elif do == "forget":
+            self.ended.pop(attempt, None)
+        elif do == "list":
+            self.send({"list": [*self.running, *self.ended]})
+
+    # What happens
+
+    def reap(self) -> None:
+        while True:
+            try:
+                found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            except ChildProcessError:
+                return
+            if found is None:
+                return
+            pid = found.si_pid
+            attempt = self.by_pid.pop(pid, None)
+            if attempt is not None:
+                # Before the pid is free again: whatever is left of its group goes with it.
+                self.kill(pid, signal.SIGKILL)
+            _, status, usage = os.wait4(pid, 0)
+            if attempt is None:
+                continue
+            since = self.running.pop(attempt)["since"]
+            self.end_orphans(attempt)
+            code = os.waitstatus_to_exitcode(status)
+            record = {"code": code if code >= 0 else 128 - code, "seconds": time.monotonic() - since,
+                      "cpu": usage.ru_utime + usage.ru_stime, "rss": usage.ru_maxrss * 1024}  # fmt: skip
+            if code < 0:
+                record["signal"] = -code
+            self.over(attempt, record)
+
+    def over(self, attempt: str, record: dict[str, Any]) -> None:
+        record["exit"] = attempt
+        self.ended[attempt] = record
+        self.write(record)
+        self.send(record)
+
+    def end_orphans(self, attempt: str) -> None:
+        """End what the attempt put in the background in a session of its own: it has become our child."""
+        mark = f"DEBORGEN_ATTEMPT_ID={attempt}".encode()
+        for pid in self.children():
+            if pid not in self.by_pid and mark in self.environment(pid):
+                self.kill(pid, signal.SIGKILL)
+                with contextlib.suppress(OSError):
+                    os.kill(pid, signal.SIGKILL)
+
+    def kill_all(self, attempt: str, number: int) -> None:
+        self.kill(self.running[attempt]["pid"], number)
+
+    @staticmethod
+    def kill(group: int, number: int) -> None:
+        with contextlib.suppress(OSError):
+            os.killpg(group, number)
+
+    @staticmethod
+    def children() -> list[int]:
+        with contextlib.suppress(OSError), open(f"/proc/self/task/{os.getpid()}/children") as file:  # noqa: PTH123
+            return [int(word) for word in file.read().split()]
+        return []
+
+    @staticmethod
+    def environment(pid: int) -> list[bytes]:
+        with contextlib.suppress(OSError), open(f"/proc/{pid}/environ", "rb") as file:  # noqa: PTH123
+            return file.read().split(b"\0")
+        return []
+
+    # The line to the worker
+
+    def write(self, record: dict[str, Any]) -> None:
+        with contextlib.suppress(OSError):  # a full disk: the worker is told all the same
+            os.write(self.journal, json.dumps(record).encode() + b"\n")
+
+    def send(self, record: dict[str, Any]) -> None:
+        self.outbox.append(json.dumps(record).encode() + b"\n")
+
+    def flush(self) -> None:
+        if self.outbox and self.client is not None:
+            data = b"".join(self.outbox)
+            try:
+                self.client.sendall(data)
+            except OSError:
+                self.drop()
+        self.outbox.clear()
+        if not self.running and not self.ended and os.fstat(self.journal).st_size > JOURNAL_BYTES:
+            os.ftruncate(self.journal, 0)
+
+    def drop(self) -> None:
+        if self.client is not None:
+            self.client.close()
+        self.client, self.inbox = None, b""
+        self.idle_since = time.monotonic()
+
+    def receive(self) -> None:
+        assert self.client is not None
+        try:
+            data = self.client.recv(1 << 20)
+        except OSError:
+            data = b""
+        if not data:
+            return self.drop()
+        *lines, self.inbox = (self.inbox + data).split(b"\n")
+        for line in lines:
+            self.handle(json.loads(line))
+        return None
+
+    def serve(self) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink("supervisor.sock")  # noqa: PTH108
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        listener.bind("supervisor.sock")
+        os.chmod("supervisor.sock", 0o600)  # noqa: PTH101
+        listener.listen(4)
+        woken, waker = socket.socketpair()
+        woken.setblocking(False)
+        waker.setblocking(False)
+        signal.set_wakeup_fd(waker.fileno(), warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        while True:
+            wait = min([each["until"] for each in self.running.values()], default=float("inf")) - time.monotonic()
+            if self.client is None and not self.running:
+                wait = min(wait, self.idle_since + IDLE_SECONDS - time.monotonic())
+                if wait <= 0:
+                    return
+            sockets = [listener, woken] + ([self.client] if self.client else [])
+            ready, _, _ = select.select(sockets, [], [], None if wait == float("inf") else max(0.0, wait))
+            if woken in ready:
+                with contextlib.suppress(BlockingIOError):
+                    woken.recv(4096)
+            if self.client in ready:
+                self.receive()
+            if listener in ready:
+                self.drop()
+                self.client, _ = listener.accept()
+                # A worker that does not listen must not stop the supervisor for ever.
+                self.client.settimeout(5.0)
+            self.reap()
+            for attempt, each in list(self.running.items()):
+                if time.monotonic() >= each["until"]:
+                    self.kill_all(attempt, signal.SIGKILL)
+                    each["until"] = float("inf")
+            self.flush()
+
+
+@contextlib.contextmanager
+def limits(wanted: dict[str, int]) -> Any:
+    """Lower our own soft limits while a child is made: it inherits them, so it never runs without."""
+    before = {name: resource.getrlimit(getattr(resource, name)) for name in wanted}
+    for name, value in wanted.items():
+        hard = before[name][1]
+        soft = value if hard == resource.RLIM_INFINITY else min(value, hard)
+        resource.setrlimit(getattr(resource, name), (soft, hard))
+    try:
+        yield
+    finally:
+        for name, old in before.items():
+            resource.setrlimit(getattr(resource, name), old)
+
+
+def main() -> None:
+    folder = sys.argv[1]
+    lock = os.open(os.path.join(folder, "supervisor.lock"), os.O_RDWR | os.O_CREAT, 0o600)  # noqa: PTH118
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    Supervisor(folder).serve()
+
+
+if __name__ == "__main__":
+    main()

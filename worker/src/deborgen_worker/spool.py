@@ -1,0 +1,226 @@
+"""What this worker has promised, on disk: claims asked for, attempts it holds, results nobody has acknowledged yet.
+
+Everything is a record of one journal, so short jobs share their fsyncs. A folder per attempt holds the rest: the
+workspace, the output, the artifacts. After a start, `requests` and `entries` are what an earlier session left.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import threading
+import time
+from pathlib import Path
+
+import msgspec
+from deborgen_shared.messages import Assignment, Result
+
+from deborgen_worker.crash import point
+from deborgen_worker.disk import Disk
+from deborgen_worker.journal import Journal
+
+COMPACT_ABOVE = 8 << 20
+HISTORY_BYTES = 4 << 20
+
+
+class Record(msgspec.Struct, tag=True, omit_defaults=True):
+    """One line of the journal."""
+
+
+class ClaimAsked(Record, tag="claim"):
+    request: str
+
+
+class ClaimAnswered(Record, tag="answered"):
+    request: str
+    boot: str
+    assignments: list[Assignment]
+
+
+class Started(Record, tag="start"):
+    attempt: str
+    runner: str
+
+
+class Ended(Record, tag="result"):
+    attempt: str
+    result: Result
+    notes: str = ""
+
+
+class Settled(Record, tag="settled"):
+    attempt: str
+    how: str = ""
+
+
+_decoder = msgspec.json.Decoder(ClaimAsked | ClaimAnswered | Started | Ended | Settled)
+_encode = msgspec.json.Encoder().encode
+
+
+class Entry(msgspec.Struct):
+    """One attempt in the spool. `boot` is the kernel's boot in which it was taken: only there can it still run."""
+
+    assignment: Assignment
+    boot: str
+    runner: str = ""
+    result: Result | None = None
+    notes: str = ""
+
+
+class Spool:
+    """The journal, the folders of the attempts, and the history that the owner may read."""
+
+    def __init__(self, root: Path, disk: Disk, boot: str) -> None:
+        self.root, self._disk, self._boot = root, disk, boot
+        self.folders = root / "attempts"
+        self.folders.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self.requests: set[str] = set()
+        self.entries: dict[str, Entry] = {}
+        self._lock = threading.Lock()
+        self._journal = Journal(root / "journal", disk)
+        for line in self._journal.records:
+            self._replay(_decoder.decode(line))
+        self._journal.records.clear()
+        self._compact()
+
+    # Writing down: each of these returns when it is durable, unless it says otherwise.
+
+    def claim_asked(self, request: str) -> None:
+        point("before-claim-written")
+        self._journal.commit(self._write(ClaimAsked(request)))
+        point("after-claim-written")
+
+    def claim_answered(self, request: str, assignments: list[Assignment]) -> None:
+        """The answer to a claim. An empty one needs no disk at once: to forget it costs one more question."""
+        point("after-claim-answered")
+        position = self._write(ClaimAnswered(request, self._boot, assignments))
+        if assignments:
+            self._journal.commit(position)
+            point("after-assignment-written")
+
+    def started(self, attempt: str, runner: str) -> None:
+        """About to start. It must outlive the worker but not the power: after a reboot nothing runs anyway."""
+        self._write(Started(attempt, runner))
+        point("after-start-written")
+
+    def ended(self, attempt: str, result: Result, notes: str = "") -> int:
+        """The result, not yet durable: `commit` makes it so, together with those of other attempts."""
+        position = self._write(Ended(attempt, result, notes))
+        point("after-result-appended")
+        return position
+
+    def commit(self) -> None:
+        self._journal.commit()
+
+    def settle(self, attempt: str, how: str) -> None:
+        """The coordinator has said its word: the attempt is forgotten. Lost on a power cut, it is only said again."""
+        with self._lock:
+            entry = self.entries.get(attempt)
+        if entry is None:
+            return
+        self._remember(entry, how)
+        self._write(Settled(attempt, how))
+        if self._journal.size > COMPACT_ABOVE:
+            self._compact()
+        self._journal.refill_reserve()
+
+    # Looking
+
+    def folder(self, attempt: str) -> Path:
+        return self.folders / attempt.replace("/", "-")
+
+    def unsent(self) -> list[str]:
+        with self._lock:
+            return [attempt for attempt, entry in self.entries.items() if entry.result is not None]
+
+    def history(self, limit: int = 100) -> list[dict[str, object]]:
+        path = self.root / "history.jsonl"
+        if not path.exists():
+            return []
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - HISTORY_BYTES))
+            lines = file.read().splitlines()[-limit:]
+        found = []
+        for line in lines:
+            with contextlib.suppress(msgspec.MsgspecError):
+                found.append(msgspec.json.decode(line, type=dict[str, object]))
+        return found
+
+    def close(self) -> None:
+        self._journal.close()
+
+    # Inside
+
+    def _write(self, record: Record) -> int:
+        with self._lock:
+            position = self._journal.append(_encode(record))
+            self._replay(record)
+            return position
+
+    def _replay(self, record: Record) -> None:
+        match record:
+            case ClaimAsked(request):
+                self.requests.add(request)
+            case ClaimAnswered(request, boot, assignments):
+                self.requests.discard(request)
+                for assignment in assignments:
+                    self.entries.setdefault(assignment.attempt, Entry(assignment, boot))
+            case Started(attempt, runner):
+                if attempt in self.entries:
+                    self.entries[attempt].runner = runner
+            case Ended(attempt, result, notes):
+                if attempt in self.entries:
+                    self.entries[attempt].result, self.entries[attempt].notes = result, notes
+            case Settled(attempt):
+                self.entries.pop(attempt, None)
+
+    def _compact(self) -> None:
+        with self._lock:
+            live: list[Record] = [ClaimAsked(request) for request in sorted(self.requests)]
+            for attempt, entry in self.entries.items():
+                live.append(ClaimAnswered("", entry.boot, [entry.assignment]))
+                if entry.runner:
+                    live.append(Started(attempt, entry.runner))
+                if entry.result is not None:
+                    live.append(Ended(attempt, entry.result, entry.notes))
+            self._journal.rewrite(map(_encode, live))
+
+    def _remember(self, entry: Entry, how: str) -> None:
+        result = entry.result
+        line = {
+            "attempt": entry.assignment.attempt,
+            "name": entry.assignment.name,
+            "submitter": entry.assignment.submitter,
+            "runner": entry.runner,
+            "outcome": result.outcome if result else "",
+            "seconds": round(result.seconds, 3) if result else 0,
+            "answer": how,
+            "ended_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        }
+        path = self.root / "history.jsonl"
+        with contextlib.suppress(OSError), self._lock:  # a full disk must not keep a result from being settled
+            fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+            try:
+                os.write(fd, msgspec.json.encode(line) + b"\n")
+                full = os.fstat(fd).st_size > 2 * HISTORY_BYTES
+            finally:
+                os.close(fd)
+            if full:
+                os.replace(path, path.with_name("history.old.jsonl"))
+
+
+def remove_folder(folder: Path) -> bool:
+    """Remove a folder and all that is in it, whatever its modes. False if something could not be removed."""
+
+    def unlock(_call: object, path: str, _info: object) -> None:
+        with contextlib.suppress(OSError):
+            Path(path).parent.chmod(0o700)
+            if Path(path).is_dir() and not Path(path).is_symlink():
+                Path(path).chmod(0o700)
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                Path(path).unlink()
+
+    shutil.rmtree(folder, onerror=unlock)
+    return not folder.exists()
