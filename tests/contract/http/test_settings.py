@@ -1,0 +1,90 @@
+"""One table of settings: flags, environment, file and docs follow it."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support.coordinator import clean_environment
+
+from deborgen_coordinator.settings import TABLE, Settings, SettingsError, load
+
+DOCS = Path(__file__).parents[3] / "docs" / "settings.md"
+
+
+def test_a_flag_goes_before_the_environment_and_that_before_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "coordinator.toml"
+    file.write_text('lease_seconds = 100\nmax-waiters = 5\nscheduler = "fair"\n')
+    environment = {"DEBORGEN_LEASE_SECONDS": "200", "DEBORGEN_MAX_WAITERS": "6"}
+    settings = load({"lease_seconds": "5m"}, environment, str(file))
+    assert (settings.lease_seconds, settings.max_waiters, settings.scheduler) == (300.0, 6, "fair")
+    assert settings.heartbeat_seconds == Settings().heartbeat_seconds
+
+
+def test_the_file_may_be_named_by_the_environment(tmp_path: Path) -> None:
+    file = tmp_path / "coordinator.toml"
+    file.write_text('max_body = "2MiB"\n')
+    assert load({}, {"DEBORGEN_CONFIG": str(file)}).max_body == 2 * 2**20
+
+
+@pytest.mark.parametrize(
+    ("flags", "sentence"),
+    [
+        ({"listen": "8765"}, "--listen: '8765' is not a valid address"),
+        ({"listen": "host:99999"}, "--listen"),
+        ({"lease_seconds": "2 hours"}, "write 2h"),
+        ({"lease_seconds": "5"}, "a lease must last at least two heartbeats"),
+        ({"lease_seconds": "inf"}, "--lease-seconds"),
+        ({"max_body": "8 megs"}, "--max-body"),
+        ({"threads": "1"}, "at least 4"),
+        ({"threads": "32"}, "must leave 2 of the 32 threads"),
+        ({"scheduler": "random"}, "one of fifo, fair"),
+        ({"database": "mysql://x"}, "postgresql://"),
+        ({"poll_rate": "0"}, "above 0"),
+    ],
+)
+def test_a_bad_value_is_one_clear_sentence(flags: dict[str, str | None], sentence: str) -> None:
+    with pytest.raises(SettingsError) as refused:
+        load(flags, {})
+    assert sentence in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("lease_secnds = 5", "did you mean 'lease_seconds'?"),
+        ("threads = [1]", "must be a string or a number"),
+        ("threads =", "not valid TOML"),
+    ],
+)
+def test_a_bad_file_is_one_clear_sentence(tmp_path: Path, text: str, sentence: str) -> None:
+    file = tmp_path / "coordinator.toml"
+    file.write_text(text)
+    with pytest.raises(SettingsError) as refused:
+        load({}, {}, str(file))
+    assert sentence in str(refused.value)
+
+
+def test_a_bad_setting_ends_the_program_with_exit_code_2() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "deborgen_coordinator", "serve", "--listen", "nowhere"],
+        capture_output=True,
+        text=True,
+        env=clean_environment(),
+    )
+    assert done.returncode == 2
+    assert done.stderr.startswith("deborgen-coordinator: --listen: 'nowhere' is not a valid address")
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_the_docs_have_exactly_the_table() -> None:
+    """A row of docs/settings.md for each setting, with its flag, variable, default and words."""
+    rows = re.findall(r"^\| `(--[\w-]+)` \| `(\w+)` \| (.*?) \| (.*?) \|$", DOCS.read_text(), re.MULTILINE)
+    expected = [
+        (row.flag, row.variable, f"`{row.default}`" if row.default else "(empty)", row.help) for row in TABLE.values()
+    ]
+    assert rows == expected

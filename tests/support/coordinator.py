@@ -1,0 +1,200 @@
+"""A real coordinator in a process of its own, to be killed, restarted and talked to.
+
+with CoordinatorProcess(tmp_path) as coordinator:
+    run = coordinator.client("submitter").post("/v1/runs", json={"run": "true"}).json()
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import selectors
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import pytest
+import requests
+
+READY = re.compile(r"deborgen-coordinator is ready at (http://\S+)")
+
+
+class Client(requests.Session):
+    """A session with a token, whose paths are the coordinator's."""
+
+    def __init__(self, coordinator: CoordinatorProcess, token: str | None) -> None:
+        super().__init__()
+        self.trust_env = False
+        self._coordinator = coordinator
+        self.token = token
+        if token:
+            self.headers["Authorization"] = f"Bearer {token}"
+
+    def request(self, method: str | bytes, url: str | bytes, *args: Any, **kwargs: Any) -> requests.Response:  # type: ignore[override]
+        kwargs.setdefault("timeout", 60)
+        return super().request(method, self._coordinator.url + str(url), *args, **kwargs)
+
+
+class CoordinatorProcess:
+    """`deborgen-coordinator serve` with a data directory below `folder`, on a port that stays the same for life.
+
+    Settings are given by their names: `CoordinatorProcess(tmp_path, lease_seconds=2, heartbeat_seconds=0.5)`.
+    """
+
+    def __init__(self, folder: Path, database: str = "", listen: str = "127.0.0.1:0", **settings: Any) -> None:
+        self.folder = folder
+        self.data_dir = folder / "coordinator"
+        self.database = database
+        self.log = folder / "coordinator.log"
+        self._listen = listen
+        self._settings = settings
+        self._tokens: dict[tuple[str, str], str] = {}
+        self.process: subprocess.Popen[str] | None = None
+        self.url = ""
+        self.greeting = ""
+
+    def __enter__(self) -> CoordinatorProcess:
+        self.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.stop()
+
+    def command(self, *arguments: str) -> list[str]:
+        place = ["--data-dir", str(self.data_dir)]
+        if self.database:
+            place += ["--database", self.database]
+        return [sys.executable, "-m", "deborgen_coordinator", *arguments, *place]
+
+    def start(self, deadline: float = 30.0) -> CoordinatorProcess:
+        """Start, and come back when it answers."""
+        flags = [f"--{name.replace('_', '-')}={value}" for name, value in self._settings.items()]
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                self.command("serve", "--listen", self._listen, *flags),
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                env=clean_environment(),
+            )
+        self.url = self._wait_until_ready(deadline)
+        self._listen = self.url.removeprefix("http://")
+        return self
+
+    def _wait_until_ready(self, seconds: float) -> str:
+        assert self.process is not None
+        assert self.process.stdout is not None
+        end = time.monotonic() + seconds
+        with selectors.DefaultSelector() as selector:
+            selector.register(self.process.stdout, selectors.EVENT_READ)
+            while time.monotonic() < end:
+                if not selector.select(0.2):
+                    continue
+                line = self.process.stdout.readline()
+                if found := READY.search(line):
+                    self.greeting = line
+                    threading.Thread(target=self._listen_on, args=(self.process,), daemon=True).start()
+                    return found[1]
+                if not line:
+                    break
+        self.process.kill()
+        raise AssertionError(f"the coordinator did not start:\n{self.log.read_text()[-4000:]}")
+
+    def _listen_on(self, process: subprocess.Popen[str]) -> None:
+        assert process.stdout is not None
+        for line in process.stdout:
+            self.greeting += line
+
+    def stop(self, seconds: float = 15.0) -> int:
+        """Stop it the polite way; its exit code."""
+        if self.process is None:
+            return 0
+        self.process.terminate()
+        try:
+            return self.process.wait(seconds)
+        finally:
+            self.kill()
+
+    def kill(self) -> None:
+        """kill -9, of all its processes, as if the power went."""
+        if self.process is None:
+            return
+        for child in children_of(self.process.pid):
+            with suppress_gone():
+                os.kill(child, signal.SIGKILL)
+        self.process.kill()
+        self.process.wait()
+        self.process = None
+
+    def restart(self) -> CoordinatorProcess:
+        self.kill()
+        return self.start()
+
+    def token(self, role: str, name: str | None = None) -> str:
+        """A token of the role, minted once for each name."""
+        name = name or f"test-{role}"
+        if (role, name) not in self._tokens:
+            done = subprocess.run(
+                self.command("token", "create", "--role", role, "--name", name),
+                capture_output=True, text=True, check=False, env=clean_environment(), timeout=60,
+            )  # fmt: skip
+            assert done.returncode == 0, done.stderr
+            self._tokens[role, name] = done.stdout.strip()
+        return self._tokens[role, name]
+
+    def client(self, role: str | None = "admin", name: str | None = None) -> Client:
+        """A session with a token of that role; None for a session without one."""
+        return Client(self, self.token(role, name) if role else None)
+
+    def logged(self) -> str:
+        return self.log.read_text(errors="replace")
+
+
+class suppress_gone:  # noqa: N801
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: Any, error: Any, at: Any) -> bool:
+        return kind is not None and issubclass(kind, ProcessLookupError)
+
+
+def clean_environment() -> dict[str, str]:
+    """Ours, without settings that a developer may have."""
+    return {key: value for key, value in os.environ.items() if not key.startswith("DEBORGEN_")}
+
+
+def children_of(pid: int) -> list[int]:
+    try:
+        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except FileNotFoundError:
+        return []
+
+
+def wait_until(condition: Any, seconds: float = 10.0, every: float = 0.02) -> Any:
+    """The condition's value once it is true; it fails when the time is up."""
+    end = time.monotonic() + seconds
+    while True:
+        if value := condition():
+            return value
+        if time.monotonic() > end:
+            raise AssertionError(f"not within {seconds} s: {condition}")
+        time.sleep(every)
+
+
+@pytest.fixture(scope="module")
+def coordinator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CoordinatorProcess]:
+    """A coordinator that the tests of a module share."""
+    with CoordinatorProcess(tmp_path_factory.mktemp("coordinator")) as process:
+        yield process
+
+
+@pytest.fixture
+def own_coordinator(tmp_path: Path) -> Iterator[CoordinatorProcess]:
+    """A coordinator of the test's own."""
+    with CoordinatorProcess(tmp_path) as process:
+        yield process
