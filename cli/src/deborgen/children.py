@@ -1,0 +1,114 @@
+"""The child processes of `deborgen up`: started so that none outlives it, ended with patience and then without."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import IO
+
+from deborgen.runtime import Runtime
+
+_PR_SET_PDEATHSIG = 1
+
+
+def environment() -> dict[str, str]:
+    """The environment without deborgen's own settings: what is meant for the commands is not meant for the servers."""
+    return {key: value for key, value in os.environ.items() if not key.startswith("DEBORGEN_")}
+
+
+def spawn(command: list[str], log: IO[bytes], *, own_session: bool = False) -> subprocess.Popen[bytes]:
+    """Start a child whose words go to a log.
+
+    It has a process group of its own, so that a Ctrl-C at the terminal reaches the parent alone, which then ends its
+    children in their order. With `own_session` it is no child to speak of: it lives on.
+    """
+    return subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=log,
+        stderr=log,
+        env=os.environ.copy() if own_session else environment(),
+        start_new_session=own_session,
+        process_group=None if own_session else 0,
+        preexec_fn=None if own_session else _end_with_parent(),
+    )
+
+
+def _end_with_parent() -> Callable[[], None] | None:
+    """On Linux the kernel ends a child whose parent is killed; elsewhere the next `up` does."""
+    if not sys.platform.startswith("linux"):
+        return None
+    libc = ctypes.CDLL(None, use_errno=True)
+    parent = os.getpid()
+
+    def ask() -> None:
+        libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+        if os.getppid() != parent:
+            os._exit(1)
+
+    return ask
+
+
+def end(process: subprocess.Popen[bytes], within: float) -> None:
+    """TERM, and KILL when that does not help in time."""
+    with contextlib.suppress(ProcessLookupError):
+        process.terminate()
+    try:
+        process.wait(within)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def end_leftovers(state: Runtime | None) -> None:
+    """End what an `up` that was killed left running. A process is ours if it works on our data folder."""
+    for pid in (state.children if state else {}).values():
+        if not _is_ours(pid, state):
+            continue
+        for word in (signal.SIGTERM, signal.SIGKILL):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, word)
+            deadline = time.monotonic() + 15
+            while _is_ours(pid, state) and time.monotonic() < deadline:
+                time.sleep(0.05)
+            if not _is_ours(pid, state):
+                break
+
+
+def _is_ours(pid: int, state: Runtime | None) -> bool:
+    assert state is not None
+    shown = subprocess.run(
+        ["ps", "-o", "stat=,args=", "-p", str(pid)], capture_output=True, text=True, errors="replace", check=False
+    ).stdout
+    return state.data_dir in shown and "deborgen_" in shown and not shown.startswith("Z")
+
+
+class Ended(KeyboardInterrupt):
+    """A polite request to end, by whatever signal."""
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Within the block SIGTERM and SIGHUP end it as Ctrl-C does.
+
+    Whatever signal comes after the first is ignored, also after the block: the end is to be an orderly one.
+    """
+    ours = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
+
+    def on_signal(number: int, frame: FrameType | None) -> None:
+        for each in ours:
+            signal.signal(each, signal.SIG_IGN)
+        raise Ended
+
+    for each in ours:
+        signal.signal(each, on_signal)
+    with contextlib.suppress(Ended):
+        yield

@@ -1,0 +1,201 @@
+"""The command `deborgen`: one verb, one file in `commands/`, loaded only when it is asked for."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import os
+import sys
+from collections.abc import Callable
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from deborgen.client import Client
+    from deborgen.profile import Target
+
+#: Every command, in the order in which a newcomer meets them. `--help` reads this table and imports nothing else.
+SECTIONS: dict[str, dict[str, str]] = {
+    "Start": {
+        "up": "Start a coordinator and a worker on this machine.",
+        "down": "Stop what `deborgen up` started.",
+        "login": "Store the token for a coordinator, and use it from now on.",
+        "doctor": "Check, in order, all that must be right; say what to do where it is not.",
+        "init": "Write a first job file.",
+    },
+    "Submit": {
+        "check": "Check a job file and show what it would run.",
+        "submit": "Submit a job file: one run, with all its jobs.",
+        "run": "Run one command as a job.",
+        "schema": "Print the JSON Schema of the job file, for editors.",
+    },
+    "Look": {
+        "list": "List runs, newest first.",
+        "show": "Show one run, or one job with its attempts.",
+        "watch": "Watch a run live until it ends.",
+        "wait": "Wait until runs or jobs have ended; for scripts.",
+        "logs": "Print what jobs wrote.",
+        "why": "Say why a job waits, or why it ended as it did.",
+        "results": "Print the results table of a run.",
+        "artifacts": "List and fetch the files that jobs made.",
+        "workers": "Show the machines of the pool, and steer them.",
+        "events": "Print the history: who did what, when.",
+    },
+    "Act": {
+        "cancel": "Cancel runs or jobs.",
+        "retry": "Run jobs of a run again, as a new run.",
+        "token": "Create, list and revoke tokens.",
+        "completion": "Print the completion script for a shell.",
+    },
+}
+
+CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+
+
+class App:
+    """What every command shares: which coordinator is meant, found out when it is first needed."""
+
+    def __init__(self, url: str | None = None) -> None:
+        self.url = url
+
+    @cached_property
+    def target(self) -> Target:
+        from deborgen import profile
+
+        return profile.find(self.url)
+
+    @cached_property
+    def client(self) -> Client:
+        from deborgen.client import Client
+
+        return Client._of(self.target)
+
+
+class LazyGroup(click.Group):
+    """Knows its commands by name; imports the module of one when that one is called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return [name for section in SECTIONS.values() for name in section]
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        if name not in self.list_commands(ctx):
+            return None
+        module = importlib.import_module(f"deborgen.commands.{name}")
+        found = module.command
+        assert isinstance(found, click.Command)
+        return found
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if not name.startswith("-") and name not in self.list_commands(ctx):
+            from difflib import get_close_matches
+
+            near = get_close_matches(name, self.list_commands(ctx), n=1)
+            ctx.fail(f"there is no command '{name}'." + (f" Did you mean '{near[0]}'?" if near else ""))
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        width = max(len(name) for name in self.list_commands(ctx))
+        for title, commands in SECTIONS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name.ljust(width), text) for name, text in commands.items()])
+
+
+def _url_option(help_text: str) -> Callable[[Any], Any]:
+    return click.option("--url", metavar="URL", help=help_text)
+
+
+@click.group(cls=LazyGroup, context_settings=CONTEXT, no_args_is_help=True)
+@_url_option("The coordinator. [default: DEBORGEN_URL, the profile, or a running `deborgen up`]")
+@click.version_option(package_name="deborgen", message="deborgen %(version)s")
+@click.pass_context
+def cli(ctx: click.Context, url: str | None) -> None:
+    """Send jobs to the machines of your friends, and get the results back.
+
+    \b
+    A first evening:
+      deborgen up -d                   # a coordinator and a worker on this machine
+      deborgen init sweep              # writes sweep.yml
+      deborgen submit sweep.yml -w     # runs it, live
+      deborgen results last            # the table
+    """
+    ctx.obj = App(url)
+
+
+def command(**attributes: Any) -> Callable[[Callable[..., Any]], click.Command]:
+    """A command that talks to a coordinator: takes `--url`, and gets the `App` as its first argument."""
+    return _decorator(click.command, attributes)
+
+
+def subcommand(group: click.Group, **attributes: Any) -> Callable[[Callable[..., Any]], click.Command]:
+    return _decorator(group.command, attributes)
+
+
+def _decorator(make: Callable[..., Any], attributes: dict[str, Any]) -> Callable[[Callable[..., Any]], click.Command]:
+    def decorate(function: Callable[..., Any]) -> click.Command:
+        @functools.wraps(function)
+        def call(*args: Any, url: str | None, **kwargs: Any) -> Any:
+            app = click.get_current_context().find_object(App) or App()
+            if url:
+                app.url = url
+            return function(app, *args, **kwargs)
+
+        option = _url_option("The coordinator.")
+        made: click.Command = make(context_settings=CONTEXT, **attributes)(option(call))
+        return made
+
+    return decorate
+
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print versioned JSON.")
+
+
+def main(args: list[str] | None = None) -> None:
+    """The entry point. Expected failures are sentences with an exit code, never tracebacks."""
+    sys.exit(_main(args))
+
+
+def _main(args: list[str] | None) -> int:
+    from deborgen.errors import DeborgenError
+
+    try:
+        outcome = cli.main(args, prog_name="deborgen", standalone_mode=False)
+        return outcome if isinstance(outcome, int) else 0
+    except click.exceptions.Exit as done:
+        return done.exit_code
+    except click.ClickException as wrong:
+        wrong.show()
+        return wrong.exit_code
+    except DeborgenError as failure:
+        _report(failure)
+        return failure.exit_code
+    except (KeyboardInterrupt, click.Abort):
+        sys.stderr.write("\ninterrupted\n")
+        return 130
+    except BrokenPipeError:
+        # Whoever read us has seen enough. Python would complain once more at exit, about the same pipe.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+    except Exception as bug:
+        if os.environ.get("DEBORGEN_DEBUG"):
+            raise
+        sys.stderr.write(f"error: unexpected {type(bug).__name__}: {bug}\n")
+        sys.stderr.write("This is a bug in deborgen. DEBORGEN_DEBUG=1 shows where it happened.\n")
+        return 1
+
+
+def _report(failure: Any) -> None:
+    from deborgen import output
+    from deborgen.errors import InvalidJob
+
+    if isinstance(failure, InvalidJob) and failure.details.get("report"):
+        output.say(failure.details["report"])
+        return
+    # An interrupt is what the person wanted, not an error.
+    output.say(failure.message if failure.exit_code == 130 else f"error: {failure.message}")
+    if failure.hint:
+        output.hint(f"  {failure.hint}")

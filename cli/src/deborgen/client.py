@@ -1,0 +1,158 @@
+"""deborgen from Python: submit, wait, read the results.
+
+import deborgen
+
+run = deborgen.Client().map("python sim.py --x {x}", [{"x": 1}, {"x": 2}], files=["sim.py"])
+for job in run.as_completed():
+    print(job.params, job.result)
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Literal
+from uuid import uuid4
+
+from deborgen import refs
+from deborgen.connection import Connection
+from deborgen.errors import NotFound
+from deborgen.profile import Target, find, normalize
+from deborgen.runs import Job, Run
+from deborgen_shared import messages
+
+__all__ = ["Client", "Job", "Run"]
+
+
+class Client:
+    """A coordinator, found as the command finds it: argument, environment, profile, or a running `deborgen up`."""
+
+    def __init__(self, url: str | None = None, token: str | None = None) -> None:
+        self._open(find(url, token) if not (url and token) else Target(normalize(url), token, "argument", "argument"))
+
+    @classmethod
+    def _of(cls, target: Target) -> Client:
+        client = cls.__new__(cls)
+        client._open(target)
+        return client
+
+    def _open(self, target: Target) -> None:
+        self.url = target.url
+        self.connection = Connection(target.url, target.token)
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self.connection.close()
+
+    def submit(
+        self,
+        job: str | os.PathLike[str] | Mapping[str, Any],
+        params: Mapping[str, Any] | None = None,
+        *,
+        base: str | os.PathLike[str] | None = None,
+        key: str | None = None,
+    ) -> Run:
+        """Submit a job file, or the same as a dict, and return its run. All problems raise one InvalidJob.
+
+        `params` overrides or adds axes: a list is swept over, anything else is one value. `files` of a dict are
+        looked for in `base`, by default the current folder. `key` makes a repeat of this call harmless, even from
+        another process; without one, only repeats within this call are.
+        """
+        from deborgen import submission
+
+        if isinstance(job, Mapping):
+            prepared = submission.prepare_data(dict(job), Path(base or "."), params or {})
+        else:
+            prepared = submission.prepare_file(Path(job), params or {})
+        return Run(self.connection, submission.send(self.connection, prepared, key or str(uuid4())))
+
+    def map(self, command: str, cases: Iterable[Mapping[str, Any]], *, name: str = "map", **keys: Any) -> Run:
+        """One job a case: `{x}` in the command is the case's `x`, quoted for the shell; `{{` is a brace.
+
+        `keys` are further keys of the job file: `files=["sim.py"]`, `image=…`, `resources={"cpus": 2}`.
+        """
+        from deborgen import submission
+
+        rows = [dict(case) for case in cases]
+        job = {"name": name, "run": submission.braces_to_template(command), "sweep": {"cases": rows}, **keys}
+        return self.submit(job)
+
+    def run(self, run: int | str) -> Run:
+        """A run by its number, or `last`: my newest."""
+        number = self._number(refs.parse(str(run)))
+        return Run(self.connection, self.connection.get(f"/v1/runs/{number}", messages.Run))
+
+    def runs(
+        self,
+        *,
+        state: str | None = None,
+        submitter: str | None = None,
+        label: str | None = None,
+        limit: int | None = 20,
+    ) -> Iterator[Run]:
+        """Runs, newest first."""
+        query = {"state": state, "submitter": submitter, "label": label}
+        for found in self.connection.items("/v1/runs", messages.Run, query, limit):
+            yield Run(self.connection, found)
+
+    def job(self, job: str) -> Job:
+        """A job by its id, or by its run's number where the run has no other."""
+        ref = refs.parse(job)
+        number = self._number(ref)
+        if ref.index is None:
+            only = list(self.connection.items(f"/v1/runs/{number}/jobs", messages.Job, limit=2))
+            if len(only) != 1:
+                raise (
+                    NotFound(f"run {number} has more than one job", f"name one of them: {number}.1, {number}.2 …")
+                    if only
+                    else NotFound(f"run {number} has no jobs")
+                )
+            return Job(self.connection, only[0])
+        return Job(self.connection, self.connection.get(f"/v1/jobs/{number}.{ref.index}", messages.JobDetail))
+
+    def workers(self) -> list[messages.Worker]:
+        """The machines of the pool."""
+        return self.connection.whole("/v1/workers", messages.Worker)
+
+    def events(
+        self,
+        *,
+        after: int | None = None,
+        run: int | None = None,
+        job: str | None = None,
+        worker: str | None = None,
+        limit: int | None = 100,
+        follow: bool = False,
+        on_trouble: Callable[[str], None] = lambda sentence: None,
+    ) -> Iterator[messages.Event]:
+        """The history. With `follow`, it goes on as things happen."""
+        from deborgen import stream
+
+        query = {"run": run, "job": job, "worker": worker}
+        if follow:
+            yield from stream.events(self.connection, query, after, on_trouble=on_trouble)
+        else:
+            yield from stream.history(self.connection, query, after or 0, limit)
+
+    def steer(self, worker: str, order: Literal["pause", "resume", "drain"]) -> messages.Worker:
+        """Pause, resume or drain a worker (admin)."""
+        from urllib.parse import quote
+
+        body = {"pause": {"paused": True}, "resume": {"paused": False, "drain": False}, "drain": {"drain": True}}[order]
+        return self.connection.send("PATCH", f"/v1/workers/{quote(worker, safe='')}", body, messages.Worker)
+
+    def health(self) -> messages.Health:
+        return self.connection.get("/health", messages.Health)
+
+    def _number(self, ref: refs.Ref) -> int:
+        if ref.run is not None:
+            return ref.run
+        from deborgen import memory
+
+        return memory.last_run(self.connection)

@@ -1,0 +1,43 @@
+"""deborgen cancel"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import click
+
+from deborgen import output, refs
+from deborgen.cli import App, json_option
+from deborgen.cli import command as verb
+from deborgen.errors import NotPossible
+
+MEANING = {
+    "canceled": "will never start",
+    "cancel_requested": "told to stop",
+    "already_terminal": "had ended already",
+}
+
+
+@verb(name="cancel")
+@click.argument("references", metavar="RUN|JOB...", nargs=-1, required=True)
+@click.option("--reason", default="", metavar="TEXT", help="Why; it is kept in the history.")
+@json_option
+def command(app: App, references: tuple[str, ...], reason: str, as_json: bool) -> None:
+    """Cancel runs or jobs.
+
+    A queued job will never start. A running one is told to stop, and has a moment to do so. Exit code 7 when
+    everything had ended already.
+    """
+    answers: dict[str, str] = {}
+    for text in references:
+        named = refs.parse(text)
+        answers |= (app.client.run(text) if named.index is None else app.client.job(text)).cancel(reason)
+    if as_json:
+        output.json("jobs", answers)
+    else:
+        counts = Counter(answers.values())
+        for meaning, words in MEANING.items():
+            if counts[meaning]:
+                output.say(f"{output.counted(counts[meaning], 'job')}: {words}")
+    if answers and set(answers.values()) == {"already_terminal"}:
+        raise NotPossible("nothing was left to cancel")

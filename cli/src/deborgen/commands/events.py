@@ -1,0 +1,64 @@
+"""deborgen events"""
+
+from __future__ import annotations
+
+import click
+
+from deborgen import output, refs
+from deborgen.cli import App, json_option
+from deborgen.cli import command as verb
+from deborgen_shared.messages import Event
+
+COLUMNS = ["seq", "time", "type", "run", "job", "attempt", "worker", "actor", "old_state", "new_state", "data"]
+
+
+@verb(name="events")
+@click.argument("ref", metavar="[RUN|JOB]", required=False)
+@click.option("-f", "--follow", is_flag=True, help="Go on as things happen, until Ctrl-C.")
+@click.option("--worker", metavar="NAME", help="Only of this worker.")
+@click.option("--after", metavar="SEQ", type=click.IntRange(0), help="Only what came after this event.")
+@click.option("-n", "--limit", default=1000, show_default=True, type=click.IntRange(1), help="At most so many.")
+@json_option
+def command(
+    app: App, ref: str | None, follow: bool, worker: str | None, after: int | None, limit: int, as_json: bool
+) -> None:
+    """Print the history: who did what, when.
+
+    With --json, one object a line. --follow starts at --after, and otherwise with what happens from now on.
+    """
+    run, job = None, None
+    if ref:
+        named = refs.parse(ref)
+        run = app.client._number(named)
+        if named.index is not None:
+            run, job = None, f"{run}.{named.index}"
+    found = app.client.events(
+        after=after,
+        run=run,
+        job=job,
+        worker=worker,
+        limit=limit,
+        follow=follow,
+        on_trouble=lambda sentence: output.hint(f"{sentence}; trying again"),
+    )
+    if not as_json and not output.on_terminal():
+        output.write("\t".join(COLUMNS) + "\n")
+    for event in found:
+        if as_json:
+            output.json_line("event", event)
+        elif output.on_terminal():
+            output.write(_sentence(event) + "\n")
+        else:
+            output.write(output.tsv([getattr(event, name) for name in COLUMNS]) + "\n")
+
+
+def _sentence(event: Event) -> str:
+    what = event.attempt or event.job or (f"run {event.run}" if event.run else event.worker or "")
+    parts = [event.time.astimezone().strftime("%H:%M:%S"), f"{event.type:<20}", f"{what:<10}"]
+    if event.worker and event.worker != what:
+        parts.append(f"on {event.worker}")
+    if event.actor and event.actor not in (event.worker, "coordinator"):
+        parts.append(f"by {event.actor}")
+    if event.data:
+        parts.append(output.cell(event.data))
+    return output.one_line("  ".join(parts)).rstrip()

@@ -1,0 +1,37 @@
+"""deborgen list"""
+
+from __future__ import annotations
+
+import click
+
+from deborgen import output
+from deborgen.cli import App, json_option
+from deborgen.cli import command as verb
+
+STATES = ["queued", "running", "succeeded", "failed", "canceled"]
+COLUMNS = ["run", "name", "state", "done", "jobs", "failed", "submitter", "created"]
+
+
+@verb(name="list")
+@click.option("--state", type=click.Choice(STATES), help="Only runs in this state.")
+@click.option("--submitter", metavar="NAME", help="Only runs of this person.")
+@click.option("--label", metavar="KEY=VALUE", help="Only runs with this label.")
+@click.option("-n", "--limit", default=20, show_default=True, type=click.IntRange(1), help="At most so many.")
+@json_option
+def command(app: App, state: str | None, submitter: str | None, label: str | None, limit: int, as_json: bool) -> None:
+    """List runs, newest first."""
+    runs = list(app.client.runs(state=state, submitter=submitter, label=label, limit=limit))
+    if as_json:
+        output.json("runs", [run.data for run in runs])
+        return
+    rows = []
+    full = []
+    for run in runs:
+        counts = run.counts
+        done = counts["succeeded"] + counts["failed"] + counts["canceled"]
+        row = [run.id, run.name, run.state, done, run.total, counts["failed"], run.data.submitter]
+        rows.append([*row[:5], counts["failed"] or "", run.data.submitter, output.age(run.data.created_at)])
+        full.append([*row, run.data.created_at])
+    output.table(COLUMNS, rows, full=full, numeric=["run", "done", "jobs", "failed"])
+    if not runs:
+        output.hint("no runs" if state or submitter or label else "no runs yet. Next: deborgen submit FILE")

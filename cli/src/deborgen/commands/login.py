@@ -1,0 +1,42 @@
+"""deborgen login"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from deborgen import output, profile
+from deborgen.cli import CONTEXT
+from deborgen.errors import NotAllowed
+
+
+@click.command(name="login", context_settings=CONTEXT)
+@click.argument("url")
+@click.option("--token-file", type=click.Path(path_type=Path), metavar="FILE", help="Take the token from a file.")
+def command(url: str, token_file: Path | None) -> None:
+    """Store the token for a coordinator, and use it from now on.
+
+    Asks for the token, or reads it from standard input when that is no terminal. It is tried first; then it lies in a
+    file of its own, readable by you alone, and is sent to this address only.
+    """
+    from deborgen.client import Client
+    from deborgen.profile import Target
+
+    address = profile.normalize(url)
+    if token_file:
+        token = profile.read_token(token_file)
+    elif sys.stdin.isatty():
+        token = click.prompt("Token", hide_input=True, err=True).strip()
+    else:
+        token = sys.stdin.readline().strip()
+    if not token or not token.isascii() or not token.isprintable() or " " in token:
+        raise NotAllowed("that is no token", "a token reads dbg_ROLE_ID_SECRET; an admin makes one")
+    if address.startswith("http://") and not address.startswith(("http://127.", "http://localhost", "http://[::1]")):
+        output.hint("note: this address is not encrypted; use it only inside a VPN such as Tailscale or WireGuard")
+    client = Client._of(Target(address, token, "argument", "argument"))
+    health = client.health()
+    list(client.runs(limit=1))
+    path = profile.store(address, token)
+    output.say(f"Logged in to {address} (version {health.version}). The token is in {path}")

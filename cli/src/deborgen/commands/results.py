@@ -1,0 +1,79 @@
+"""deborgen results"""
+
+from __future__ import annotations
+
+import click
+
+from deborgen import output
+from deborgen.cli import App, json_option
+from deborgen.cli import command as verb
+from deborgen.results import AFTER, Results, Row
+from deborgen.runs import Run
+
+
+def _best(ctx: click.Context, param: click.Parameter, value: str | None) -> tuple[str, str] | None:
+    if value is None:
+        return None
+    key, _, which = value.rpartition(":") if value.endswith((":min", ":max")) else (value, "", "min")
+    return key, which
+
+
+@verb(name="results")
+@click.argument("ref", metavar="RUN", default="last")
+@click.option("--csv", "as_csv", is_flag=True, help="Print CSV.")
+@json_option
+@click.option("--sort", "sort", metavar="KEY", help="Order by a column; -KEY for the largest first.")
+@click.option("--best", metavar="KEY[:min|max]", callback=_best, help="Only the row with the best value.")
+def command(app: App, ref: str, as_csv: bool, as_json: bool, sort: str | None, best: tuple[str, str] | None) -> None:
+    """Print the results table of a run.
+
+    One row a job: its parameters, what it wrote to $DEBORGEN_RESULT, its state, seconds and worker.
+    """
+    if as_csv and as_json:
+        raise click.UsageError("--csv and --json exclude each other.")
+    run = app.client.run(ref)
+    table = run.results()
+    if sort:
+        table = table.sorted_by(sort.removeprefix("-"), reverse=sort.startswith("-"))
+    if best:
+        row = table.best(best[0], "max" if best[1] == "max" else "min")
+        table = Results([row] if row else [], table.columns)
+    if as_json:
+        output.json("results", {"run": run.id, "columns": table.columns, "rows": list(table)})
+    elif as_csv:
+        output.write(table.to_csv())
+    else:
+        _print(run, table)
+
+
+def _print(run: Run, table: Results) -> None:
+    columns = table.columns
+    plain = [[row.get(name) for name in columns] for row in table]
+    if not output.on_terminal():
+        output.table(columns, plain)
+        return
+    # A column that says nothing takes the room of one that does.
+    shown = [name for name in columns if name in ("job", "state") or any(row.get(name) is not None for row in table)]
+    numeric = [name for name in shown if all(_is_number(row.get(name)) for row in table)]
+    output.table(shown, [[_short(name, row) for name in shown] for row in table], numeric=numeric)
+    counts = run.counts
+    open_jobs = counts["queued"] + counts["running"]
+    if open_jobs:
+        output.hint(f"{output.counted(open_jobs, 'job')} not done yet: deborgen watch {run.id}")
+    if len(table) > 1 and (measured := [n for n in columns if n not in AFTER and n in _results_of(table)]):
+        output.hint(f"the best: deborgen results {run.id} --best {measured[-1]}:min")
+
+
+def _results_of(table: Results) -> set[str]:
+    return {name for row in table for name, value in row.items() if isinstance(value, float) and name not in AFTER}
+
+
+def _is_number(value: object) -> bool:
+    return value is None or (isinstance(value, int | float) and not isinstance(value, bool))
+
+
+def _short(name: str, row: Row) -> str:
+    value = row.get(name)
+    if name == "seconds" and isinstance(value, int | float):
+        return f"{value:.2f}"
+    return f"{value:.6g}" if isinstance(value, float) else output.cell(value)

@@ -1,0 +1,42 @@
+"""deborgen retry"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import click
+
+from deborgen import memory, output, waiting
+from deborgen.cli import App, json_option
+from deborgen.cli import command as verb
+
+
+@verb(name="retry")
+@click.argument("ref", metavar="RUN", default="last")
+@click.option("--failed", "only", flag_value="failed", default="failed", help="The jobs that failed (the default).")
+@click.option("--canceled", "only", flag_value="canceled", help="The jobs that were canceled.")
+@click.option("--all", "only", flag_value="all", help="All of them.")
+@click.option("-w", "--watch", is_flag=True, help="Watch the new run until it ends.")
+@json_option
+def command(app: App, ref: str, only: Literal["failed", "canceled", "all"], watch: bool, as_json: bool) -> int:
+    """Run jobs of a run again, as a new run.
+
+    The jobs are the same to the letter; the old run stays as it is. Prints the number of the new run.
+    """
+    old = app.client.run(ref)
+    new = old.retry(only)
+    memory.remember(app.client.connection, new.data)
+    if as_json:
+        output.json("run", new.data)
+    elif output.on_terminal():
+        output.write(f"Run {new.id}: {output.counted(new.total, 'job')} of run {old.id} again\n")
+    else:
+        output.write(f"{new.id}\n")
+    if not watch:
+        output.hint(f"next: deborgen watch {new.id}")
+        return 0
+    from deborgen import live
+
+    with waiting.detachable(new):
+        live.watch(new)
+    return waiting.conclude(new)

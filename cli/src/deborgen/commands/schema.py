@@ -1,0 +1,24 @@
+"""deborgen schema"""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+from deborgen import output
+from deborgen.cli import CONTEXT
+
+
+@click.command(name="schema", context_settings=CONTEXT)
+def command() -> None:
+    """Print the JSON Schema of the job file, for editors.
+
+    \b
+    With the YAML extension of most editors:
+      deborgen schema > job.schema.json
+      # yaml-language-server: $schema=job.schema.json      (first line of the job file)
+    """
+    from deborgen_shared.jobfile import schema
+
+    output.write(json.dumps(schema(wire=False), indent=2, ensure_ascii=False) + "\n")

@@ -1,0 +1,78 @@
+"""deborgen up"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from deborgen import output
+from deborgen.cli import CONTEXT
+from deborgen.runtime import Runtime
+
+
+@click.command(name="up", context_settings=CONTEXT)
+@click.option("-d", "--detach", is_flag=True, help="Go on in the background; `deborgen down` ends it.")
+@click.option(
+    "--data-dir",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="DIR",
+    help="Where everything is kept. [default: $XDG_DATA_HOME/deborgen/up]",
+)
+@click.option("--port", type=click.IntRange(1, 65535), help="Port on 127.0.0.1. [default: 8765, or a free one]")
+@click.option(
+    "--runner",
+    type=click.Choice(["auto", "podman", "subprocess"]),
+    default="auto",
+    show_default=True,
+    help="auto: Podman if it works, else plain processes.",
+)
+@click.option("--cpus", metavar="N", help="Processors for jobs. [default: all]")
+@click.option("--memory", metavar="SIZE", help="Memory for jobs. [default: most of it]")
+def command(
+    detach: bool, data_dir: Path | None, port: int | None, runner: str, cpus: str | None, memory: str | None
+) -> int:
+    """Start a coordinator and a worker on this machine.
+
+    It stays up until Ctrl-C or `deborgen down`; meanwhile the other commands find it without any configuration. Runs,
+    results and logs outlive it: the next `up` goes on where this one stopped.
+    """
+    from deborgen import embedded, runtime
+
+    if runtime.is_locked():
+        raise embedded.already_up()
+    plan = embedded.plan(data_dir, port, runner, cpus, memory)
+    if detach:
+        given = {
+            "--data-dir": plan.data_dir,
+            "--port": plan.port,
+            "--runner": plan.runner,
+            "--cpus": cpus,
+            "--memory": memory,
+        }
+        arguments = [str(word) for pair in given.items() if pair[1] is not None for word in pair]
+        _announce(embedded.detach(arguments, plan.data_dir), plan.why_not_podman)
+        output.hint("stop it: deborgen down")
+        return 0
+
+    def on_up(state: Runtime) -> None:
+        _announce(state, plan.why_not_podman)
+        output.hint("stop it: Ctrl-C, or deborgen down")
+
+    embedded.run(plan, on_up)
+    output.say("\ndown. Runs and results are kept; deborgen up goes on with them.")
+    return 0
+
+
+def _announce(state: Runtime, why_not_podman: str) -> None:
+    output.say(f"deborgen is up at {state.url}, with this machine as worker '{state.worker}'.")
+    if state.runner == "podman":
+        output.say("runner: Podman for jobs with an image; jobs without one run as your own processes.")
+    else:
+        reason = f" (Podman: {why_not_podman})" if why_not_podman else ""
+        output.say(f"runner: subprocess{reason}; jobs run as your own processes, those with an image wait.")
+    output.say(f"data:   {state.data_dir}")
+    from deborgen import profile
+
+    if profile.find().url != state.url:
+        output.say(f"note:   your commands go to {profile.find().url}; for this one: export DEBORGEN_URL={state.url}")

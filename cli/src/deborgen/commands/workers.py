@@ -1,0 +1,106 @@
+"""deborgen workers"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import click
+
+from deborgen import output
+from deborgen.cli import CONTEXT, App, json_option, subcommand
+
+COLUMNS = ["worker", "state", "cpus", "memory", "gpus", "running", "last_seen", "labels", "reason"]
+
+
+@click.group(name="workers", context_settings=CONTEXT, invoke_without_command=True)
+@click.option("--url", metavar="URL", help="The coordinator.")
+@json_option
+@click.pass_context
+def command(ctx: click.Context, url: str | None, as_json: bool) -> None:
+    """Show the machines of the pool, and steer them.
+
+    Without a further word it lists them. Free and offered: `3/8` cpus are 3 free of 8.
+    """
+    app = ctx.find_object(App) or App()
+    if url:
+        app.url = url
+    if ctx.invoked_subcommand is None:
+        _list(app, as_json)
+
+
+def _list(app: App, as_json: bool) -> None:
+    workers = app.client.workers()
+    if as_json:
+        output.json("workers", workers)
+        return
+    rows = []
+    full = []
+    for w in workers:
+        gpus = f"{w.free.gpus}/{w.capacity.gpus}" if w.capacity.gpus else ""
+        cpus = f"{w.free.cpus:g}/{w.capacity.cpus:g}"
+        memory = f"{output.size(w.free.memory)} of {output.size(w.capacity.memory)}"
+        rows.append(
+            [
+                w.name,
+                w.state,
+                cpus,
+                memory,
+                gpus,
+                len(w.running) or "",
+                output.age(w.last_seen_at),
+                _runners(w.labels),
+                w.reason,
+            ]
+        )
+        full.append(
+            [
+                w.name,
+                w.state,
+                cpus,
+                f"{w.free.memory}/{w.capacity.memory}",
+                gpus,
+                w.running,
+                w.last_seen_at,
+                w.labels,
+                w.reason,
+            ]
+        )
+    output.table(COLUMNS, rows, full=full, numeric=["running"])
+    if not workers:
+        output.hint("no machine has joined yet. On each: deborgen-worker run --coordinator URL --name NAME …")
+
+
+def _runners(labels: dict[str, object]) -> str:
+    """The labels that people ask for first; all of them are in a pipe and in --json."""
+    runners = [
+        str(key).removeprefix("runner.")
+        for key, value in labels.items()
+        if str(key).startswith("runner.") and value in (True, "true")
+    ]
+    return " ".join([*runners, *(str(labels[key]) for key in ("os", "arch", "gpu") if labels.get(key))])
+
+
+def _steer(app: App, name: str, order: Literal["pause", "resume", "drain"], sentence: str) -> None:
+    worker = app.client.steer(name, order)
+    output.say(f"{worker.name} {sentence}")
+
+
+@subcommand(command, name="pause")
+@click.argument("name")
+def pause(app: App, name: str) -> None:
+    """Give this worker no new jobs; what it runs goes on."""
+    _steer(app, name, "pause", f"takes no new jobs. Undo: deborgen workers resume {name}")
+
+
+@subcommand(command, name="resume")
+@click.argument("name")
+def resume(app: App, name: str) -> None:
+    """Give this worker jobs again."""
+    _steer(app, name, "resume", "takes jobs again")
+
+
+@subcommand(command, name="drain")
+@click.argument("name")
+def drain(app: App, name: str) -> None:
+    """Let this worker finish what it runs, and stop."""
+    _steer(app, name, "drain", f"finishes what it runs and takes no more. Undo: deborgen workers resume {name}")

@@ -1,0 +1,147 @@
+"""Artifacts to a folder: several at once, resumable, every digest checked, and never a byte outside the folder."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import stat
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import quote
+
+import requests
+
+from deborgen.connection import Connection
+from deborgen.errors import DeborgenError, Unreachable
+from deborgen_shared.jobfile import check_path
+
+PARALLEL = 4
+TRIES = 8
+_CHUNK = 256 * 1024
+
+Seen = Callable[[int], None]
+
+
+class UnsafeTarget(DeborgenError):
+    """An artifact that would be written outside the folder."""
+
+
+class WrongDigest(DeborgenError):
+    """The bytes that arrived are not the bytes that the job made."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """One artifact, and its path below the target folder."""
+
+    job: str
+    path: str
+    sha256: str
+    size: int
+    target: str
+
+
+def pull(connection: Connection, wanted: Iterable[Wanted], into: Path, seen: Seen = lambda count: None) -> list[Path]:
+    """Fetch all of them. A file that is there already, whole and right, is not fetched again."""
+    items = list(wanted)
+    for item in items:
+        if wrong := check_path(item.target):
+            raise UnsafeTarget(f"the artifact {item.path!r} of job {item.job} is refused: its path {wrong}")
+    into.mkdir(parents=True, exist_ok=True)
+    with ThreadPoolExecutor(max_workers=PARALLEL) as pool:
+        tasks = [pool.submit(_pull_one, connection, item, into, seen) for item in items]
+        try:
+            return [task.result() for task in tasks]
+        except BaseException:
+            pool.shutdown(wait=True, cancel_futures=True)
+            raise
+
+
+def _pull_one(connection: Connection, item: Wanted, into: Path, seen: Seen) -> Path:
+    *folders, name = item.target.split("/")
+    # The folder is held open, level by level, and never through a link: what is swapped meanwhile leads nowhere.
+    folder = _open_folder(into, folders)
+    try:
+        if _digest_at(folder, name, item.size) == item.sha256:
+            seen(item.size)
+            return into / item.target
+        part = f".{name[:80]}.{item.sha256[:16]}.part"
+        for number in range(1, TRIES + 1):
+            try:
+                _fetch(connection, item, folder, part, seen)
+                break
+            except (requests.RequestException, Unreachable):
+                if number == TRIES:
+                    raise Unreachable(f"{item.path} of job {item.job} could not be fetched whole", _AGAIN) from None
+                time.sleep(min(0.2 * 2**number, 5.0))
+        if _digest_at(folder, part, item.size) != item.sha256:
+            os.unlink(part, dir_fd=folder)
+            raise WrongDigest(f"{item.path} of job {item.job} arrived with another digest; it was not kept", _AGAIN)
+        os.rename(part, name, src_dir_fd=folder, dst_dir_fd=folder)
+        return into / item.target
+    finally:
+        os.close(folder)
+
+
+_AGAIN = "the same command goes on where it stopped"
+
+
+def _open_folder(into: Path, folders: list[str]) -> int:
+    descriptor = os.open(into, os.O_RDONLY | os.O_DIRECTORY)
+    for name in folders:
+        try:
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(name, dir_fd=descriptor)
+            below = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=descriptor)
+        except OSError as why:
+            raise UnsafeTarget(f"{into / Path(*folders)} is not a plain folder: {why.strerror}", _MOVE) from None
+        finally:
+            os.close(descriptor)
+        descriptor = below
+    return descriptor
+
+
+_MOVE = "remove the link or file that is in the way, or pull into another folder"
+
+
+def _digest_at(folder: int, name: str, size: int) -> str:
+    """The digest of a regular file of this size in the folder, else an empty string."""
+    try:
+        descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
+    except OSError:
+        return ""
+    with os.fdopen(descriptor, "rb") as file:
+        status = os.fstat(file.fileno())
+        if not stat.S_ISREG(status.st_mode) or status.st_size != size:
+            return ""
+        total = hashlib.sha256()
+        while chunk := file.read(1 << 20):
+            total.update(chunk)
+        return total.hexdigest()
+
+
+def _fetch(connection: Connection, item: Wanted, folder: int, part: str, seen: Seen) -> None:
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW
+    with os.fdopen(os.open(part, flags, 0o644, dir_fd=folder), "r+b", buffering=0) as file:
+        start = os.fstat(file.fileno()).st_size
+        if start > item.size:
+            file.truncate(0)
+            start = 0
+        if start < item.size or item.size == 0:
+            headers = {"Range": f"bytes={start}-"} if start else {}
+            path = f"/v1/jobs/{item.job}/artifacts/{quote(item.path)}"
+            with connection.request("GET", path, headers=headers, stream=True) as answer:
+                if answer.status_code != 206:
+                    file.truncate(0)
+                    start = 0
+                seen(start)
+                file.seek(start)
+                for chunk in answer.iter_content(_CHUNK):
+                    file.write(chunk)
+                    seen(len(chunk))
+            if file.tell() < item.size:
+                raise requests.ConnectionError("cut short")

@@ -1,0 +1,99 @@
+"""What can go wrong for a person at the keyboard: one class a kind, each with its exit code."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+#: The exit codes of every command, in one table. The documentation is compared with it.
+EXIT_CODES: dict[int, str] = {
+    0: "ok, or the jobs succeeded",
+    1: "something unexpected",
+    2: "wrong usage of the command",
+    3: "the job file is invalid",
+    4: "not allowed: no token, a wrong one, or one whose role does not suffice",
+    5: "the coordinator cannot be reached, or is not able to answer now",
+    6: "not found",
+    7: "not possible in this state",
+    10: "the job failed, or all that ended in the run did",
+    11: "canceled",
+    14: "some of the run's jobs failed",
+    124: "the wait ran out",
+    130: "interrupted; the jobs go on",
+}
+
+
+class DeborgenError(Exception):
+    """An expected failure: a sentence, and what to do about it. Never shown as a traceback."""
+
+    exit_code: ClassVar[int] = 1
+
+    def __init__(self, message: str, hint: str = "", *, code: str = "", details: dict[str, Any] | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+        self.code = code
+        self.details = details or {}
+
+
+class InvalidJob(DeborgenError):
+    """The job file is wrong. The message is the whole report: every problem, where it stands, what to write."""
+
+    exit_code = 3
+
+
+class NotAllowed(DeborgenError):
+    exit_code = 4
+
+
+class Unreachable(DeborgenError):
+    exit_code = 5
+
+
+class NotFound(DeborgenError):
+    exit_code = 6
+
+
+class NotPossible(DeborgenError):
+    """The thing exists, but not in a state in which this can be done."""
+
+    exit_code = 7
+
+
+class JobsFailed(DeborgenError):
+    exit_code = 10
+
+
+class JobsCanceled(DeborgenError):
+    exit_code = 11
+
+
+class SomeJobsFailed(DeborgenError):
+    exit_code = 14
+
+
+class WaitRanOut(DeborgenError):
+    exit_code = 124
+
+
+_BY_STATUS: dict[int, type[DeborgenError]] = {
+    401: NotAllowed,
+    403: NotAllowed,
+    404: NotFound,
+    409: NotPossible,
+    422: InvalidJob,
+    429: Unreachable,
+    502: Unreachable,
+    503: Unreachable,
+    504: Unreachable,
+}
+
+
+def from_answer(status: int, error: dict[str, Any]) -> DeborgenError:
+    """The refusal of a coordinator, as the error a person sees."""
+    code = str(error.get("code") or "")
+    message = str(error.get("message") or f"the coordinator answered {status}")
+    hint = str(error.get("hint") or "")
+    if status == 401 and not hint:
+        hint = "deborgen login URL stores a token for this coordinator"
+    details = {k: v for k, v in error.items() if k not in ("code", "message", "hint")}
+    return _BY_STATUS.get(status, DeborgenError)(message, hint, code=code, details=details)

@@ -1,0 +1,90 @@
+"""What `deborgen doctor` looks at, in the order in which one thing needs the other."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from deborgen import output
+from deborgen.errors import DeborgenError, NotAllowed
+
+if TYPE_CHECKING:
+    from deborgen.cli import App
+    from deborgen.client import Client
+    from deborgen_shared.messages import Worker
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was looked at. `well` is None for what is worth knowing and no fault."""
+
+    name: str
+    well: bool | None
+    what: str
+    remedy: str = ""
+    exit_code: int = 0
+
+
+def examine(app: App) -> Iterator[Finding]:
+    """Look at one thing after the other, and stop where nothing further can be known."""
+    yield Finding("python", True, f"Python {sys.version.split()[0]}")
+    try:
+        target = app.target
+    except DeborgenError as failure:
+        yield Finding("coordinator", False, failure.message, failure.hint, failure.exit_code)
+        return
+    yield Finding("coordinator", True, f"the coordinator is {target.url} (from {target.url_from})")
+    client = app.client
+    client.connection.patience = 0
+    try:
+        health = client.health()
+    except DeborgenError as failure:
+        remedy = "deborgen up starts it again" if target.url_from == "deborgen up" else failure.hint
+        yield Finding("reach", False, failure.message, remedy, failure.exit_code)
+        return
+    yield Finding("reach", True, f"it answers, and is well (version {health.version})")
+    yield from _version(health.version)
+    try:
+        list(client.runs(limit=1))
+    except NotAllowed as failure:
+        what = "no token is known for it" if not target.token else f"it refuses the token: {failure.message}"
+        yield Finding("token", False, what, f"deborgen login {target.url}", failure.exit_code)
+        return
+    yield Finding("token", True, f"it accepts the token (from {target.token_from})")
+    yield from _workers(client)
+
+
+def _version(theirs: str) -> Iterator[Finding]:
+    from deborgen import __version__
+
+    if theirs.split(".")[:2] != __version__.split(".")[:2]:
+        what = f"this command is version {__version__}, the coordinator {theirs}"
+        yield Finding("version", None, what, "install the same version, should something not work")
+
+
+def _workers(client: Client) -> Iterator[Finding]:
+    workers = client.workers()
+    present = [worker for worker in workers if worker.state not in ("offline", "left")]
+    if not present:
+        gone = f": {', '.join(worker.name for worker in workers)}" if workers else ""
+        what = f"all {len(workers)} workers are away{gone}" if workers else "no machine has joined yet"
+        yield Finding("workers", False, what, "on a machine: deborgen-worker run, or here: deborgen up", 5)
+        return
+    yield Finding("workers", True, f"{output.counted(len(present), 'machine')} there: {_named(present)}")
+    ready = [worker for worker in present if worker.state == "open"]
+    if not ready:
+        reasons = "; ".join(f"{worker.name} is {worker.state} {worker.reason}".strip() for worker in present)
+        yield Finding("open", False, f"none of them takes jobs: {reasons}", "deborgen workers resume NAME", 7)
+        return
+    for runner, sentence in {"podman": "jobs with an image", "subprocess": "jobs without an image"}.items():
+        able = [worker.name for worker in ready if worker.labels.get(f"runner.{runner}") in (True, "true")]
+        if able:
+            yield Finding(f"runner.{runner}", True, f"{sentence} can run on {', '.join(able)}")
+        else:
+            yield Finding(f"runner.{runner}", None, f"no machine runs {sentence}")
+
+
+def _named(workers: list[Worker]) -> str:
+    return ", ".join(worker.name for worker in workers)

@@ -1,0 +1,160 @@
+"""The local files of a job file: which ones are meant, how large they are, and their digests.
+
+A folder is taken whole, except what its `.gitignore` and `.deborgenignore` files exclude (in the way of git: deeper
+files win, the last matching line wins) and the `.git` folder. A file that is named is taken, whatever they say.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from pathspec import GitIgnoreSpec
+
+IGNORE_FILES = (".gitignore", ".deborgenignore")
+
+
+@dataclass(frozen=True)
+class LocalFile:
+    """One file to be laid at `path` in the workspace."""
+
+    path: str
+    source: Path
+    size: int
+    mode: int
+    sha256: str = ""
+
+    def wire(self) -> dict[str, Any]:
+        return {"path": self.path, "sha256": self.sha256, "size": self.size, "mode": self.mode}
+
+
+@dataclass
+class Collection:
+    """What was found, in order of path, and what was left out and why."""
+
+    files: list[LocalFile] = field(default_factory=list)
+    skipped: list[str] = field(default_factory=list)
+
+    @property
+    def size(self) -> int:
+        """The bytes to upload if the coordinator has none of them; equal files count once they are hashed."""
+        unique = {file.sha256 or file.path: file.size for file in self.files}
+        return sum(unique.values())
+
+
+class FileMissing(Exception):
+    """An entry of `files` that names nothing."""
+
+    def __init__(self, entry: str, why: str) -> None:
+        super().__init__(f"{entry!r} {why}")
+        self.entry = entry
+        self.why = why
+
+
+def collect(base: Path, entries: Iterable[str]) -> Collection:
+    """All files that the entries mean, relative to `base`; raises FileMissing for an entry that names nothing."""
+    found: dict[str, LocalFile] = {}
+    collection = Collection()
+    for entry in entries:
+        path = base / entry
+        name = str(PurePosixPath(entry))
+        try:
+            mode = path.stat().st_mode
+        except FileNotFoundError:
+            raise FileMissing(entry, "does not exist") from None
+        except OSError as why:
+            raise FileMissing(entry, f"cannot be read: {why.strerror}") from None
+        if stat.S_ISDIR(mode):
+            for file in _walk(base, path, name, collection.skipped):
+                found[file.path] = file
+        elif stat.S_ISREG(mode):
+            found[name] = _local(name, path)
+        else:
+            raise FileMissing(entry, "is neither a file nor a folder")
+    collection.files = [found[name] for name in sorted(found)]
+    return collection
+
+
+def _local(name: str, path: Path) -> LocalFile:
+    status = path.stat()
+    return LocalFile(name, path, status.st_size, 0o755 if status.st_mode & 0o100 else 0o644)
+
+
+def _walk(base: Path, folder: Path, name: str, skipped: list[str]) -> Iterator[LocalFile]:
+    # The ignore files between the job file and the folder speak about the folder, too.
+    specs: list[tuple[str, GitIgnoreSpec]] = []
+    here = base
+    for part in ("", *PurePosixPath(name).parts):
+        here = here / part if part and part != "." else here
+        if here != folder:
+            specs += _specs(here, _relative(here, base))
+    yield from _descend(folder, "" if name == "." else name, specs, skipped)
+
+
+def _descend(
+    folder: Path, name: str, specs: list[tuple[str, GitIgnoreSpec]], skipped: list[str]
+) -> Iterator[LocalFile]:
+    specs = specs + _specs(folder, name)
+    with os.scandir(folder) as listing:
+        entries = sorted(listing, key=lambda entry: entry.name)
+    for entry in entries:
+        path = f"{name}/{entry.name}" if name else entry.name
+        if entry.is_dir(follow_symlinks=False):
+            if entry.name != ".git" and not _ignored(path + "/", specs):
+                yield from _descend(Path(entry.path), path, specs, skipped)
+        elif _ignored(path, specs):
+            continue
+        elif entry.is_file():
+            yield _local(path, Path(entry.path))
+        else:
+            kind = "a link to a folder" if entry.is_dir() else "not a regular file"
+            skipped.append(f"{path} is {kind}")
+
+
+def _relative(here: Path, base: Path) -> str:
+    relative = here.relative_to(base).as_posix()
+    return "" if relative == "." else relative
+
+
+def _specs(folder: Path, name: str) -> list[tuple[str, GitIgnoreSpec]]:
+    found = []
+    for ignore in IGNORE_FILES:
+        try:
+            lines = (folder / ignore).read_text("utf-8", errors="replace").splitlines()
+        except OSError:
+            continue
+        found.append((name, GitIgnoreSpec.from_lines(lines)))
+    return found
+
+
+def _ignored(path: str, specs: list[tuple[str, GitIgnoreSpec]]) -> bool:
+    for name, spec in reversed(specs):
+        verdict = spec.check_file(path[len(name) + 1 :] if name else path).include
+        if verdict is not None:
+            return verdict
+    return False
+
+
+def digest(path: Path, seen: Callable[[int], None] = lambda count: None) -> str:
+    total = hashlib.sha256()
+    with path.open("rb") as file:
+        while chunk := file.read(1 << 20):
+            total.update(chunk)
+            seen(len(chunk))
+    return total.hexdigest()
+
+
+def hashed(files: Iterable[LocalFile]) -> list[LocalFile]:
+    """The same files with their digests, read in parallel."""
+
+    def one(file: LocalFile) -> LocalFile:
+        return LocalFile(file.path, file.source, file.size, file.mode, digest(file.source))
+
+    with ThreadPoolExecutor(max_workers=4) as pool:
+        return list(pool.map(one, files))

@@ -1,0 +1,218 @@
+"""What commands print: data on stdout, progress and hints on stderr.
+
+On a terminal a list is a table, shortened to fit; in a pipe it is tab-separated, with a header and the full values.
+Nothing that came from outside (a name, a label, a log) can steer the terminal.
+"""
+
+from __future__ import annotations
+
+import codecs
+import os
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+STYLES = {
+    "queued": "dim",
+    "running": "cyan",
+    "succeeded": "green",
+    "failed": "red",
+    "canceled": "yellow",
+    "open": "green",
+    "paused": "yellow",
+    "draining": "yellow",
+    "resting": "yellow",
+    "offline": "red",
+    "left": "dim",
+}
+
+#: Control characters, and the ones that turn the direction of text around, each with a visible stand-in.
+_INERT: dict[int, str] = {code: chr(0x2400 + code) for code in range(0x20) if chr(code) not in "\n\t"}
+_INERT[0x7F] = "␡"
+_INERT |= {code: f"\\x{code:02x}" for code in range(0x80, 0xA0)}
+_INERT |= {code: f"\\u{code:04x}" for code in (*range(0x202A, 0x202F), *range(0x2066, 0x206A), 0x200E, 0x200F, 0x061C)}
+_ONE_LINE: dict[int, str] = {**_INERT, 0x0A: "↵", 0x09: " "}
+_TSV: dict[int, str] = {0x5C: "\\\\", 0x09: "\\t", 0x0A: "\\n", 0x0D: "\\r"}
+
+
+def inert(text: str) -> str:
+    """The text with every control character made visible, except line ends and tabs."""
+    return text.replace("\r\n", "\n").translate(_INERT)
+
+
+def one_line(text: str) -> str:
+    """The text, inert and on one line: for names, reasons and messages."""
+    return text.translate(_ONE_LINE)
+
+
+class InertStream:
+    """Turns the bytes of a log, chunk by chunk, into text that a terminal shows and does not obey."""
+
+    def __init__(self) -> None:
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._held = ""
+
+    def feed(self, data: bytes, final: bool = False) -> str:
+        text = self._held + self._decoder.decode(data, final)
+        # A carriage return at the very end may be half of a line end: wait for what follows.
+        self._held = "\r" if text.endswith("\r") and not final else ""
+        text = text[: len(text) - len(self._held)]
+        # Progress bars redraw their line with a lone carriage return: give each picture a line of its own.
+        return inert(text.replace("\r\n", "\n").replace("\r", "\n"))
+
+
+def on_terminal() -> bool:
+    return sys.stdout.isatty()
+
+
+def progress_on_terminal() -> bool:
+    """Whether a live picture may be drawn: stderr is a terminal, and not a dumb one."""
+    return sys.stderr.isatty() and os.environ.get("TERM", "") != "dumb"
+
+
+def _plain() -> bool:
+    # https://no-color.org: any value that is not empty.
+    return bool(os.environ.get("NO_COLOR"))
+
+
+def console(stderr: bool = False) -> Console:
+    """A console for text of our own: no markup, no emoji codes, no guessing at what is a number."""
+    from rich.console import Console
+
+    return Console(stderr=stderr, markup=False, emoji=False, highlight=False, no_color=_plain(), soft_wrap=True)
+
+
+def say(sentence: str = "") -> None:
+    """A sentence for the person: to stderr."""
+    sys.stderr.write(inert(sentence) + "\n")
+    sys.stderr.flush()
+
+
+def hint(sentence: str) -> None:
+    """What to do next: to stderr, dimmed where that is possible."""
+    text = inert(sentence)
+    dimmed = sys.stderr.isatty() and not _plain()
+    sys.stderr.write(f"\x1b[2m{text}\x1b[0m\n" if dimmed else f"{text}\n")
+    sys.stderr.flush()
+
+
+def write(text: str) -> None:
+    """Data: to stdout, as it is."""
+    sys.stdout.write(text)
+    sys.stdout.flush()
+
+
+def write_bytes(data: bytes) -> None:
+    sys.stdout.buffer.write(data)
+    sys.stdout.buffer.flush()
+
+
+def json(noun: str, value: Any) -> None:
+    """The versioned JSON of a command: one object with `version` and one noun."""
+    import msgspec
+
+    encoded = msgspec.json.encode({"version": 1, noun: value})
+    write(msgspec.json.format(encoded, indent=2).decode() + "\n")
+
+
+def json_line(noun: str, value: Any) -> None:
+    """One versioned object on one line: for streams."""
+    import msgspec
+
+    write(msgspec.json.encode({"version": 1, noun: value}).decode() + "\n")
+
+
+def cell(value: Any) -> str:
+    """A value as people write it: no quotes around text, `true` and not `True`, nothing for nothing."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return value
+    if isinstance(value, datetime):
+        return value.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    if isinstance(value, Mapping):
+        return " ".join(f"{k}={cell(v)}" for k, v in value.items())
+    if isinstance(value, list | tuple):
+        return ",".join(cell(v) for v in value)
+    return str(value)
+
+
+def tsv(row: Sequence[Any]) -> str:
+    """One tab-separated line; tabs and line ends within a value are written as `\\t` and `\\n`."""
+    return "\t".join(cell(value).translate(_TSV) for value in row)
+
+
+def table(
+    columns: Sequence[str],
+    rows: Iterable[Sequence[Any]],
+    *,
+    full: Iterable[Sequence[Any]] | None = None,
+    numeric: Iterable[str] = (),
+) -> None:
+    """Print rows: a table of `rows` on a terminal, else tab-separated `full` values (by default the same)."""
+    if not on_terminal():
+        lines = ["\t".join(columns), *map(tsv, full if full is not None else rows)]
+        write("\n".join(lines) + "\n")
+        return
+    from rich.table import Table
+    from rich.text import Text
+
+    right = set(numeric)
+    picture = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    for name in columns:
+        picture.add_column(
+            name.upper().replace("_", " "),
+            justify="right" if name in right else "left",
+            overflow="ellipsis",
+            no_wrap=True,
+        )
+    for row in rows:
+        picture.add_row(*(v if isinstance(v, Text) else Text(one_line(cell(v)), STYLES.get(cell(v), "")) for v in row))
+    out = console()
+    out.soft_wrap = False
+    out.print(picture)
+
+
+def age(then: datetime | None, now: datetime | None = None) -> str:
+    """How long ago, in the one or two largest units."""
+    if then is None:
+        return "never"
+    return f"{seconds(((now or datetime.now(UTC)) - then).total_seconds())} ago"
+
+
+def seconds(value: float | None) -> str:
+    """A duration for people: 0.4s, 12s, 3m 20s, 2h 5m, 4d 1h."""
+    if value is None:
+        return ""
+    if value < 10:
+        return f"{max(value, 0):.1f}s"
+    whole = round(value)
+    if whole < 60:
+        return f"{whole}s"
+    if whole < 3600:
+        return f"{whole // 60}m {whole % 60}s"
+    if whole < 86400:
+        return f"{whole // 3600}h {whole % 3600 // 60}m"
+    return f"{whole // 86400}d {whole % 86400 // 3600}h"
+
+
+def size(value: float | None) -> str:
+    """A number of bytes for people: 512 B, 1.5 KiB, 8 GiB."""
+    if value is None:
+        return ""
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
+        if value < 1024 or unit == "TiB":
+            return f"{value:.0f} {unit}" if unit == "B" or value >= 100 else f"{value:.1f} {unit}".replace(".0 ", " ")
+        value /= 1024
+    raise AssertionError
+
+
+def counted(number: int, noun: str) -> str:
+    """`1 job`, `2 jobs`, `10,000 jobs`."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"

@@ -1,0 +1,40 @@
+"""Where deborgen keeps what is this person's: configuration, tokens, and the trace of a running `deborgen up`."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+
+def _base(variable: str, fallback: str) -> Path:
+    given = os.environ.get(variable, "")
+    # The XDG rules: a relative path in one of these variables is to be ignored.
+    return (Path(given) if given.startswith("/") else Path.home() / fallback) / "deborgen"
+
+
+def config_dir() -> Path:
+    return _base("XDG_CONFIG_HOME", ".config")
+
+
+def data_dir() -> Path:
+    return _base("XDG_DATA_HOME", ".local/share")
+
+
+def state_dir() -> Path:
+    return _base("XDG_STATE_HOME", ".local/state")
+
+
+def write_private(path: Path, text: str) -> None:
+    """Write a file that only its owner can read, whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(temporary).replace(path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise

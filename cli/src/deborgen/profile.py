@@ -1,0 +1,137 @@
+"""Which coordinator is meant, and with which token.
+
+The address comes from `--url`, `DEBORGEN_URL`, the profile (`deborgen login`), or a running `deborgen up`, in this
+order. A token belongs to one address: it lies in a file of its own, readable by its owner alone, and is sent nowhere
+else.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from urllib.parse import urlsplit, urlunsplit
+
+from deborgen.errors import DeborgenError, NotAllowed, Unreachable
+from deborgen.places import config_dir, write_private
+
+
+@dataclass(frozen=True)
+class Target:
+    """A coordinator: its address, the token for it, and where each was found."""
+
+    url: str
+    token: str
+    url_from: str
+    token_from: str
+
+
+class BadUrl(DeborgenError):
+    exit_code = 2
+
+
+def normalize(url: str) -> str:
+    """The one spelling of a coordinator's address: scheme, host and port in lower case, no slash at the end."""
+    text = url.strip()
+    if "://" not in text:
+        text = f"http://{text}"
+    parts = urlsplit(text)
+    try:
+        port = parts.port
+    except ValueError:
+        raise BadUrl(f"{url!r} has no valid port", "write http://HOST:PORT") from None
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise BadUrl(f"{url!r} is not the address of a coordinator", "write http://HOST:PORT or https://HOST")
+    if parts.username or parts.password:
+        raise BadUrl("the address must not carry a password", "give the token to deborgen login instead")
+    host = parts.hostname.lower()
+    host = f"[{host}]" if ":" in host else host
+    default = {"http": 80, "https": 443}[parts.scheme]
+    netloc = host if port in (None, default) else f"{host}:{port}"
+    return urlunsplit((parts.scheme, netloc, parts.path.rstrip("/"), "", ""))
+
+
+def profile_file() -> Path:
+    return config_dir() / "profile.json"
+
+
+def token_file(url: str) -> Path:
+    """The file that holds the token for this address, and for no other."""
+    parts = urlsplit(url)
+    readable = "".join(c if c.isalnum() or c in ".-" else "_" for c in parts.netloc)
+    return config_dir() / "tokens" / f"{readable}-{sha256(url.encode()).hexdigest()[:12]}"
+
+
+def stored_url() -> str:
+    """The address that `deborgen login` stored, or an empty string."""
+    try:
+        stored = json.loads(profile_file().read_text("utf-8"))
+    except FileNotFoundError:
+        return ""
+    except (OSError, ValueError) as why:
+        raise DeborgenError(f"{profile_file()} cannot be read: {why}", "deborgen login URL writes it anew") from None
+    url = stored.get("url", "") if isinstance(stored, dict) else ""
+    return url if isinstance(url, str) else ""
+
+
+def store(url: str, token: str) -> Path:
+    """Keep the token for this address, and make it the address of this person's commands."""
+    path = token_file(url)
+    write_private(path, token + "\n")
+    write_private(profile_file(), json.dumps({"url": url}) + "\n")
+    return path
+
+
+def read_token(path: Path) -> str:
+    """The token in a file that others cannot read; a file that they can is refused."""
+    try:
+        mode = path.stat().st_mode
+        text = path.read_text("utf-8").strip()
+    except OSError as why:
+        raise NotAllowed(f"the token file {path} cannot be read: {why.strerror}") from None
+    except UnicodeDecodeError:
+        raise NotAllowed(f"the token file {path} is not text") from None
+    if mode & 0o077:
+        raise NotAllowed(f"the token file {path} can be read by others", f"chmod 600 {path}")
+    return text
+
+
+def find(url: str | None = None, token: str | None = None) -> Target:
+    """The coordinator that is meant here and now; refuses with the remedy when there is none."""
+    from deborgen import runtime
+
+    up = runtime.find()
+    if url:
+        address, url_from = normalize(url), "--url"
+    elif given := os.environ.get("DEBORGEN_URL"):
+        address, url_from = normalize(given), "DEBORGEN_URL"
+    elif stored := stored_url():
+        address, url_from = normalize(stored), "profile"
+    elif up:
+        address, url_from = up.url, "deborgen up"
+    else:
+        raise Unreachable(
+            "no coordinator is known here",
+            "start one on this machine with: deborgen up    or name one with: deborgen login URL",
+        )
+    secret, token_from = (token, "argument") if token else _token_for(address, url_from, up)
+    return Target(address, secret, url_from, token_from)
+
+
+def _token_for(url: str, url_from: str, up: object) -> tuple[str, str]:
+    from deborgen.runtime import Runtime
+
+    # A token from the environment is meant for an address that was named, not for one that happened to be found.
+    if url_from != "deborgen up":
+        if given := os.environ.get("DEBORGEN_TOKEN"):
+            return given.strip(), "DEBORGEN_TOKEN"
+        if given := os.environ.get("DEBORGEN_TOKEN_FILE"):
+            return read_token(Path(given)), "DEBORGEN_TOKEN_FILE"
+    if isinstance(up, Runtime) and up.url == url:
+        return up.token, "deborgen up"
+    path = token_file(url)
+    if path.exists():
+        return read_token(path), str(path)
+    return "", "nowhere"

@@ -1,0 +1,116 @@
+"""The results table of a run: one row a job, its parameters, what it reported, and how it went."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Literal
+
+from deborgen.errors import DeborgenError
+from deborgen_shared.messages import ResultRow
+
+if TYPE_CHECKING:
+    import pandas
+
+Row = dict[str, Any]
+
+#: Columns that every table has, before the parameters and after the results.
+BEFORE = ("job", "step", "state")
+AFTER = ("seconds", "worker")
+
+
+class UnknownColumn(DeborgenError):
+    exit_code = 2
+
+
+class Results(list[Row]):
+    """Rows as plain dicts: `job`, `step` (where there are steps), `state`, parameters, results, `seconds`, `worker`.
+
+    A result that has the name of a parameter or of one of these columns is called `result.NAME`.
+    """
+
+    columns: list[str]
+
+    def __init__(self, rows: Iterable[Row] = (), columns: Iterable[str] = ()) -> None:
+        super().__init__(rows)
+        self.columns = list(columns) or list(dict.fromkeys(key for row in self for key in row))
+
+    @classmethod
+    def of(cls, rows: Iterable[ResultRow]) -> Results:
+        found = list(rows)
+        steps = any(row.step for row in found)
+        before = [name for name in BEFORE if name != "step" or steps]
+        params = list(dict.fromkeys(name for row in found for name in row.params))
+        taken = {*BEFORE, *AFTER, *params}
+        names: dict[str, str] = {}
+        for row in found:
+            for name in row.result or ():
+                names.setdefault(name, f"result.{name}" if name in taken else name)
+        shown = {name: f"param.{name}" if name in (*BEFORE, *AFTER) else name for name in params}
+        columns = [*before, *shown.values(), *names.values(), *AFTER]
+        table = []
+        for row in found:
+            line: Row = dict.fromkeys(columns)
+            line.update(job=row.job, state=row.state, seconds=row.seconds, worker=row.worker)
+            if steps:
+                line["step"] = row.step
+            line.update((shown[name], value) for name, value in row.params.items())
+            line.update((names[name], value) for name, value in (row.result or {}).items())
+            table.append(line)
+        return cls(table, columns)
+
+    def sorted_by(self, key: str, *, reverse: bool = False) -> Results:
+        """The same rows in the order of a column: numbers before text, rows without a value last."""
+        self._known(key)
+        having = [row for row in self if row.get(key) is not None]
+        without = [row for row in self if row.get(key) is None]
+        return Results([*sorted(having, key=lambda row: _order(row[key]), reverse=reverse), *without], self.columns)
+
+    def best(self, key: str, which: Literal["min", "max"] = "min") -> Row | None:
+        """The row with the smallest or largest number in a column, or None when no row has one."""
+        self._known(key)
+        having = [row for row in self if isinstance(row.get(key), int | float) and row[key] == row[key]]
+        choose = min if which == "min" else max
+        return choose(having, key=lambda row: float(row[key])) if having else None
+
+    def to_csv(self) -> str:
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(self.columns)
+        writer.writerows([_csv(row.get(name)) for name in self.columns] for row in self)
+        return text.getvalue()
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """A data frame with the same columns. Needs pandas, which deborgen does not install."""
+        try:
+            import pandas
+        except ImportError:
+            raise DeborgenError("to_pandas() needs pandas", "pip install pandas") from None
+        return pandas.DataFrame(list(self), columns=self.columns)
+
+    def _known(self, key: str) -> None:
+        if key not in self.columns:
+            from difflib import get_close_matches
+
+            near = get_close_matches(key, self.columns, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(self.columns)}"
+            raise UnknownColumn(f"the results have no column {key!r}", hint)
+
+
+def _order(value: Any) -> tuple[int, float, str]:
+    if isinstance(value, int | float):
+        return (0, float(value), "")
+    return (1, 0.0, str(value))
+
+
+def _csv(value: Any) -> Any:
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, Mapping | list):
+        from deborgen.output import cell
+
+        return cell(value)
+    return value

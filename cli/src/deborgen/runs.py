@@ -1,0 +1,238 @@
+"""A run and its jobs, as seen from Python: wait for them, read what they wrote, fetch what they made."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from deborgen import downloads
+from deborgen.connection import Connection
+from deborgen.errors import DeborgenError, JobsCanceled, JobsFailed, SomeJobsFailed, WaitRanOut
+from deborgen.pulse import Pulse
+from deborgen.results import Results
+from deborgen_shared import messages
+from deborgen_shared.states import State
+
+TERMINAL_EVENTS = frozenset({"job.succeeded", "job.failed", "job.canceled"})
+
+Folder = str | os.PathLike[str]
+Seen = Callable[[int], None]
+
+
+def is_terminal(state: str) -> bool:
+    return State(state).terminal
+
+
+class Job:
+    """One unit of work. Its attributes are as of the last `refresh()`."""
+
+    def __init__(self, connection: Connection, data: messages.Job) -> None:
+        self._connection = connection
+        self.data = data
+
+    def __repr__(self) -> str:
+        return f"<Job {self.id} {self.state}>"
+
+    @property
+    def id(self) -> str:
+        return self.data.id
+
+    @property
+    def state(self) -> str:
+        return self.data.state
+
+    @property
+    def params(self) -> Mapping[str, Any]:
+        return self.data.params
+
+    @property
+    def result(self) -> Mapping[str, Any]:
+        """What the job reported; empty when it reported nothing."""
+        return self.data.result or {}
+
+    @property
+    def worker(self) -> str | None:
+        return self.data.worker
+
+    @property
+    def reason(self) -> str:
+        return self.data.reason
+
+    def refresh(self) -> Job:
+        self.data = self.detail()
+        return self
+
+    def detail(self) -> messages.JobDetail:
+        """All that is known of it: its spec, its attempts, its artifacts."""
+        return self._connection.get(f"/v1/jobs/{self.id}", messages.JobDetail)
+
+    def why(self) -> messages.Why:
+        return self._connection.get(f"/v1/jobs/{self.id}/why", messages.Why)
+
+    def wait(self, timeout: float | None = None) -> Job:
+        """Wait until it has ended, however it ended; WaitRanOut after `timeout` seconds."""
+        with Pulse(self._connection, {"job": self.id}) as pulse:
+            deadline = None if timeout is None else time.monotonic() + timeout
+            while not is_terminal(self.refresh().state):
+                _sleep(pulse, deadline, f"job {self.id} is still {self.state}")
+        return self
+
+    def logs(self, attempt: int | None = None) -> str:
+        """What it wrote so far, of the newest attempt unless one is named."""
+        return b"".join(self.log_chunks(attempt)).decode("utf-8", "replace")
+
+    def log_chunks(self, attempt: int | None = None, *, follow: bool = False) -> Iterator[bytes]:
+        """The log's bytes. With `follow`, until the attempt ends; a cut line is taken up where it broke."""
+        from deborgen import logs
+
+        return logs.chunks(self._connection, self.id, attempt, follow=follow)
+
+    def artifacts(self) -> list[messages.ArtifactView]:
+        return self._connection.whole(f"/v1/jobs/{self.id}/artifacts", messages.ArtifactView)
+
+    def pull(self, into: Folder = ".", *, seen: Seen = lambda count: None) -> list[Path]:
+        """Fetch its artifacts into a folder."""
+        wanted = [downloads.Wanted(self.id, a.path, a.sha256, a.size, a.path) for a in self.artifacts()]
+        return downloads.pull(self._connection, wanted, Path(into), seen)
+
+    def cancel(self, reason: str = "") -> dict[str, str]:
+        """Ask for its end. Says what that meant: `canceled`, `cancel_requested` or `already_terminal`."""
+        answer = self._connection.send("POST", f"/v1/jobs/{self.id}/cancel", {"reason": reason}, messages.CancelAnswer)
+        return dict(answer.jobs)
+
+
+class Run:
+    """One submission and all its jobs. Its attributes are as of the last `refresh()`."""
+
+    def __init__(self, connection: Connection, data: messages.Run) -> None:
+        self._connection = connection
+        self.data = data
+
+    def __repr__(self) -> str:
+        return f"<Run {self.id} {self.name!r} {self.state}>"
+
+    @property
+    def id(self) -> int:
+        return self.data.id
+
+    @property
+    def name(self) -> str:
+        return self.data.name
+
+    @property
+    def state(self) -> str:
+        return self.data.state
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many of its jobs are in each state."""
+        jobs = self.data.jobs
+        return {str(state): int(getattr(jobs, state)) for state in State}
+
+    @property
+    def total(self) -> int:
+        return sum(self.counts.values())
+
+    @property
+    def warnings(self) -> list[str]:
+        return self.data.warnings
+
+    def refresh(self) -> Run:
+        self.data = self._connection.get(f"/v1/runs/{self.id}", messages.Run)
+        return self
+
+    def jobs(self, state: str | None = None, limit: int | None = None) -> Iterator[Job]:
+        for job in self._connection.items(f"/v1/runs/{self.id}/jobs", messages.Job, {"state": state}, limit):
+            yield Job(self._connection, job)
+
+    def wait(self, timeout: float | None = None, *, check: bool = False) -> Run:
+        """Wait until all its jobs have ended; WaitRanOut after `timeout` seconds. With `check`, failures raise."""
+        with Pulse(self._connection, {"run": self.id}) as pulse:
+            deadline = None if timeout is None else time.monotonic() + timeout
+            while not is_terminal(self.refresh().state):
+                _sleep(pulse, deadline, f"run {self.id} is still {self.state}")
+        if check and (failure := self.failure()):
+            raise failure
+        return self
+
+    def failure(self) -> DeborgenError | None:
+        """What a script should hear of how it ended, or None when all is well."""
+        counts = self.counts
+        if self.state == State.FAILED:
+            text = f"{counts['failed']} of {self.total} jobs of run {self.id} failed"
+            if counts["succeeded"]:
+                return SomeJobsFailed(text)
+            return JobsFailed(text if self.total > 1 else f"job {self.id}.1 failed")
+        return JobsCanceled(f"run {self.id} was canceled") if self.state == State.CANCELED else None
+
+    def as_completed(self) -> Iterator[Job]:
+        """Its jobs, each once, as they end; those that have ended already come first."""
+        from deborgen import stream
+
+        seen: set[str] = set()
+        for job in self.jobs():
+            if is_terminal(job.state):
+                seen.add(job.id)
+                yield job
+        total = self.refresh().total
+        if len(seen) >= total:
+            return
+        for event in stream.events(self._connection, {"run": self.id}, 0):
+            if event.type not in TERMINAL_EVENTS or event.job is None or event.job in seen:
+                continue
+            seen.add(event.job)
+            yield Job(self._connection, self._connection.get(f"/v1/jobs/{event.job}", messages.JobDetail))
+            if len(seen) >= total:
+                return
+
+    def results(self) -> Results:
+        """One row a job. `.to_pandas()` and `.to_csv()` are there; `.best("error")` finds a row."""
+        rows = self._connection.whole(f"/v1/runs/{self.id}/results", messages.ResultRow)
+        return Results.of(rows)
+
+    def logs(self, *, failed: bool = False) -> dict[str, str]:
+        """What its jobs wrote, by job id."""
+        return {job.id: job.logs() for job in self.jobs(state="failed" if failed else None) if job.data.attempts}
+
+    def wanted(self) -> list[downloads.Wanted]:
+        """All its artifacts. Where it has several jobs, each has a folder of its own, named by its index."""
+        alone = self.total == 1
+        found = []
+        for job in self.jobs():
+            if is_terminal(job.state):
+                for item in job.artifacts():
+                    target = item.path if alone else f"{job.data.index}/{item.path}"
+                    found.append(downloads.Wanted(job.id, item.path, item.sha256, item.size, target))
+        return found
+
+    def pull(self, into: Folder | None = None, *, seen: Seen = lambda count: None) -> list[Path]:
+        """Fetch all artifacts into a folder, by default `NAME-ID`; a run of several jobs gets a folder a job."""
+        return downloads.pull(self._connection, self.wanted(), Path(into or self.folder()), seen)
+
+    def folder(self) -> str:
+        """The name of the folder that `pull` takes by default."""
+        plain = "".join(c if c.isalnum() or c in "-_" else "-" for c in self.name).strip("-")[:60]
+        return f"{plain or 'run'}-{self.id}"
+
+    def cancel(self, reason: str = "") -> dict[str, str]:
+        """Ask for the end of all its jobs. Says per job what that meant."""
+        answer = self._connection.send("POST", f"/v1/runs/{self.id}/cancel", {"reason": reason}, messages.CancelAnswer)
+        return dict(answer.jobs)
+
+    def retry(self, only: Literal["failed", "canceled", "all"] = "failed") -> Run:
+        """A new run of the same jobs."""
+        from uuid import uuid4
+
+        path = f"/v1/runs/{self.id}/retry"
+        key = str(uuid4())
+        return Run(self._connection, self._connection.send("POST", path, {"only": only}, messages.Run, key=key))
+
+
+def _sleep(pulse: Pulse, deadline: float | None, running: str) -> None:
+    left = None if deadline is None else deadline - time.monotonic()
+    if left is not None and left <= 0:
+        raise WaitRanOut(f"the wait ran out: {running}")
+    pulse.wait(left)

@@ -1,0 +1,109 @@
+"""Server-sent events, read for as long as it takes: a cut line is taken up again where it broke, without loss."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+import msgspec
+import requests
+import urllib3
+
+from deborgen.connection import Connection
+from deborgen.errors import Unreachable
+from deborgen_shared.messages import Event, Events
+
+#: As `after`: only what happens from now on.
+NOW = None
+
+#: The coordinator sends at least a comment this often; a silent line is a dead one.
+SILENCE_SECONDS = 45.0
+
+
+def parse(chunks: Iterable[bytes]) -> Iterator[tuple[str, str]]:
+    """The `(id, data)` of each message in a stream of bytes, wherever the chunks are cut."""
+    buffer = b""
+    identity = ""
+    data: list[str] = []
+    for chunk in chunks:
+        buffer += chunk
+        *lines, buffer = buffer.split(b"\n")
+        for raw in lines:
+            line = raw.rstrip(b"\r").decode("utf-8", "replace")
+            name, _, value = line.partition(":")
+            value = value.removeprefix(" ")
+            if line == "":
+                if data:
+                    yield identity, "\n".join(data)
+                data = []
+            elif name == "id":
+                identity = value
+            elif name == "data":
+                data.append(value)
+
+
+def history(connection: Connection, params: Mapping[str, Any], after: int, limit: int | None = None) -> Iterator[Event]:
+    """Events that have happened, oldest first, at most `limit` of them."""
+    left = limit
+    while left is None or left > 0:
+        page = connection.get("/v1/events", Events, {**params, "after": after, "limit": min(left or 1000, 1000)})
+        yield from page.items
+        if not page.items or not page.next:
+            return
+        after = page.items[-1].seq
+        left = None if left is None else left - len(page.items)
+
+
+def newest(connection: Connection) -> int:
+    """The number of the newest event. Found by halving: the contract tells only whether there is a later one."""
+
+    def is_later(than: int) -> bool:
+        return bool(connection.get("/v1/events", Events, {"after": than, "limit": 1}).items)
+
+    low, high = -1, 1024
+    while is_later(high):
+        low, high = high, high * 4
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if is_later(middle) else (low, middle)
+    return high
+
+
+def events(
+    connection: Connection,
+    params: Mapping[str, Any],
+    after: int | None,
+    *,
+    stop: Callable[[], bool] = lambda: False,
+    on_trouble: Callable[[str], None] = lambda sentence: None,
+) -> Iterator[Event]:
+    """Events as they happen, from the one after `after` on. Reconnects until nobody listens, or `stop()`."""
+    last = newest(connection) if after is NOW else after
+    pause = 0.5
+    while not stop():
+        headers = {"Accept": "text/event-stream", "Last-Event-ID": str(last)}
+        try:
+            response = connection.request(
+                "GET", "/v1/events", params=params, headers=headers, stream=True, read_seconds=SILENCE_SECONDS
+            )
+            with response:
+                for identity, data in parse(_chunks(response, stop)):
+                    pause = 0.5
+                    event = msgspec.json.decode(data, type=Event)
+                    last = int(identity) if identity.isdigit() else event.seq
+                    yield event
+        except (requests.RequestException, Unreachable) as why:
+            on_trouble(why.message if isinstance(why, Unreachable) else "the connection was cut")
+        time.sleep(pause)
+        pause = min(pause * 2, 10.0)
+
+
+def _chunks(response: requests.Response, stop: Callable[[], bool]) -> Iterator[bytes]:
+    # iter_content waits for full chunks; read1 gives what is there.
+    raw = response.raw
+    try:
+        while not stop() and (chunk := raw.read1(65536)):
+            yield chunk
+    except urllib3.exceptions.HTTPError as why:
+        raise requests.ConnectionError(str(why)) from None
