@@ -12,13 +12,13 @@ from typing import Any
 
 from deborgen_shared.jobfile.limits import INTEGER
 from deborgen_shared.jobfile.problems import Path, Problem, did_you_mean, kind, path_text, show
-from deborgen_shared.jobfile.template import OPEN, Scalar, text_of
+from deborgen_shared.jobfile.template import OPEN, Scalar, references, text_of
 from deborgen_shared.jobfile.units import format_duration, format_size, parse_duration, parse_size
 
 Problems = list[Problem]
 Check = Callable[[Any, Path, Problems], Any]
 
-TEMPLATES_HINT = "it can stand in name, run, image, env, artifacts, result and build.tag"
+TEMPLATES_HINT = "it works in name, run, image, env, artifacts, result and build.tag"
 
 
 def subject(path: Path) -> str:
@@ -26,6 +26,11 @@ def subject(path: Path) -> str:
     if len(path) > 2 and path[0] == "steps":
         path = path[2:]
     return f"'{path_text(path)}'"
+
+
+def shown(value: object) -> str:
+    """A value, or what it is: `'017'`, `a list`."""
+    return f"'{show(value)}'" if isinstance(value, (str, int, float)) else kind(value)
 
 
 def wrong_kind(value: object, path: Path, problems: Problems, wanted: str, hint: str = "") -> None:
@@ -66,18 +71,19 @@ def text(limit: int, *, templates: bool = False, example: str = "") -> Check:
         elif (reason := unstorable(value)) is not None:
             problems.append(Problem(path, f"{subject(path)} {reason}"))
         elif not templates:
-            no_templates(value, path, problems)
+            template_refused(value, path, problems)
         return value
 
     return check
 
 
-def no_templates(value: str, path: Path, problems: Problems) -> bool:
-    """Whether nothing is looked up in a place where nothing can be."""
-    if OPEN not in value:
-        return True
-    problems.append(Problem(path, f"{subject(path)} cannot use ${{{{ }}}}", TEMPLATES_HINT, find=OPEN))
-    return False
+def template_refused(value: object, path: Path, problems: Problems) -> bool:
+    """Whether something is looked up, in a place where nothing can be."""
+    if not isinstance(value, str) or OPEN not in value:
+        return False
+    written = next(references(value))[0]
+    problems.append(Problem(path, f"{subject(path)} cannot use ${{{{ }}}}", TEMPLATES_HINT, find=written))
+    return True
 
 
 def pattern(limit: int, shape: str, wanted: str, *, example: str) -> Check:
@@ -104,9 +110,9 @@ def choice(*words: str) -> Check:
     def check(value: Any, path: Path, problems: Problems) -> Any:
         if isinstance(value, str) and value in words:
             return value
-        what = f"'{show(value)}'" if is_scalar(value) else kind(value)
-        hint = did_you_mean(value, words, f"write {listed}") if isinstance(value, str) else f"write {listed}"
-        problems.append(Problem(path, f"{subject(path)} must be {listed}, not {what}", hint))
+        if not template_refused(value, path, problems):
+            hint = did_you_mean(value, words, f"write {listed}")
+            problems.append(Problem(path, f"{subject(path)} must be {listed}, not {shown(value)}", hint))
         return words[0]
 
     return check
@@ -120,70 +126,65 @@ def boolean(value: Any, path: Path, problems: Problems) -> Any:
         hint = "write true"
     elif isinstance(value, str) and value.lower() in ("no", "off", "n"):
         hint = "write false"
-    what = f"'{show(value)}'" if is_scalar(value) else kind(value)
-    problems.append(Problem(path, f"{subject(path)} must be true or false, not {what}", hint))
+    problems.append(Problem(path, f"{subject(path)} must be true or false, not {shown(value)}", hint))
     return False
 
 
 def integer(least: int, most: int) -> Check:
+    hint = f"write {least:,} to {most:,}"
+
     def check(value: Any, path: Path, problems: Problems) -> Any:
-        if not isinstance(value, int) or isinstance(value, bool):
-            what = f"'{show(value)}'" if is_scalar(value) else kind(value)
-            problems.append(
-                Problem(path, f"{subject(path)} must be a whole number, not {what}", f"write {least:,} to {most:,}")
-            )
-        elif not least <= value <= most:
-            problems.append(
-                Problem(path, f"{subject(path)} is {show(value)}, out of range", f"write {least:,} to {most:,}")
-            )
+        if isinstance(value, int) and not isinstance(value, bool):
+            if not least <= value <= most:
+                problems.append(Problem(path, f"{subject(path)} is {show(value)}, out of range", hint))
+        elif not template_refused(value, path, problems):
+            problems.append(Problem(path, f"{subject(path)} must be a whole number, not {shown(value)}", hint))
         return value
 
     return check
 
 
 def number(least: float, most: float) -> Check:
+    hint = f"write {least:,g} to {most:,g}"
+
     def check(value: Any, path: Path, problems: Problems) -> Any:
-        hint = f"write {least:,g} to {most:,g}"
-        if not is_number(value):
-            what = f"'{show(value)}'" if is_scalar(value) else kind(value)
-            problems.append(Problem(path, f"{subject(path)} must be a number, not {what}", hint))
-        elif not least <= value <= most:
+        if is_number(value):
+            if least <= value <= most:
+                return float(value)
             problems.append(Problem(path, f"{subject(path)} is {show(value)}, out of range", hint))
-        else:
-            return float(value)
+        elif not template_refused(value, path, problems):
+            problems.append(Problem(path, f"{subject(path)} must be a number, not {shown(value)}", hint))
         return least
 
     return check
 
 
-def duration(least: float, most: float) -> Check:
+def measure(
+    what: str, read: Callable[[object], float], spell: Callable[[Any], str], least: float, most: float
+) -> Check:
+    """A number with a unit, as people write it."""
+    hint = f"write {spell(least)} to {spell(most)}"
+
     def check(value: Any, path: Path, problems: Problems) -> Any:
         try:
-            seconds = parse_duration(value)
+            amount = read(value)
         except ValueError as error:
-            problems.append(Problem(path, f"{subject(path)} is not a duration", str(error)))
+            if not template_refused(value, path, problems):
+                problems.append(Problem(path, f"{subject(path)} is not {what}", str(error)))
             return least
-        if not least <= seconds <= most:
-            hint = f"write {format_duration(least)} to {format_duration(most)}"
-            problems.append(Problem(path, f"{subject(path)} is {value}, out of range", hint))
-        return seconds
+        if not least <= amount <= most:
+            problems.append(Problem(path, f"{subject(path)} is {show(value)}, out of range", hint))
+        return amount
 
     return check
+
+
+def duration(least: float, most: float) -> Check:
+    return measure("a duration", parse_duration, format_duration, least, most)
 
 
 def size(least: int, most: int) -> Check:
-    def check(value: Any, path: Path, problems: Problems) -> Any:
-        try:
-            count = parse_size(value)
-        except ValueError as error:
-            problems.append(Problem(path, f"{subject(path)} is not a size", str(error)))
-            return least
-        if not least <= count <= most:
-            hint = f"write {format_size(least)} to {format_size(most)}"
-            problems.append(Problem(path, f"{subject(path)} is {value}, out of range", hint))
-        return count
-
-    return check
+    return measure("a size", parse_size, format_size, least, most)
 
 
 def scalar(value: Any, path: Path, problems: Problems, limit: int) -> bool:
@@ -198,29 +199,47 @@ def scalar(value: Any, path: Path, problems: Problems, limit: int) -> bool:
     elif isinstance(value, float):
         if isfinite(value):
             return True
-        problems.append(Problem(path, f"{subject(path)} is not a finite number"))
+        problems.append(Problem(path, f"{subject(path)} is not a finite number", "write a number that has an end"))
     elif isinstance(value, int):
         if INTEGER[0] <= value <= INTEGER[1]:
             return True
         problems.append(Problem(path, f"{subject(path)} does not fit in 64 bits", "put it in quotes to make it text"))
     elif value is None:
-        problems.append(Problem(path, f"{subject(path)} is empty", 'write "" for an empty text'))
+        problems.append(Problem(path, f"{subject(path)} is empty", 'write "" for empty text', key=True))
     else:
-        wrong_kind(value, path, problems, "text, a number or a boolean")
+        wrong_kind(value, path, problems, "text, a number or a boolean", "write one value")
     return False
 
 
-def known_keys(value: Mapping[Any, Any], known: Iterable[str], path: Path, problems: Problems, place: str) -> None:
-    """A problem for each key that is not known. `place` is the end of the sentence: ` in 'resources'`."""
-    for key in value:
-        if key not in known:
-            unknown_key(key, known, path, problems, place)
+#: What other tools call it.
+ELSEWHERE = {
+    **dict.fromkeys(("command", "cmd", "script", "exec", "program"), "write run: instead"),
+    **dict.fromkeys(("environment", "envs", "variables", "vars"), "write env: instead"),
+    **dict.fromkeys(("container", "docker"), "write image: instead"),
+    **dict.fromkeys(("inputs", "input", "uploads"), "write files: instead"),
+    **dict.fromkeys(("outputs", "output"), "write artifacts: instead"),
+    **dict.fromkeys(("matrix", "params", "parameters", "grid", "cases"), "write sweep: {grid: ...} instead"),
+    **dict.fromkeys(("attempts", "retries", "max_retries"), "write max_attempts: instead"),
+    **dict.fromkeys(("walltime", "time", "time_limit", "max_time"), "write timeout: instead"),
+    **dict.fromkeys(("jobs", "tasks", "stages", "pipeline"), "write steps: instead"),
+    **dict.fromkeys(("depends_on", "depends", "dependencies", "after"), "write needs: instead"),
+    **dict.fromkeys(("cpu", "cpus"), "write resources: {cpus: 2}"),
+    **dict.fromkeys(("memory", "mem", "ram"), "write resources: {memory: 4GiB}"),
+    **dict.fromkeys(("gpu", "gpus"), "write resources: {gpus: 1}"),
+    **dict.fromkeys(("disk", "storage"), "write resources: {disk: 10GiB}"),
+}
 
 
 def unknown_key(key: object, known: Iterable[str], path: Path, problems: Problems, place: str) -> None:
-    listed = f"known keys: {', '.join(known)}" if place else ""
-    hint = did_you_mean(key, known, listed)
-    problems.append(Problem((*path, str(key)), f"unknown key '{show(key)}'{place}", hint, key=True))
+    """A problem for a key that is not known. `place` is the end of the sentence: ` in 'resources'`."""
+    known = list(known)
+    listed = f"known keys: {', '.join(known)}"
+    if "run" in known and (hint := ELSEWHERE.get(str(key).lower())):
+        listed = hint
+    problem = Problem(
+        (*path, str(key)), f"unknown key '{show(key)}'{place}", did_you_mean(key, known, listed), key=True
+    )
+    problems.append(problem)
 
 
 def mapping(value: Any, path: Path, problems: Problems, example: str, limit: int | None = None) -> bool:
@@ -258,7 +277,7 @@ def record(fields: Mapping[str, Check], example: str, required: tuple[str, ...] 
             if field is None:
                 unknown_key(key, fields, path, problems, f" in {subject(path)}")
             elif item is None:
-                problems.append(empty(item, (*path, key)))
+                problems.append(empty((*path, key)))
             else:
                 done[key] = field(item, (*path, key), problems)
         for key in required:
@@ -269,5 +288,5 @@ def record(fields: Mapping[str, Check], example: str, required: tuple[str, ...] 
     return check
 
 
-def empty(_value: None, path: Path) -> Problem:
+def empty(path: Path) -> Problem:
     return Problem(path, f"{subject(path)} is empty", "give it a value, or remove the line", key=True)

@@ -8,7 +8,7 @@ from typing import Any
 
 from deborgen_shared.jobfile import checks, limits, shapes, values
 from deborgen_shared.jobfile.checks import Check, Problems
-from deborgen_shared.jobfile.model import Build, Checkpoint, Resources, Retry, Workspace
+from deborgen_shared.jobfile.model import Build, Checkpoint, Workspace
 from deborgen_shared.jobfile.problems import Path, Problem
 from deborgen_shared.jobfile.shapes import Shape
 from deborgen_shared.jobfile.sweep_checks import sweep
@@ -236,4 +236,4 @@ TOP: dict[bool, dict[str, Check]] = {wire: _table(wire, step=False) for wire in 
 STEP: dict[bool, dict[str, Check]] = {wire: _table(wire, step=True) for wire in (False, True)}
 NOT_YET: dict[str, str] = {key.name: key.not_yet for key in KEYS if key.not_yet}
 #: Mappings of single settings: a step's are laid over the file's, setting by setting.
-MERGED: dict[str, Callable[..., Any]] = {"env": dict, "requires": dict, "resources": Resources, "retry": Retry}
+MERGED = ("env", "requires", "resources", "retry")

@@ -9,7 +9,7 @@ import re
 from typing import Any
 
 from deborgen_shared.jobfile import limits
-from deborgen_shared.jobfile.problems import JobFileInvalid, Path, Problem, show
+from deborgen_shared.jobfile.problems import JobFileInvalid, Path, Problem, kind, show
 from deborgen_shared.jobfile.resolver import resolve
 from deborgen_shared.jobfile.syntax import explain
 
@@ -22,7 +22,7 @@ _VERBATIM = ("env", "labels", "requires")
 class _Node:
     """A piece of the document and where it stands: start and end as (index, line, column), from 0."""
 
-    __slots__ = ("block", "children", "end", "keys", "size", "start", "value")
+    __slots__ = ("block", "children", "depth", "end", "keys", "size", "start", "value")
 
     def __init__(self, value: Any, start: Any, end: Any, block: bool = False) -> None:
         self.value = value
@@ -32,6 +32,7 @@ class _Node:
         self.children: dict[Any, _Node] = {}
         self.keys: dict[Any, _Node] = {}
         self.size = 1
+        self.depth = 0
 
 
 class Document:
@@ -45,7 +46,7 @@ class Document:
         self.problems = problems
         self._root = root
 
-    def where(self, path: Path, *, key: bool = False, find: str = "") -> tuple[int, int, int]:
+    def where(self, path: Path, *, key: bool = False, find: str = "", nth: int = 0) -> tuple[int, int, int]:
         """Line and column, from 1, and width of the value at a path, or of its key.
 
         The place of what is not there is that of the nearest thing around it. `find` narrows it to a piece of the text.
@@ -59,6 +60,8 @@ class Document:
             node = node.children[part]
         if find and not key:
             index = self.text.find(find, node.start[0], node.end[0])
+            for _ in range(nth):
+                index = max(index, self.text.find(find, index + 1, node.end[0]))
             if index >= 0:
                 before = _BREAK.split(self.text[:index])
                 return len(before), len(before[-1]) + 1, len(_BREAK.split(find)[0])
@@ -67,8 +70,10 @@ class Document:
         return self._span(node)
 
     def locate(self, problem: Problem) -> Problem:
-        """The problem with its line and column."""
-        return problem.at(*self.where(problem.path, key=problem.key, find=problem.find))
+        """The problem with its line and column. What is wrong with the file as a whole has none."""
+        if not problem.path and isinstance(self.data, dict):
+            return problem
+        return problem.at(*self.where(problem.path, key=problem.key, find=problem.find, nth=problem.nth))
 
     def _span(self, node: _Node) -> tuple[int, int, int]:
         _, line, column = node.start
@@ -108,7 +113,7 @@ def _decode(text: str | bytes, source: str) -> str:
     if bad:
         lines = _BREAK.split(text)
         before = _BREAK.split(text[: bad.start()])
-        message = f"the character U+{ord(bad[0]):04X} cannot stand in a job file"
+        message = f"the character U+{ord(bad[0]):04X} is not allowed in a job file"
         problem = Problem((), message, "remove it", line=len(before), column=len(before[-1]) + 1)
         raise JobFileInvalid([problem], source, lines)
     return text
@@ -131,7 +136,7 @@ class _Composer:
         try:
             root = self._build(yaml, yaml.parse(self.text, Loader=loader))
         except yaml.MarkedYAMLError as error:
-            raise self._refusal(explain(error, self.text, _BREAK.split(self.text))) from None
+            raise self._refusal(explain(error, _BREAK.split(self.text))) from None
         except yaml.YAMLError as error:
             raise self._refusal(Problem((), f"the file is not YAML: {show(str(error))}")) from None
         if root is None:
@@ -154,34 +159,34 @@ class _Composer:
         stack: list[_Open] = []
         total = 0
         for event in events:
-            kind = type(event)
-            if kind is yaml.ScalarEvent:
+            sort = type(event)
+            if sort is yaml.ScalarEvent:
                 node = self._scalar(event, stack)
-            elif kind is yaml.AliasEvent:
+            elif sort is yaml.AliasEvent:
                 node = self._alias(event)
+                self._check_depth(event, len(stack) + node.depth)
                 total += node.size
                 if total > limits.DOCUMENT_NODES:
                     message = f"the aliases expand to more than {limits.DOCUMENT_NODES:,} values"
                     raise self._stop(event, message, "write out what is needed")
-            elif kind in (yaml.MappingStartEvent, yaml.SequenceStartEvent):
-                if len(stack) >= limits.DOCUMENT_DEPTH:
-                    message = f"the file is nested more than {limits.DOCUMENT_DEPTH} levels deep"
-                    raise self._stop(event, message, "no key of a job file is that deep")
+            elif sort in (yaml.MappingStartEvent, yaml.SequenceStartEvent):
+                self._check_depth(event, len(stack) + 1)
                 self._check_tag(event)
-                node = _Node({} if kind is yaml.MappingStartEvent else [], event.start_mark, event.end_mark)
+                node = _Node({} if sort is yaml.MappingStartEvent else [], event.start_mark, event.end_mark)
                 node.block = not event.flow_style
                 if event.anchor:
                     self.anchors[event.anchor] = None
-                stack.append(_Open(node, event.anchor, kind is yaml.MappingStartEvent))
+                stack.append(_Open(node, event.anchor, sort is yaml.MappingStartEvent))
                 continue
-            elif kind in (yaml.MappingEndEvent, yaml.SequenceEndEvent):
+            elif sort in (yaml.MappingEndEvent, yaml.SequenceEndEvent):
                 opened = stack.pop()
                 node = opened.node
                 node.end = (event.end_mark.index, event.end_mark.line, event.end_mark.column)
                 node.size = 1 + sum(child.size for child in node.children.values())
+                node.depth = 1 + max((child.depth for child in node.children.values()), default=0)
                 if opened.anchor:
                     self.anchors[opened.anchor] = node
-            elif kind is yaml.DocumentStartEvent and root is not None:
+            elif sort is yaml.DocumentStartEvent and root is not None:
                 raise self._stop(event, "the file holds a second document", "one file is one run: split it at ---")
             else:
                 continue
@@ -213,14 +218,29 @@ class _Composer:
                 raise self._stop(event, f"the alias *{show(event.anchor)} stands inside of itself", "write it out")
             raise self._stop(event, f"there is no anchor &{show(event.anchor)} above", "write the value out")
         node = _Node(target.value, event.start_mark, event.end_mark)
-        node.children, node.keys, node.size = target.children, target.keys, target.size
+        node.children, node.keys, node.size, node.depth = target.children, target.keys, target.size, target.depth
         return node
+
+    def _check_depth(self, event: Any, depth: int) -> None:
+        if depth > limits.DOCUMENT_DEPTH:
+            message = f"the file is nested more than {limits.DOCUMENT_DEPTH} levels deep"
+            raise self._stop(event, message, "no key of a job file is that deep")
 
     def _check_tag(self, event: Any) -> None:
         if event.tag:
             tag = event.tag.replace("tag:yaml.org,2002:", "!!")
             problem = self._problem(event, f"the tag {show(tag)} is not allowed", "remove it: values are plain YAML")
             self.problems.append(problem)
+
+    def _strange_key(self, node: _Node) -> Problem:
+        index, line, column = node.start
+        problem = Problem((), f"a key must be a name, not {kind(node.value)}", "write it as text, in quotes")
+        if self.text.startswith("{{", index - 1):
+            index, column = index - 1, column - 1
+            written = self.text[index : self.text.find("}}", index) + 2]
+            problem = Problem((), "a lookup is written with a dollar sign", f'write "${show(written)}"')
+            return problem.at(line + 1, column + 1, len(written))
+        return problem.at(line + 1, column + 1, max(1, node.end[0] - index) if node.end[1] == line else 1)
 
     def _attach(self, event: Any, stack: list[_Open], node: _Node) -> None:
         opened = stack[-1]
@@ -230,9 +250,8 @@ class _Composer:
             holder.value.append(node.value)
         elif opened.key is None:
             if not isinstance(node.value, str):
-                what = "a list" if isinstance(node.value, list) else "a mapping"
-                if node.children or isinstance(node.value, (list, dict)):
-                    raise self._stop(event, f"a key is {what}, and must be a name", "did you forget quotes?")
+                if isinstance(node.value, (list, dict)):
+                    raise self._refusal(self._strange_key(node))
                 written = self.text[node.start[0] : node.end[0]]
                 self.problems.append(
                     self._problem(event, f"the key {show(written)} is not a name", f'write "{show(written)}"')
@@ -244,7 +263,7 @@ class _Composer:
             name = key.value
             if name in holder.children:
                 line = holder.keys[name].start[1] + 1
-                problem = Problem((), f"the key '{show(name)}' stands twice", f"the first one is in line {line}")
+                problem = Problem((), f"the key '{show(name)}' is given twice", f"it is also in line {line}")
                 _, at, column = key.start
                 self.problems.append(problem.at(at + 1, column + 1, max(1, key.end[2] - column)))
                 return

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from copy import deepcopy
 from typing import Any
 
 from deborgen_shared.jobfile.resolver import resolve
@@ -30,11 +29,18 @@ def override(data: object, params: Mapping[str, Axis]) -> Any:
     """
     if not isinstance(data, dict) or not params:
         return data
-    data = deepcopy(data)
+    data = _copy(data)
     for name, axis in params.items():
         for holder in _holders(data, name):
             _set(holder, name, axis)
     return data
+
+
+def _copy(value: Any) -> Any:
+    """A copy in which nothing is shared, also what was one thing by an alias."""
+    if isinstance(value, dict):
+        return {key: _copy(item) for key, item in value.items()}
+    return [_copy(item) for item in value] if isinstance(value, list) else value
 
 
 def _value(text: str) -> Scalar:
@@ -56,7 +62,7 @@ def _holders(data: dict[str, Any], name: str) -> list[dict[str, Any]]:
         raise ValueError(f"no step has a parameter '{name}', and none looks it up")
     for step in using:
         if "sweep" not in step and isinstance(data.get("sweep"), dict):
-            step["sweep"] = deepcopy(data["sweep"])
+            step["sweep"] = _copy(data["sweep"])
     return using
 
 
@@ -81,11 +87,10 @@ def _set(holder: dict[str, Any], name: str, axis: Axis) -> None:
         return
     cases = sweep.get("cases")
     if isinstance(cases, list) and any(isinstance(row, dict) and name in row for row in cases):
-        rows = [{key: row[key] for key in row if key != name} for row in cases if isinstance(row, dict)]
-        rows = [row for index, row in enumerate(rows) if row and row not in rows[:index]]
-        if rows:
-            sweep["cases"] = rows
-        else:
+        rows = ({key: row[key] for key in row if key != name} for row in cases if isinstance(row, dict))
+        kept = {repr(row): row for row in rows if row}
+        sweep["cases"] = list(kept.values())
+        if not kept:
             del sweep["cases"]
     grid = sweep.setdefault("grid", {})
     if isinstance(grid, dict):

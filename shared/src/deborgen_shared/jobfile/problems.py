@@ -25,7 +25,8 @@ def path_text(path: Path) -> str:
 class Problem:
     """One thing that is wrong. `path` says where in the document; line and column, from 1, where in the text.
 
-    `key` is true when the key itself is wrong, not its value. `find` is the offending piece of a longer text.
+    `key` is true when the key itself is wrong, not its value. `find` is the offending piece of a longer text, and
+    `nth` says after how many more like it.
     """
 
     path: Path
@@ -36,6 +37,7 @@ class Problem:
     width: int = 1
     key: bool = False
     find: str = ""
+    nth: int = 0
 
     @property
     def path_text(self) -> str:
@@ -103,7 +105,7 @@ def kind(value: object) -> str:
     if value is None:
         return "empty"
     if isinstance(value, bool):
-        return "true or false"
+        return "a boolean"
     if isinstance(value, (int, float)):
         return "a number"
     if isinstance(value, str):

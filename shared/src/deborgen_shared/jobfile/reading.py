@@ -34,4 +34,7 @@ def _problems(document: Document, default_name: str, max_jobs: int) -> tuple[Job
     jobfile = check(document.data, found, wire=False, default_name=default_name, max_jobs=max_jobs)
     if jobfile:
         jobfile.not_yet[:] = map(document.locate, jobfile.not_yet)
-    return jobfile, [*document.problems, *map(document.locate, found)]
+    # What was refused already is not complained about again.
+    places = {(problem.line, problem.column) for problem in document.problems}
+    located = [problem for problem in map(document.locate, found) if (problem.line, problem.column) not in places]
+    return jobfile, [*document.problems, *located]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from deborgen_shared.jobfile import axes, limits
-from deborgen_shared.jobfile.checks import Problems, is_number, mapping, scalar, subject, unknown_key, wrong_kind
+from deborgen_shared.jobfile.checks import Problems, is_number, mapping, scalar, shown, subject, unknown_key, wrong_kind
 from deborgen_shared.jobfile.problems import Path, Problem, did_you_mean, kind, show
 from deborgen_shared.jobfile.sweep import Sweep
 from deborgen_shared.jobfile.template import FACTS, Scalar
@@ -30,8 +30,8 @@ def sweep(value: Any, path: Path, problems: Problems) -> Sweep | None:
                 hint = f"write it as {{grid: {{{show(key)}: ...}}}}"
             hint = hint or "known keys: grid, cases, exclude"
             problems.append(Problem((*path, str(key)), f"unknown key '{show(key)}' in {subject(path)}", hint, key=True))
-    grid = _grid(value.get("grid", {}), (*path, "grid"), problems)
-    cases = _cases(value.get("cases", []), (*path, "cases"), problems)
+    grid = _grid(value["grid"], (*path, "grid"), problems) if "grid" in value else {}
+    cases = _cases(value["cases"], (*path, "cases"), problems) if "cases" in value else []
     if len(problems) == before and not grid and not cases:
         problems.append(Problem(path, f"{subject(path)} has no 'grid' and no 'cases'", f"write {SWEEP_EXAMPLE}"))
     names = _names(grid, cases, path, problems)
@@ -42,6 +42,8 @@ def sweep(value: Any, path: Path, problems: Problems) -> Sweep | None:
 def _grid(value: Any, path: Path, problems: Problems) -> dict[str, Sequence[Scalar]]:
     if not mapping(value, path, problems, "{seed: [1, 2, 3]}", limits.AXES):
         return {}
+    if not value:
+        problems.append(Problem(path, f"{subject(path)} has no axis", f"write {{seed: {AXIS_EXAMPLE}}}"))
     return {name: _axis(item, (*path, name), problems) for name, item in value.items()}
 
 
@@ -49,11 +51,10 @@ def _axis(value: Any, path: Path, problems: Problems) -> Sequence[Scalar]:
     if isinstance(value, dict):
         return _range(value, path, problems)
     if not isinstance(value, list):
-        what = f"'{show(value)}'" if isinstance(value, (str, int, float)) else kind(value)
         hint = f"write [{show(value)}]" if isinstance(value, (str, int, float)) else f"write {AXIS_EXAMPLE}"
         if isinstance(value, str) and (match := re.fullmatch(r"\s*(-?\d+)\s*(?:\.\.+|-)\s*(-?\d+)\s*", value)):
             hint = f"write {{from: {match[1]}, to: {match[2]}}}"
-        problems.append(Problem(path, f"the axis {subject(path)} must be a list or a range, not {what}", hint))
+        problems.append(Problem(path, f"the axis {subject(path)} must be a list or a range, not {shown(value)}", hint))
         return []
     if not value:
         problems.append(Problem(path, f"the axis {subject(path)} has no values", f"write {AXIS_EXAMPLE}"))
@@ -64,7 +65,7 @@ def _axis(value: Any, path: Path, problems: Problems) -> Sequence[Scalar]:
     for index, item in enumerate(value):
         if scalar(item, (*path, index), problems, limits.PARAMETER_TEXT):
             if item in seen:
-                message = f"the value {show(item)} stands twice in {subject(path)}"
+                message = f"the value {show(item)} is listed twice in {subject(path)}"
                 problems.append(Problem((*path, index), message, "every combination is one job: remove one"))
             seen.add(item)
     return value
@@ -82,7 +83,7 @@ def _range(value: dict[Any, Any], path: Path, problems: Problems) -> Sequence[Sc
                     Problem((*path, key), message, did_you_mean(item, ("linear", "log"), "write linear or log"))
                 )
         elif not is_number(item):
-            wrong_kind(item, (*path, key), problems, "a number")
+            wrong_kind(item, (*path, key), problems, "a number", "a range is of numbers: for text write a list")
         else:
             scalar(item, (*path, key), problems, 0)
     for key in ("from", "to"):
@@ -151,8 +152,10 @@ def _too_many(count: int, path: Path, problems: Problems) -> None:
 
 def _cases(value: Any, path: Path, problems: Problems) -> list[dict[str, Scalar]]:
     rows = _rows(value, path, problems, limits.CASES, "[{mass: 1.0, length: 0.5}, {mass: 2.0, length: 1.5}]")
-    for index, row in enumerate(rows[1:], 1):
-        if row.keys() != rows[0].keys():
+    if isinstance(value, list) and not value:
+        problems.append(Problem(path, f"{subject(path)} is an empty list", "add a case, or remove the line"))
+    for index, row in enumerate(rows):
+        if row and rows[0] and row.keys() != rows[0].keys():
             lacks = [name for name in rows[0] if name not in row]
             extra = [name for name in row if name not in rows[0]]
             what = f"lacks '{lacks[0]}'" if lacks else f"has '{show(extra[0])}' besides"
@@ -176,8 +179,7 @@ def _exclude(value: Any, path: Path, names: list[str], problems: Problems) -> li
 
 
 def _rows(value: Any, path: Path, problems: Problems, limit: int, example: str) -> list[dict[str, Scalar]]:
-    """A list of mappings from names to scalars; empty when anything is wrong with it."""
-    before = len(problems)
+    """A list of mappings from names to scalars; what is not a mapping is empty in it."""
     if not isinstance(value, list):
         wrong_kind(value, path, problems, "a list of mappings", f"write for example {example}")
         return []
@@ -187,7 +189,7 @@ def _rows(value: Any, path: Path, problems: Problems, limit: int, example: str) 
     for index, row in enumerate(value):
         here = (*path, index)
         if not isinstance(row, dict) or not row:
-            problems.append(Problem(here, f"{subject(here)} must be a mapping of parameters", f"write {example}"))
+            problems.append(Problem(here, f"{subject(here)} must be a mapping of parameters", f"as in {example}"))
             continue
         for name, item in row.items():
             if isinstance(item, (list, dict)):
@@ -195,7 +197,7 @@ def _rows(value: Any, path: Path, problems: Problems, limit: int, example: str) 
                 problems.append(Problem((*here, name), message, "several values belong in 'grid'"))
             else:
                 scalar(item, (*here, name), problems, limits.PARAMETER_TEXT)
-    return value if len(problems) == before else []
+    return [row if isinstance(row, dict) else {} for row in value]
 
 
 def _names(grid: dict[str, Any], cases: list[dict[str, Scalar]], path: Path, problems: Problems) -> list[str]:

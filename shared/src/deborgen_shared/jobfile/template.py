@@ -19,7 +19,7 @@ OPEN = "${{"
 FACTS = ("run.id", "job.id", "job.index", "attempt")
 GIT_FACTS = ("git.sha", "git.short_sha", "git.ref")
 
-_REFERENCE = re.compile(r"\$\{\{\s*([A-Za-z_][A-Za-z0-9_]*(?:\.[a-z_]+)?)\s*\}\}")
+_REFERENCE = re.compile(r"\$\{\{\s*([A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z_][A-Za-z0-9_]*)*)\s*\}\}")
 _OPENED = re.compile(r"\$\{\{(?:[^}\n]|\}(?!\}))*(\}\})?")
 
 

@@ -11,18 +11,19 @@ from deborgen_shared.jobfile.checks import (
     Problems,
     is_scalar,
     mapping,
-    no_templates,
     pattern,
     scalar,
     sequence,
+    shown,
     subject,
+    template_refused,
     unknown_key,
     unstorable,
     wrong_kind,
 )
 from deborgen_shared.jobfile.model import ArtifactPattern, File
 from deborgen_shared.jobfile.paths import check_path, find_twins
-from deborgen_shared.jobfile.problems import Path, Problem, did_you_mean, kind, show
+from deborgen_shared.jobfile.problems import Path, Problem, did_you_mean, show
 from deborgen_shared.jobfile.template import text_of, without_references
 
 ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -125,7 +126,7 @@ def words(limit: int, example: str) -> Check:
                 problems.append(Problem(here, f"'{show(name)}' is not a name for a label", hint, key=True))
             if scalar(item, here, problems, limits.LABEL_VALUE):
                 done[name] = text_of(item)
-                no_templates(done[name], here, problems)
+                template_refused(item, here, problems)
         return done
 
     return check
@@ -138,21 +139,22 @@ def path_of(value: str) -> str:
     return value
 
 
-def workspace_path(value: Any, path: Path, problems: Problems, *, templates: bool, folder: bool = False) -> str:
+def workspace_path(
+    value: Any, path: Path, problems: Problems, example: str, *, templates: bool, folder: bool = False
+) -> str:
     """A path in the workspace. With `folder` it may end with a slash."""
     if not isinstance(value, str):
-        wrong_kind(value, path, problems, "a path")
+        wrong_kind(value, path, problems, "a path", f"write for example {example}")
         return ""
-    if not templates and not no_templates(value, path, problems):
+    if not templates and template_refused(value, path, problems):
         return ""
     done = path_of(value)
     if folder and len(done) > 1:
         done = done.removesuffix("/")
     reason = check_path(without_references(done, "x"))
     if reason:
-        problems.append(
-            Problem(path, f"the path '{show(value)}' {reason}", "write a path inside the workspace, as in out/a.png")
-        )
+        hint = "" if reason.endswith("bytes") else f"write a path inside the workspace, as in {example}"
+        problems.append(Problem(path, f"the path '{show(value)}' {reason}", hint))
     return done
 
 
@@ -165,17 +167,28 @@ def local_files(value: Any, path: Path, problems: Problems) -> list[str]:
         if item in (".", "./"):
             done.append(".")
             continue
-        if isinstance(item, dict):
-            problems.append(
-                Problem((*path, index), f"{subject((*path, index))} is a mapping, and must be a path", "write the path")
-            )
-            continue
         before = len(problems)
-        found = workspace_path(item, (*path, index), problems, templates=False, folder=True)
+        found = local_path(item, (*path, index), problems)
         if len(problems) == before:
             done.append(found)
     if len(done) == len(value):
         _no_twins(done, path, problems)
+    return done
+
+
+def local_path(value: Any, path: Path, problems: Problems) -> str:
+    """A path beside the job file."""
+    if not isinstance(value, str):
+        wrong_kind(value, path, problems, "a path", "write for example sim.py")
+        return ""
+    if template_refused(value, path, problems):
+        return ""
+    done = path_of(value)
+    done = done.removesuffix("/") if len(done) > 1 else done
+    reason = "starts with '~', which is not expanded here" if done.startswith("~") else check_path(done)
+    if reason:
+        hint = "files lie beside the job file or below it: copy or link it there"
+        problems.append(Problem(path, f"the path '{show(value)}' {reason}", "" if reason.endswith("bytes") else hint))
     return done
 
 
@@ -194,7 +207,7 @@ def wire_files(value: Any, path: Path, problems: Problems) -> list[File]:
         for key in item:
             if key not in ("path", "sha256", "size", "mode"):
                 unknown_key(key, ("path", "sha256", "size", "mode"), here, problems, f" in {subject(here)}")
-        found = workspace_path(item.get("path"), (*here, "path"), problems, templates=False)
+        found = workspace_path(item.get("path"), (*here, "path"), problems, "data/a.csv", templates=False)
         digest, count, mode = item.get("sha256"), item.get("size"), item.get("mode", 0o644)
         if not isinstance(digest, str) or not SHA256.fullmatch(digest):
             problems.append(Problem((*here, "sha256"), f"{subject((*here, 'sha256'))} is not 64 hexadecimal digits"))
@@ -235,10 +248,13 @@ def artifacts(value: Any, path: Path, problems: Problems) -> list[ArtifactPatter
                     unknown_key(key, ("path", "when"), here, problems, f" in {subject(here)}")
             when = item.get("when", "success")
             if when not in ("success", "always"):
-                what = f"'{show(when)}'" if is_scalar(when) else kind(when)
                 hint = did_you_mean(when, ("success", "always"), "write success or always")
                 problems.append(
-                    Problem((*here, "when"), f"{subject((*here, 'when'))} must be success or always, not {what}", hint)
+                    Problem(
+                        (*here, "when"),
+                        f"{subject((*here, 'when'))} must be success or always, not {shown(when)}",
+                        hint,
+                    )
                 )
             if "path" not in item:
                 problems.append(
@@ -246,7 +262,7 @@ def artifacts(value: Any, path: Path, problems: Problems) -> list[ArtifactPatter
                 )
                 continue
             item, here = item["path"], (*here, "path")
-        found = workspace_path(item, here, problems, templates=True, folder=True)
+        found = workspace_path(item, here, problems, "out/*.png", templates=True, folder=True)
         if isinstance(item, str) and item.endswith("/"):
             found += "/**"
         done.append(ArtifactPattern(path=found, when="always" if when == "always" else "success"))
@@ -254,11 +270,11 @@ def artifacts(value: Any, path: Path, problems: Problems) -> list[ArtifactPatter
 
 
 def result(value: Any, path: Path, problems: Problems) -> str:
-    return workspace_path(value, path, problems, templates=True)
+    return workspace_path(value, path, problems, "metrics.json", templates=True)
 
 
 def inner_path(value: Any, path: Path, problems: Problems) -> str:
-    return workspace_path(value, path, problems, templates=False, folder=True)
+    return workspace_path(value, path, problems, "data/state", templates=False, folder=True)
 
 
 git_url = pattern(

@@ -1,0 +1,121 @@
+"""What a job file looks up with `${{ name }}`: that it is a lookup, and that there is something to find."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+from deborgen_shared.jobfile.checks import Problems, subject
+from deborgen_shared.jobfile.paths import check_path
+from deborgen_shared.jobfile.problems import Path, Problem, did_you_mean, show
+from deborgen_shared.jobfile.sweep import Sweep
+from deborgen_shared.jobfile.template import FACTS, GIT_FACTS, OPEN, references, text_of
+from deborgen_shared.jobfile.values import IMAGE
+
+
+class Reference(NamedTuple):
+    """A lookup: as it is written, its name, where it is, and the key that it belongs to (`run`, `env.HOME`)."""
+
+    written: str
+    name: str
+    path: Path
+    key: str
+
+
+def find(data: dict[Any, Any], path: Path, problems: Problems) -> list[Reference]:
+    """All lookups in the keys of a job. What is opened like one and is none is a problem."""
+    found = []
+    for text, where, key in _texts(data, path):
+        if isinstance(text, str) and OPEN in text:
+            for written, name in references(text):
+                if name:
+                    found.append(Reference(written, name, where, key))
+                else:
+                    problems.append(_not_a_lookup(written, text, where))
+    return found
+
+
+def check(
+    found: Iterable[Reference], sweep: Sweep | None, place: str, git: bool, others: dict[str, str], problems: Problems
+) -> None:
+    """A problem for each lookup that finds nothing. `others` says which step has a parameter of that name."""
+    names = sweep.names if sweep else ()
+    for reference in found:
+        name = reference.name
+        if sweep and name in names:
+            if reference.key in ("image", "artifacts", "result", "build"):
+                _check_values(reference, sweep, problems)
+        elif name not in FACTS and not (git and name in GIT_FACTS):
+            message, hint = _missing(name, names, place, others)
+            problem = Problem(reference.path, message, hint, find=reference.written)
+            if problem not in problems:
+                problems.append(problem)
+
+
+def _texts(data: dict[Any, Any], path: Path) -> Iterator[tuple[Any, Path, str]]:
+    """Every value in which something can be looked up, with its path and the key that it belongs to."""
+    for key in ("name", "image", "result"):
+        if key in data:
+            yield data[key], (*path, key), key
+    run = data.get("run")
+    if isinstance(run, list):
+        for index, item in enumerate(run):
+            yield item, (*path, "run", index), "run"
+    else:
+        yield run, (*path, "run"), "run"
+    if isinstance(env := data.get("env"), dict):
+        for name, item in env.items():
+            yield item, (*path, "env", name), f"env.{name}"
+    if isinstance(artifacts := data.get("artifacts"), list):
+        for index, item in enumerate(artifacts):
+            if isinstance(item, dict):
+                yield item.get("path"), (*path, "artifacts", index, "path"), "artifacts"
+            else:
+                yield item, (*path, "artifacts", index), "artifacts"
+    if isinstance(build := data.get("build"), dict):
+        yield build.get("tag"), (*path, "build", "tag"), "build"
+
+
+def _not_a_lookup(written: str, text: str, where: Path) -> Problem:
+    if not written.endswith("}}"):
+        nth = text.count(written) - 1
+        return Problem(
+            where, f"a ${{{{ in {subject(where)} is never closed", "write ${{ name }}", find=written, nth=nth
+        )
+    hint = "write ${{ name }}: there are no expressions"
+    return Problem(where, f"'{show(written)}' is not a lookup of a name", hint, find=written)
+
+
+def _missing(name: str, names: tuple[str, ...], place: str, others: dict[str, str]) -> tuple[str, str]:
+    """Message and hint for a name that is not there."""
+    family, _, rest = name.partition(".")
+    if name in GIT_FACTS:
+        return f"'{name}' is known only in a job with 'build' or a git 'workspace'", "add one, or write the value"
+    if family == "git":
+        return f"there is no '{show(name)}'", did_you_mean(name, GIT_FACTS, f"known: {', '.join(GIT_FACTS)}")
+    if family in ("env", "secrets") and rest:
+        return f"'{show(name)}' cannot be looked up", f"the script reads it from its environment: ${show(rest)}"
+    if rest in names:
+        return f"'{show(name)}' cannot be looked up", f"write ${{{{ {rest} }}}}"
+    message = f"'{show(name)}' is not a parameter of {place}"
+    if name in others:
+        return message, f"only step '{others[name]}' has it"
+    listed = f"parameters: {', '.join(names[:20])}" if names else f"add sweep: {{grid: {{{show(name)}: [1, 2, 3]}}}}"
+    if family in ("run", "job") and rest:
+        listed = f"known: {', '.join(FACTS)}"
+    return message, did_you_mean(name, [*names, *FACTS], listed)
+
+
+def _check_values(reference: Reference, sweep: Sweep, problems: Problems) -> None:
+    """A parameter that becomes part of a path or of an image has values that may be there."""
+    for value in sweep.values(reference.name):
+        text = text_of(value)
+        if reference.key in ("image", "build"):
+            reason = None if IMAGE.fullmatch(text) else "is not like the name of an image"
+        else:
+            reason = check_path(text)
+        if reason:
+            message = f"the value '{show(text)}' of '{reference.name}' {reason}"
+            hint = f"it becomes a part of {subject(reference.path)}: change it"
+            problems.append(Problem(reference.path, message, hint, find=reference.written))
+            return
