@@ -108,7 +108,7 @@ def _descend(
         if entry.is_dir(follow_symlinks=False):
             if entry.name != ".git" and not _ignored(path + "/", specs):
                 yield from _descend(Path(entry.path), path, specs, skipped)
-        elif _ignored(path, specs):
+        elif entry.name == ".deborgenignore" or _ignored(path, specs):
             continue
         elif entry.is_file():
             yield _local(path, Path(entry.path))

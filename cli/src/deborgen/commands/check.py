@@ -46,7 +46,7 @@ def command(app: App, file: str, params: tuple[tuple[str, str], ...], offline: b
 
 def _print(file: str, prepared: Prepared, answer: dict[str, Any]) -> None:
     write = output.write
-    write(f"{output.one_line(file)} is right: {output.counted(answer['jobs'], 'job')}")
+    write(f"{output.one_line(file)} is valid: {output.counted(answer['jobs'], 'job')}")
     write(f" in {output.counted(len(answer['steps']), 'step')}\n" if prepared.jobfile.steps[0].id else "\n")
     for step in answer["steps"]:
         if step["id"]:
@@ -74,4 +74,6 @@ def _print(file: str, prepared: Prepared, answer: dict[str, Any]) -> None:
 
 def _line(job: dict[str, Any]) -> str:
     params = output.cell(job["params"])
-    return output.one_line(f"{params}  {job['run']}" if params else job["run"]).strip()
+    first, *more = job["run"].strip().splitlines() or [""]
+    command = first if len(first) <= 70 and not more else f"{first[:70]} …"
+    return output.one_line(f"{params}  {command}" if params else command)
