@@ -94,4 +94,4 @@ def rest(failures: int, rests: int) -> float:
     """How long a worker rests after `failures` infrastructure failures in a row, having rested `rests` times before."""
     if failures < FAILURES_BEFORE_REST:
         return 0.0
-    return min(LONGEST_REST, FIRST_REST * 2**rests)
+    return min(LONGEST_REST, FIRST_REST * 2.0**rests)

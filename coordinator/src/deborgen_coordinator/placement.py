@@ -13,17 +13,16 @@ from deborgen_shared.jobfile.units import format_size
 
 @dataclass(frozen=True, slots=True)
 class Amounts:
-    """Resources: what a job asks for, what a worker has, or what is free there."""
+    """Resources: what a job asks for, what a worker has, or what is free there. A worker may leave its disk unsaid."""
 
     cpus: float = 0.0
     memory: int = 0
     gpus: int = 0
-    disk: int = 0
+    disk: int | None = None
 
     def minus(self, other: Amounts) -> Amounts:
-        return Amounts(
-            round(self.cpus - other.cpus, 6), self.memory - other.memory, self.gpus - other.gpus, self.disk - other.disk
-        )
+        disk = None if self.disk is None else self.disk - (other.disk or 0)
+        return Amounts(round(self.cpus - other.cpus, 6), self.memory - other.memory, self.gpus - other.gpus, disk)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +80,7 @@ def _short_of(have: Amounts, asked: Amounts, word: str) -> str:
         return f"has {format_size(have.memory)} of memory {word}, the job asks for {format_size(asked.memory)}"
     if asked.gpus > have.gpus:
         return f"has {have.gpus} gpus {word}, the job asks for {asked.gpus}"
-    if have.disk and asked.disk > have.disk:
+    if have.disk is not None and asked.disk is not None and asked.disk > have.disk:
         return f"has {format_size(have.disk)} of disk {word}, the job asks for {format_size(asked.disk)}"
     return ""
 

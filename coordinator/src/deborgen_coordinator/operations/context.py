@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from deborgen_shared.states import Role
 
 from ..clock import Clock
 from ..storage.store import Store
+from .catalog import Catalog
+from .fleet import Fleet
 from .metrics import Metrics
+from .token_cache import TokenCache
 from .wakeups import Wakeups
 
 if TYPE_CHECKING:
@@ -25,6 +29,12 @@ class Context:
     clock: Clock
     wakeups: Wakeups
     metrics: Metrics = field(default_factory=Metrics)
+    catalog: Catalog = field(default_factory=Catalog)
+    token_cache: TokenCache = field(default_factory=TokenCache)
+
+    @cached_property
+    def fleet(self) -> Fleet:
+        return Fleet(self.store, self.clock)
 
 
 @dataclass(frozen=True, slots=True)

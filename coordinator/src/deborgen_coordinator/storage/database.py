@@ -58,7 +58,8 @@ class Connection:
 
     def query(self, query: peewee.BaseQuery) -> list[Row]:
         """The rows of a query built with peewee."""
-        sql, params = self.tables.get_sql_context().sql(query).query()
+        context: Any = self.tables.get_sql_context()
+        sql, params = context.sql(query).query()
         return self._raw(sql, params)
 
     def _raw(self, sql: str, params: Sequence[Any]) -> list[Row]:

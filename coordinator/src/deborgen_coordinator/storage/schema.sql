@@ -6,7 +6,9 @@
 
 CREATE TABLE lease_clock (
     id INTEGER PRIMARY KEY CHECK (id = 1),
-    value {double} NOT NULL
+    value {double} NOT NULL,
+    sweeper TEXT NOT NULL DEFAULT '',
+    turns BIGINT NOT NULL DEFAULT 0
 );
 
 CREATE TABLE token (
@@ -89,6 +91,7 @@ CREATE TABLE step (
     needs TEXT NOT NULL,
     spec_id BIGINT NOT NULL REFERENCES spec (id),
     first_index BIGINT NOT NULL,
+    last_index BIGINT NOT NULL CHECK (last_index >= first_index),
     jobs BIGINT NOT NULL CHECK (jobs > 0),
     unfinished BIGINT NOT NULL CHECK (unfinished >= 0),
     blockers BIGINT NOT NULL CHECK (blockers >= 0),
@@ -143,6 +146,7 @@ CREATE TABLE job (
     state TEXT NOT NULL CHECK (state IN ('queued', 'running', 'succeeded', 'failed', 'canceled')),
     ready BIGINT NOT NULL CHECK (ready IN (0, 1)),
     avoid BIGINT NOT NULL DEFAULT 0,
+    avoid_clock {double},
     wait_clock {double},
     attempts BIGINT NOT NULL DEFAULT 0 CHECK (attempts >= 0),
     last_attempt BIGINT NOT NULL DEFAULT 0 CHECK (last_attempt >= attempts),
@@ -157,12 +161,14 @@ CREATE TABLE job (
     started_at {double},
     finished_at {double},
     CHECK (ready = 0 OR (state = 'queued' AND wait_clock IS NULL)),
+    CHECK (state = 'queued' OR (wait_clock IS NULL AND avoid_clock IS NULL)),
     CHECK (state != 'running' OR (started_at IS NOT NULL AND worker_id IS NOT NULL AND last_attempt > 0)),
     CHECK (state NOT IN ('succeeded', 'failed') OR attempts > 0),
     CHECK ((state IN ('succeeded', 'failed', 'canceled')) = (finished_at IS NOT NULL))
 );
 CREATE INDEX job_lane ON job (class_id, submitter_id, avoid, rank, id) WHERE ready = 1;
 CREATE INDEX job_wait ON job (wait_clock) WHERE wait_clock IS NOT NULL;
+CREATE INDEX job_avoid ON job (avoid_clock) WHERE avoid_clock IS NOT NULL;
 CREATE INDEX job_running ON job (submitter_id, id) WHERE state = 'running';
 CREATE INDEX job_failed ON job (id) WHERE state = 'failed';
 CREATE INDEX job_worker ON job (worker_id, id) WHERE worker_id IS NOT NULL;
@@ -176,6 +182,7 @@ CREATE TABLE attempt (
     claim_id BIGINT NOT NULL REFERENCES claim (id),
     confirmed BIGINT NOT NULL DEFAULT 0 CHECK (confirmed IN (0, 1)),
     granted_clock {double} NOT NULL,
+    deadline_clock {double} NOT NULL,
     lease_clock {double},
     started_at {double} NOT NULL,
     finished_at {double},
@@ -188,6 +195,7 @@ CREATE TABLE attempt (
     peak_memory BIGINT,
     image TEXT NOT NULL DEFAULT '',
     digest TEXT,
+    stale BIGINT NOT NULL DEFAULT 0 CHECK (stale IN (0, 1)),
     log_size BIGINT NOT NULL DEFAULT 0 CHECK (log_size >= 0),
     log_told BIGINT,
     log_digest TEXT,

@@ -71,6 +71,9 @@ class Store:
     def write(self, work: Callable[[Tx], T]) -> T:
         return self._writer.write(work)
 
+    def write_later(self, work: Callable[[Tx], object]) -> None:
+        self._writer.write_later(work)
+
     def read(self, work: Callable[[Connection], T]) -> T:
         with self.reading() as connection:
             return work(connection)

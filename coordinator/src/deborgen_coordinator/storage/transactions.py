@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from .database import Connection, Row
@@ -35,7 +35,7 @@ class Tx:
         self.for_update = connection.for_update
         self.skip_locked = connection.skip_locked
         self.signals: set[str] = set()
-        self._events: list[Row | Callable[[], None]] = []
+        self._events: list[Row] = []
         self._transaction_id: Any = None
 
     def begin(self) -> None:
@@ -72,7 +72,7 @@ class Tx:
 
     def record_set(self, sql: str, params: Sequence[Any]) -> None:
         """Append a set of events, as an INSERT … SELECT."""
-        self._events.append(lambda: self.run(sql, params) and None)
+        self._events.append((sql, params))
 
     def wake(self, signal: str) -> None:
         """Wake those who wait for the signal, here and in the other processes, once this is committed."""
@@ -85,13 +85,13 @@ class Tx:
                 self.one("SELECT pg_advisory_xact_lock(?)", (HISTORY_LOCK,))
             batch: list[Row] = []
             for event in self._events:
-                if isinstance(event, tuple):
+                if len(event) == len(EVENT_COLUMNS):
                     batch.append(event)
                     continue
                 if batch:
                     self.many(INSERT_EVENT, batch)
                     batch = []
-                event()
+                self.run(*event)
             if batch:
                 self.many(INSERT_EVENT, batch)
         if self.signals and self.dialect == "postgres":

@@ -75,6 +75,13 @@ class Writer:
         result: T = item.result
         return result
 
+    def write_later(self, work: Callable[[Tx], Any]) -> None:
+        """Have the work done with the next commit, for what nobody waits for and nobody misses."""
+        with self._wake:
+            if not self._closed:
+                self._waiting.append(_Item(work))
+                self._wake.notify()
+
     def close(self) -> None:
         with self._wake:
             self._closed = True

@@ -1,0 +1,44 @@
+"""Numbers and names of jobs and attempts: `42.7` is the seventh job of run 42, `42.7/2` its second attempt.
+
+A job's key in the database is one number, the run's times 2^20 plus the index, so that the jobs of a run lie together
+and the order of keys is the order of submission.
+"""
+
+from __future__ import annotations
+
+SHIFT = 20
+MOST_JOBS = (1 << SHIFT) - 1
+
+
+def key(run: int, index: int) -> int:
+    return run << SHIFT | index
+
+
+def run_of(job: int) -> int:
+    return job >> SHIFT
+
+
+def index_of(job: int) -> int:
+    return job & MOST_JOBS
+
+
+def span(run: int) -> tuple[int, int]:
+    """The first and the last key that a job of this run can have."""
+    return key(run, 1), key(run, MOST_JOBS)
+
+
+def name(job: int) -> str:
+    return f"{job >> SHIFT}.{job & MOST_JOBS}"
+
+
+def attempt_name(job: int, number: int) -> str:
+    return f"{job >> SHIFT}.{job & MOST_JOBS}/{number}"
+
+
+def parse_attempt(text: str) -> tuple[int, int]:
+    """The job's key and the attempt's number, of a name whose shape was checked already."""
+    job, number = text.split("/")
+    run, index = job.split(".")
+    if int(index) > MOST_JOBS:
+        return 0, 0
+    return key(int(run), int(index)), int(number)

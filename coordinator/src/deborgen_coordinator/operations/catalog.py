@@ -1,0 +1,72 @@
+"""Specs and classes as values. They never change, so what was read once and is committed is kept at hand."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from deborgen_shared.jobfile import JobSpec, has_templates
+
+from ..placement import Amounts, Needs
+from ..storage import specs
+from ..storage.database import Connection
+from ..storage.transactions import Tx
+
+_spec = msgspec.json.Decoder(JobSpec)
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    id: int
+    class_id: int
+    job: JobSpec
+    raw: msgspec.Raw
+    plain: dict[str, Any] | None
+    """The spec as a dictionary, only if it has templates to fill in."""
+
+
+class Catalog:
+    """At most `most` of each. Values read in a transaction are kept only by `keep`, once that is committed: a number
+    that was rolled back may be given to another spec."""
+
+    def __init__(self, most: int = 2000) -> None:
+        self._lock = threading.Lock()
+        self._most = most
+        self._specs: OrderedDict[int, Spec] = OrderedDict()
+        self._needs: OrderedDict[int, Needs] = OrderedDict()
+
+    def spec(self, reader: Tx | Connection, spec_id: int) -> Spec:
+        return self._specs.get(spec_id) or decode_spec(*_parts(reader, spec_id))
+
+    def needs(self, reader: Tx | Connection, class_id: int) -> Needs:
+        return self._needs.get(class_id) or decode_needs(specs.needs_of_class(reader, class_id))
+
+    def keep(self, found: dict[int, Spec], needs: dict[int, Needs]) -> None:
+        with self._lock:
+            self._specs.update(found)
+            self._needs.update(needs)
+            while len(self._specs) > self._most:
+                self._specs.popitem(last=False)
+            while len(self._needs) > self._most:
+                self._needs.popitem(last=False)
+
+
+def _parts(reader: Tx | Connection, spec_id: int) -> tuple[int, int, bytes]:
+    row = specs.get(reader, spec_id)
+    return row.id, row.class_id, row.body
+
+
+def decode_spec(spec_id: int, class_id: int, body: bytes) -> Spec:
+    plain = msgspec.json.decode(body)
+    return Spec(spec_id, class_id, _spec.decode(body), msgspec.Raw(body), plain if has_templates(plain) else None)
+
+
+def decode_needs(text: str) -> Needs:
+    data = msgspec.json.decode(text)
+    asked = data["resources"]
+    amounts = Amounts(float(asked["cpus"]), int(asked["memory"]), int(asked["gpus"]), int(asked["disk"]))
+    return Needs(amounts, data["requires"], data["network"], data["runner"])

@@ -1,0 +1,115 @@
+"""How attempts end: what each end means for the job, for the worker, and for who pays."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from deborgen_shared.states import INFRASTRUCTURE_FAILURES, Outcome
+
+from ..leases import POISON_MACHINES, Verdict, rest, verdict
+from ..storage import attempts, workers
+from ..storage.rows import Held, WorkerRow
+from ..storage.transactions import Tx
+from .context import Actor, Context
+from .history import record
+from .transitions import Changes, conclude
+
+#: So many attempts back the search for machines that lost a job looks.
+LOOK_BACK = 50
+
+
+def judge(ctx: Context, tx: Tx, held: Held, outcome: Outcome, reason: str) -> Verdict:
+    """What the end of this attempt means for its job."""
+    spec = ctx.catalog.spec(tx, held.spec_id).job
+    return verdict(
+        outcome,
+        reason=held.cancel_reason if held.cancel_requested and not reason else reason,
+        attempts=held.job_attempts,
+        max_attempts=spec.max_attempts,
+        retry_program=spec.retry.program,
+        backoff=spec.retry.backoff,
+        cancel_requested=held.cancel_requested,
+        lost_on=lost_on(tx, held) if outcome is Outcome.LOST else 0,
+    )
+
+
+def lost_on(tx: Tx, held: Held) -> int:
+    """On how many different machines in a row this job was lost, the one that has just lost it included."""
+    machines = {held.worker_id}
+    for worker_id, outcome in attempts.latest(tx, held.job, LOOK_BACK):
+        if outcome in (None, Outcome.RELEASED):
+            continue
+        if outcome != Outcome.LOST or len(machines) >= POISON_MACHINES:
+            break
+        machines.add(worker_id)
+    return len(machines)
+
+
+def give_up(
+    ctx: Context,
+    tx: Tx,
+    changes: Changes,
+    actor: Actor,
+    held: Sequence[Held],
+    *,
+    reason: str,
+    now: float,
+    clock: float,
+    release: bool = False,
+    event: str | None = None,
+) -> list[Held]:
+    """End live attempts that nobody reports on: those that were lost are returned.
+
+    An attempt that was never confirmed never ran, so it is released, as are all when the worker gives them back.
+    """
+    lost = []
+    for attempt in held:
+        outcome = Outcome.RELEASED if release or not attempt.confirmed else Outcome.LOST
+        if event:
+            record(tx, now, event, actor, job=attempt.job, attempt=attempt.number, worker=attempt.worker)
+        seconds = max(0.0, clock - attempt.granted_clock)
+        charge(ctx, tx, attempt, seconds)
+        conclude(
+            tx,
+            changes,
+            actor,
+            attempt,
+            outcome,
+            judge(ctx, tx, attempt, outcome, reason),
+            now=now,
+            clock=clock,
+            reason=reason,
+            seconds=seconds,
+        )
+        if outcome is Outcome.LOST:
+            lost.append(attempt)
+    return lost
+
+
+def charge(ctx: Context, tx: Tx, held: Held, seconds: float) -> None:
+    """Add what an attempt used to its submitter's account, in seconds times cpus; for the fair order."""
+    if ctx.settings.scheduler == "fair" and seconds > 0:
+        cpus = ctx.catalog.spec(tx, held.spec_id).job.resources.cpus
+        attempts.charge(tx, held.submitter_id, seconds * max(cpus, 0.001))
+
+
+def count_failures(
+    tx: Tx, actor: Actor, worker: WorkerRow, outcomes: Sequence[Outcome], clock: float, now: float
+) -> None:
+    """Keep the worker's run of infrastructure failures, and send it to rest when there were too many in a row.
+
+    What was lost together (a machine that went to sleep with eight jobs) counts as one failure: pass it once.
+    """
+    failures, rests, rest_clock = worker.failures, worker.rests, worker.rest_clock
+    for outcome in outcomes:
+        if outcome in INFRASTRUCTURE_FAILURES:
+            failures += 1
+            pause = rest(failures, rests)
+            if pause:
+                failures, rests, rest_clock = 0, rests + 1, clock + pause
+                data = {"reason": "too many infrastructure failures in a row", "rest_seconds": pause}
+                record(tx, now, "worker.paused", actor, worker=worker.name, data=data)
+        elif outcome not in (Outcome.RELEASED, Outcome.CANCELED):
+            failures = rests = 0
+    if (failures, rests, rest_clock) != (worker.failures, worker.rests, worker.rest_clock):
+        workers.set_failures(tx, worker.id, failures, rests, rest_clock)

@@ -1,0 +1,185 @@
+"""Finishing: results come in, and the first terminal one wins."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import msgspec
+
+from deborgen_shared.errors import Code, Refusal
+from deborgen_shared.jobfile import check_path, find_twins
+from deborgen_shared.messages import Finish, Finished, Result
+from deborgen_shared.states import Outcome
+
+from .. import ids
+from ..storage import attempts, blobs, logs, workers
+from ..storage.rows import Held, WorkerRow
+from ..storage.transactions import Tx
+from .context import Actor, Context
+from .endings import charge, count_failures, judge
+from .history import record
+from .sessions import check_identity, check_session
+from .transitions import Changes, conclude, resume, settle
+
+_encode = msgspec.json.Encoder(order="deterministic").encode
+
+MOST_RESULT_BYTES = 64 * 1024
+
+
+def finish(ctx: Context, actor: Actor, name: str, body: Finish) -> Finished:
+    """Record the results, each on its own merits: all of what a result says, or nothing of it."""
+    check_identity(actor, name)
+    for result in body.results:
+        _check(result)
+    digests = [hashlib.sha256(_encode(result)).hexdigest() for result in body.results]
+
+    def work(tx: Tx) -> tuple[Finished, list[float], int, int]:
+        now = ctx.clock.wall()
+        worker = check_session(tx, name, body.session)
+        clock = workers.clock(tx)
+        answers: dict[str, Any] = {}
+        missing: dict[str, list[str]] = {}
+        ended: list[Outcome] = []
+        seconds: list[float] = []
+        changes = Changes()
+        for result, digest in zip(body.results, digests, strict=True):
+            answer, lacking = _finish_one(ctx, tx, changes, actor, worker, body.session, result, digest, now, clock)
+            answers[result.attempt] = answer
+            if lacking:
+                missing[result.attempt] = lacking
+            if answer == "accepted":
+                ended.append(Outcome(result.outcome))
+                seconds.append(result.seconds)
+        retried = sum(
+            1 for moves in changes.counts.values() for state, n in moves.items() if state == "queued" and n > 0
+        )
+        settle(tx, changes, actor, now)
+        count_failures(tx, actor, worker, ended, clock, now)
+        stale = sum(1 for answer in answers.values() if answer == "stale")
+        return Finished(results=answers, missing=missing), seconds, stale, retried
+
+    finished, seconds, stale, retried = ctx.store.write(work)
+    ctx.metrics.ran(seconds)
+    ctx.metrics.count("stale_results", stale)
+    ctx.metrics.count("job_retries", retried)
+    return finished
+
+
+def _check(result: Result) -> None:
+    """Refuse what can never be right, before anything is stored."""
+    paths = [artifact.path for artifact in result.artifacts]
+    for path in paths:
+        problem = check_path(path)
+        if problem:
+            raise Refusal(
+                Code.INVALID_JOB,
+                f"artifact {path!r} of {result.attempt}: {problem}",
+                "use relative paths below the workspace",
+            )
+    twins = find_twins(paths)
+    if twins:
+        raise Refusal(
+            Code.INVALID_JOB,
+            f"artifacts of {result.attempt} differ only in case or spelling: {twins[0]!r}",
+            "give them names that differ on every file system",
+        )
+    if result.result is not None and len(_encode(result.result)) > MOST_RESULT_BYTES:
+        raise Refusal(
+            Code.TOO_LARGE, f"the result of {result.attempt} is over {MOST_RESULT_BYTES} bytes", "make it an artifact"
+        )
+
+
+def _finish_one(
+    ctx: Context,
+    tx: Tx,
+    changes: Changes,
+    actor: Actor,
+    worker: WorkerRow,
+    session: str,
+    result: Result,
+    digest: str,
+    now: float,
+    clock: float,
+) -> tuple[str, list[str]]:
+    """What is answered for one result, and the blobs that it names and that are not here."""
+    job, number = ids.parse_attempt(result.attempt)
+    held = attempts.get(tx, job, number)
+    if held is None:
+        return "stale", []
+    if held.worker_id != worker.id:
+        raise Refusal(
+            Code.FORBIDDEN, f"attempt {result.attempt} is not this worker's", "send only what this worker was given"
+        )
+    if not held.live and held.digest == digest:
+        return "already_recorded", []
+    came_back = _came_back(held, session)
+    if not came_back and (not held.live or not held.current or held.session != session):
+        attempts.mark_stale(tx, job, number)
+        record(
+            tx, now, "result.stale", actor, job=job, attempt=number, worker=worker.name,
+            data={"what": "result", "outcome": result.outcome},
+        )  # fmt: skip
+        return "stale", []
+    known = blobs.known_blobs(tx, {artifact.sha256 for artifact in result.artifacts})
+    lacking = sorted({a.sha256 for a in result.artifacts if known.get(a.sha256) != a.size})
+    if lacking:
+        return "missing_blobs", lacking
+    if came_back:
+        resume(tx, changes, actor, held, session, clock + ctx.settings.lease_seconds, now)
+        held = attempts.get(tx, job, number)
+        assert held is not None
+    _record(ctx, tx, changes, actor, held, result, digest, now, clock)
+    return "accepted", []
+
+
+def _came_back(held: Held, session: str) -> bool:
+    """Whether the result is of an attempt that had been given up, whose job nobody has claimed since."""
+    return (
+        held.outcome is Outcome.LOST
+        and held.session == session
+        and held.current
+        and held.job_state == "queued"
+        and not held.cancel_requested
+    )
+
+
+def _record(
+    ctx: Context,
+    tx: Tx,
+    changes: Changes,
+    actor: Actor,
+    held: Held,
+    result: Result,
+    digest: str,
+    now: float,
+    clock: float,
+) -> None:
+    if result.log is not None and result.log.offset <= held.log_size:
+        fresh = result.log.data[held.log_size - result.log.offset :]
+        if fresh:
+            logs.append(tx, held.job, held.number, held.log_size, fresh)
+    artifacts = [(artifact.path, artifact.sha256, artifact.size) for artifact in result.artifacts]
+    if artifacts:
+        blobs.add_artifacts(tx, held.job, held.number, artifacts)
+    outcome = Outcome(result.outcome)
+    reason = result.reason
+    if not reason and outcome is Outcome.FAILED and result.exit_code is not None:
+        reason = f"exit code {result.exit_code}"
+    charge(ctx, tx, held, result.seconds)
+    conclude(
+        tx,
+        changes,
+        actor,
+        held,
+        outcome,
+        judge(ctx, tx, held, outcome, reason),
+        now=now,
+        clock=clock,
+        reason=reason,
+        seconds=result.seconds,
+        result=result,
+        result_json=_encode(result.result).decode() if result.result is not None else None,
+        warnings_json=_encode(result.warnings).decode() if result.warnings else None,
+        digest=digest,
+    )

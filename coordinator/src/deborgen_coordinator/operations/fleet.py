@@ -1,0 +1,63 @@
+"""The fleet as placement sees it, read at most once a second: for warnings at submit, where a moment's age is fine."""
+
+from __future__ import annotations
+
+import threading
+
+import msgspec
+
+from ..clock import Clock
+from ..placement import Amounts, Machine, Needs, lacks
+from ..storage import workers
+from ..storage.rows import WorkerRow
+from ..storage.store import Store
+
+KEEP_SECONDS = 1.0
+
+
+def amounts(text: str) -> Amounts:
+    data = msgspec.json.decode(text)
+    return Amounts(
+        float(data.get("cpus", 0)), int(data.get("memory", 0)), int(data.get("gpus", 0)), data.get("disk") or None
+    )
+
+
+def machine(row: WorkerRow) -> Machine:
+    return Machine(msgspec.json.decode(row.labels), amounts(row.capacity))
+
+
+class Fleet:
+    """Who could ever run what."""
+
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._read_at: float | None = None
+        self._machines: list[tuple[str, Machine]] = []
+        self._verdicts: dict[str, str] = {}
+
+    def warning(self, needs_key: str, needs: Needs) -> str:
+        """What to tell somebody who submits such a job; empty if some worker can run it."""
+        with self._lock:
+            now = self._clock.steady()
+            if self._read_at is None or not 0 <= now - self._read_at < KEEP_SECONDS:
+                rows = self._store.read(workers.every)
+                self._machines = [(row.name, machine(row)) for row in rows if row.state != "left"]
+                self._verdicts = {}
+                self._read_at = now
+            if needs_key not in self._verdicts:
+                self._verdicts[needs_key] = self._judge(needs)
+            return self._verdicts[needs_key]
+
+    def _judge(self, needs: Needs) -> str:
+        if not self._machines:
+            return "no worker has joined yet: the jobs wait until one does"
+        reasons = []
+        for name, candidate in self._machines:
+            reason = lacks(candidate, needs)
+            if not reason:
+                return ""
+            reasons.append(f"{name} {reason}")
+        more = f" (and {len(reasons) - 3} more)" if len(reasons) > 3 else ""
+        return "no worker can run this: " + "; ".join(reasons[:3]) + more

@@ -1,0 +1,136 @@
+"""Jobs: looking at one, its artifacts, and why it waits; canceling one."""
+
+from __future__ import annotations
+
+import msgspec
+
+from deborgen_shared.errors import Code, Refusal
+from deborgen_shared.messages import Artifacts, ArtifactView, Attempt, CancelAnswer, JobDetail, Why, WhyWorker
+from deborgen_shared.states import State
+
+from .. import ids
+from ..placement import Needs, lacks, short
+from ..storage import attempts, blobs, specs, workers
+from ..storage.database import Connection
+from ..storage.rows import JobRow, StepRow, WorkerRow
+from . import views
+from .context import Actor, Context
+from .fleet import amounts, machine
+from .lookup import find_job, find_run
+from .runs import cancel
+from .workers import shown_state
+
+
+def _step(reader: Connection, row: JobRow) -> StepRow:
+    return next(step for step in specs.steps(reader, ids.run_of(row.id)) if step.number == row.step)
+
+
+def get_job(ctx: Context, run: int, index: int) -> JobDetail:
+    """A job with its spec, its artifacts and its whole history."""
+
+    def look(reader: Connection) -> JobDetail:
+        row = find_job(reader, run, index)
+        spec = ctx.catalog.spec(reader, row.spec_id)
+        fields = views.job_fields(row, find_run(reader, run), _step(reader, row), spec)
+        history = [
+            Attempt(
+                number=number,
+                worker=worker,
+                outcome=outcome,
+                reason=reason,
+                exit_code=exit_code,
+                started_at=views.when(started),
+                finished_at=views.maybe_when(finished),
+                seconds=seconds,
+                log_size=log_size,
+                cpu_seconds=cpu_seconds,
+                peak_memory=peak_memory,
+                image=image,
+            )
+            for (
+                number, worker, outcome, reason, exit_code, started, finished, seconds, log_size, cpu_seconds,
+                peak_memory, image,
+            ) in attempts.history(reader, row.id)
+        ]  # fmt: skip
+        return JobDetail(
+            **fields, spec=msgspec.json.decode(spec.raw), artifacts=_artifacts(reader, row.id), history=history
+        )
+
+    return ctx.store.read(look)
+
+
+def cancel_job(ctx: Context, actor: Actor, run: int, index: int, reason: str) -> CancelAnswer:
+    ctx.store.read(lambda reader: find_job(reader, run, index))
+    key = ids.key(run, index)
+    return cancel(ctx, actor, run, (key, key), reason)
+
+
+def _artifacts(reader: Connection, job: int) -> list[ArtifactView]:
+    return [ArtifactView(path=path, sha256=digest, size=size) for path, digest, size in blobs.artifacts(reader, job)]
+
+
+def artifacts(ctx: Context, run: int, index: int) -> Artifacts:
+    """What the job left: all of it is whole."""
+    return Artifacts(
+        items=ctx.store.read(lambda reader: _artifacts(reader, find_job(reader, run, index).id)), next=None
+    )
+
+
+def artifact(ctx: Context, run: int, index: int, path: str) -> ArtifactView:
+    for item in artifacts(ctx, run, index).items:
+        if item.path == path:
+            return item
+    raise Refusal(
+        Code.NOT_FOUND,
+        f"job {run}.{index} has no artifact {path!r}",
+        f"GET /v1/jobs/{run}.{index}/artifacts lists them",
+    )
+
+
+def why(ctx: Context, run: int, index: int) -> Why:
+    """Why a job waits, one line a worker, or why it ended as it did."""
+
+    def look(reader: Connection) -> Why:
+        row = find_job(reader, run, index)
+        clock = workers.clock(reader)
+        lines: list[WhyWorker] = []
+        if row.state is State.QUEUED:
+            needs = ctx.catalog.needs(reader, row.class_id)
+            lines = [_why_worker(worker, needs, clock) for worker in workers.every(reader) if worker.state != "left"]
+        return Why(job=ids.name(row.id), state=row.state.value, summary=_summary(reader, row, lines), workers=lines)
+
+    return ctx.store.read(look)
+
+
+def _why_worker(worker: WorkerRow, needs: Needs, clock: float) -> WhyWorker:
+    never = lacks(machine(worker), needs)
+    state, reason = shown_state(worker, clock)
+    if never:
+        return WhyWorker(worker=worker.name, fits=False, reason=never)
+    if state != "open":
+        return WhyWorker(worker=worker.name, fits=False, reason=f"{state}: {reason}" if reason else state)
+    busy = short(amounts(worker.free), needs)
+    return WhyWorker(worker=worker.name, fits=not busy, reason=busy or "can take it with its next claim")
+
+
+def _summary(reader: Connection, row: JobRow, lines: list[WhyWorker]) -> str:
+    if row.state is State.RUNNING:
+        asked = ", and its cancel was asked for" if row.cancel_requested else ""
+        return f"it runs on {row.worker}, attempt {row.last_attempt}{asked}"
+    if row.state is State.SUCCEEDED:
+        return f"it succeeded on {row.worker} with attempt {row.last_attempt}"
+    if row.state.terminal:
+        where = f" on {row.worker}" if row.worker else ""
+        return (
+            f"it {'failed' if row.state is State.FAILED else 'was canceled'}{where}: {row.reason or 'no reason given'}"
+        )
+    if not row.ready:
+        step = _step(reader, row)
+        if step.blockers:
+            return f"it waits for the steps it needs: {', '.join(step.needs)}"
+        return f"it waits before it is tried again: {row.reason}"
+    if not lines:
+        return "it waits for a worker: none has joined yet"
+    if any(line.fits for line in lines):
+        return "it waits for its turn: a worker can take it"
+    return "it waits: no worker can take it now"

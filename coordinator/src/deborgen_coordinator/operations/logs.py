@@ -1,0 +1,118 @@
+"""Logs: bytes by offset while an attempt runs, the same bytes for ever after."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from deborgen_shared.errors import Code, Refusal
+from deborgen_shared.messages import LogSize
+
+from .. import ids
+from ..storage import attempts, logs
+from ..storage.database import Connection
+from ..storage.rows import Held
+from ..storage.transactions import Tx
+from .context import Actor, Context
+from .history import record
+from .lookup import MOST_RUNS, find_job
+from .sessions import check_identity, check_session
+
+
+@dataclass(frozen=True)
+class LogView:
+    """Which attempt's log, how long it is, whether more bytes can still come, and the blob that holds it if sealed."""
+
+    attempt: int
+    size: int
+    ended: bool
+    blob: str | None
+
+
+def append(
+    ctx: Context, actor: Actor, run: int, index: int, number: int, offset: int, data: bytes, session: str | None
+) -> LogSize:
+    """Take log bytes from `offset` on: what is here already is skipped, a gap is refused.
+
+    They are taken from the worker that holds the attempt, and after its end until the log is as long as the result
+    said.
+    """
+
+    def work(tx: Tx) -> int:
+        held = attempts.get(tx, ids.key(run, index), number) if run < MOST_RUNS and index <= ids.MOST_JOBS else None
+        if held is None:
+            raise Refusal(Code.NOT_FOUND, f"there is no attempt {run}.{index}/{number}")
+        check_identity(actor, held.worker)
+        if session is not None:
+            check_session(tx, held.worker, session)
+        told = logs.told(tx, held.job, held.number)
+        if not _takes_more(held, told):
+            return -1
+        if offset > held.log_size:
+            raise Refusal(
+                Code.LOG_GAP,
+                f"the log has {held.log_size} bytes, and these start at {offset}",
+                f"send from byte {held.log_size} on",
+                details={"size": held.log_size},
+            )
+        fresh = data[held.log_size - offset :]
+        if told is not None:
+            fresh = fresh[: told - held.log_size]
+        if not fresh:
+            return held.log_size
+        tx.wake("logs")
+        return logs.append(tx, held.job, held.number, held.log_size, fresh)
+
+    size = ctx.store.write(work)
+    if size < 0:
+        ctx.store.write(lambda tx: _note_stale(ctx, tx, actor, ids.key(run, index), number))
+        raise Refusal(
+            Code.STALE_ATTEMPT,
+            f"attempt {run}.{index}/{number} is over",
+            "stop it, and send nothing more of it",
+        )
+    return LogSize(size=size)
+
+
+def _takes_more(held: Held, told: int | None) -> bool:
+    if held.live:
+        return held.current
+    return told is not None and held.log_size < told
+
+
+def _note_stale(ctx: Context, tx: Tx, actor: Actor, job: int, number: int) -> None:
+    held = attempts.get(tx, job, number)
+    if held is not None and not held.stale:
+        attempts.mark_stale(tx, job, number)
+        now = ctx.clock.wall()
+        record(tx, now, "result.stale", actor, job=job, attempt=number, worker=held.worker, data={"what": "log"})
+
+
+def view(ctx: Context, run: int, index: int, number: int | None) -> LogView:
+    """The log of one attempt, the newest if none is named; an empty one where nothing was ever tried."""
+
+    def look(reader: Connection) -> LogView:
+        row = find_job(reader, run, index)
+        found = logs.view(reader, row.id, number)
+        if found is None and number is None:
+            return LogView(0, 0, row.state.terminal, None)
+        if found is None:
+            raise Refusal(Code.NOT_FOUND, f"job {run}.{index} has no attempt {number}")
+        return LogView(*found)
+
+    return ctx.store.read(look)
+
+
+def read(ctx: Context, run: int, index: int, number: int, offset: int, limit: int) -> bytes:
+    """At most `limit` bytes from `offset` on; none at the end."""
+
+    def look(reader: Connection) -> tuple[str | None, bytes]:
+        job = find_job(reader, run, index).id
+        found = logs.view(reader, job, number)
+        if found is None:
+            return None, b""
+        return found[3], b"" if found[3] else logs.read(reader, job, number, offset, limit)
+
+    blob, data = ctx.store.read(look)
+    if blob is None:
+        return data
+    return b"".join(ctx.blobs.open_range(blob, offset, offset + limit))

@@ -1,0 +1,54 @@
+"""Finding what a call names, and whether the caller may change it."""
+
+from __future__ import annotations
+
+from deborgen_shared.errors import Code, Refusal
+
+from .. import ids
+from ..storage import jobs, runs, workers
+from ..storage.database import Connection
+from ..storage.rows import JobRow, RunRow, WorkerRow
+from ..storage.transactions import Tx
+from .context import Actor
+
+#: Beyond this no number is a run's: it would not fit into a job's key.
+MOST_RUNS = 2**40
+
+
+def find_run(reader: Tx | Connection, run: int) -> RunRow:
+    row = runs.get(reader, run) if run < MOST_RUNS else None
+    if row is None:
+        raise Refusal(Code.NOT_FOUND, f"there is no run {run}", "GET /v1/runs lists them")
+    return row
+
+
+def find_job(reader: Tx | Connection, run: int, index: int) -> JobRow:
+    row = jobs.get(reader, ids.key(run, index)) if run < MOST_RUNS and 0 < index <= ids.MOST_JOBS else None
+    if row is None:
+        raise Refusal(Code.NOT_FOUND, f"there is no job {run}.{index}", f"GET /v1/runs/{run}/jobs lists a run's jobs")
+    return row
+
+
+def find_worker(reader: Tx | Connection, name: str, *, lock: bool = False) -> WorkerRow:
+    row = workers.get(reader, name, lock=lock)
+    if row is None:
+        raise Refusal(Code.NOT_FOUND, f"there is no worker {name}", "GET /v1/workers lists them")
+    return row
+
+
+def check_may_change(actor: Actor, owner: RunRow) -> None:
+    if not actor.is_admin and actor.name != owner.submitter:
+        raise Refusal(
+            Code.FORBIDDEN,
+            f"run {owner.id} was submitted by {owner.submitter}",
+            "only its submitter or an admin may change it",
+        )
+
+
+def parse_cursor(text: str | None) -> int | None:
+    """Where a list goes on: what `next` said, and nothing else."""
+    if text is None:
+        return None
+    if not text.isascii() or not text.isdigit() or len(text) > 18:
+        raise Refusal(Code.MALFORMED, f"{text[:40]!r} is not a cursor", "take it from `next` of the page before")
+    return int(text)

@@ -1,0 +1,117 @@
+"""Retrying: a new run of the same immutable jobs, linked to the old one.
+
+Jobs keep their index, so that 43.7 is 42.7 tried again, and what a job needs of a step that is not in the new run comes
+from the run before.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from deborgen_shared.errors import Code, Refusal
+from deborgen_shared.messages import Run
+from deborgen_shared.states import State
+
+from .. import ids
+from ..storage import jobs, runs, specs
+from ..storage.rows import JobRow, RunRow, StepRow
+from ..storage.transactions import Tx
+from . import submit, views
+from .context import Actor, Context
+from .history import record
+from .lookup import check_may_change, find_run
+
+WANTED = {
+    "failed": ("failed",),
+    "canceled": ("canceled",),
+    "all": ("succeeded", "failed", "canceled"),
+}
+
+
+def retry_run(
+    ctx: Context, actor: Actor, run: int, only: str, idempotency_key: str | None = None, body_digest: str = ""
+) -> tuple[Run, bool]:
+    """The new run, and whether this call made it. `failed` takes along the jobs that never ran because of a failure."""
+    now = ctx.clock.wall()
+
+    def work(tx: Tx) -> tuple[RunRow, bool]:
+        old = find_run(tx, run)
+        check_may_change(actor, old)
+        submitter = runs.submitter_id(tx, actor.name)
+        if idempotency_key is not None:
+            before = runs.submission(tx, submitter, idempotency_key)
+            if before is not None:
+                return submit.repeated(tx, before, body_digest), False
+        chosen = _choose(tx, run, only)
+        if not chosen:
+            raise Refusal(
+                Code.INVALID_TRANSITION,
+                f"run {run} has no {_word(only)} to retry",
+                f"GET /v1/runs/{run} shows its jobs",
+            )
+        new = _copy(tx, actor, old, chosen, submitter, now)
+        if idempotency_key is not None:
+            runs.remember_submission(tx, submitter, idempotency_key, body_digest, new)
+        row = runs.get(tx, new)
+        assert row is not None
+        return row, True
+
+    row, created = ctx.store.write(work)
+    return views.run(row), created
+
+
+def _word(only: str) -> str:
+    return "finished jobs" if only == "all" else f"{only} jobs"
+
+
+def _choose(tx: Tx, run: int, only: str) -> list[JobRow]:
+    rows = jobs.select(tx, span=ids.span(run))
+    chosen = [row for row in rows if row.state in WANTED[only]]
+    if only == "failed" and chosen:
+        chosen += [row for row in rows if row.state is State.CANCELED and row.reason.startswith("step '")]
+    return sorted(chosen, key=lambda row: row.id)
+
+
+def _copy(tx: Tx, actor: Actor, old: RunRow, chosen: list[JobRow], submitter: int, now: float) -> int:
+    counts: dict[int, int] = {}
+    for row in chosen:
+        counts[row.step] = counts.get(row.step, 0) + 1
+    steps = [step for step in specs.steps(tx, old.id) if step.number in counts]
+    present = {step.name for step in steps}
+    new = runs.insert(
+        tx,
+        name=old.name,
+        submitter=submitter,
+        labels=old.labels,
+        warnings="[]",
+        retry_of=old.id,
+        jobs=len(chosen),
+        steps=len(steps),
+        now=now,
+    )
+    runs.add_labels(tx, new, views.loads(old.labels))
+    blockers = {}
+    for step in steps:
+        blockers[step.number] = sum(1 for need in step.needs if need in present)
+        specs.add_step(tx, _again(step, new, counts[step.number], blockers[step.number]))
+    rows: list[tuple[Any, ...]] = [
+        (
+            ids.key(new, ids.index_of(row.id)), row.step, row.spec_id, row.class_id, submitter, row.rank, row.params,
+            0 if blockers[row.step] else 1,
+        )
+        for row in chosen
+    ]  # fmt: skip
+    jobs.insert(tx, rows, large=len(rows) >= submit.LARGE)
+    record(
+        tx, now, "run.submitted", actor, run=new, new="queued",
+        data={"name": old.name, "jobs": len(rows), "retry_of": old.id},
+    )  # fmt: skip
+    submit.record_queued(tx, new, actor, rows[0][0], len(rows), now)
+    tx.wake("jobs")
+    return new
+
+
+def _again(step: StepRow, run: int, count: int, blockers: int) -> StepRow:
+    return StepRow(
+        run, step.number, step.name, step.needs, step.spec_id, step.first_index, step.last_index, count, count, blockers
+    )

@@ -1,0 +1,202 @@
+"""Submitting: a job file becomes a run of jobs, all of it in one transaction or none of it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from deborgen_shared.errors import Code, Refusal
+from deborgen_shared.jobfile import JobFile, JobFileInvalid, JobSpec, Problem, Step, parse, unsupported
+from deborgen_shared.messages import Run
+
+from .. import ids
+from ..storage import blobs, events, jobs, runs, specs
+from ..storage.rows import RunRow, StepRow
+from ..storage.transactions import Tx
+from . import views
+from .catalog import decode_needs
+from .context import Actor, Context
+from .history import record
+
+_encode = msgspec.json.Encoder().encode
+
+#: From so many jobs on, rows go in as a stream.
+LARGE = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A step, with its spec as it will be stored."""
+
+    step: Step
+    body: bytes
+    digest: str
+    needs: str
+
+
+def submit(
+    ctx: Context, actor: Actor, document: object, idempotency_key: str | None, body_digest: str
+) -> tuple[Run, bool]:
+    """The run, and whether it is new: a repeat under the same key gets the run that the first call made."""
+    jobfile = _check(ctx, document)
+    planned = [_plan(ctx, step) for step in jobfile.steps]
+    warnings = _warnings(ctx, planned)
+    now = ctx.clock.wall()
+
+    def work(tx: Tx) -> tuple[RunRow, bool]:
+        submitter = runs.submitter_id(tx, actor.name)
+        if idempotency_key is not None:
+            before = runs.submission(tx, submitter, idempotency_key)
+            if before is not None:
+                return repeated(tx, before, body_digest), False
+        run = _insert(tx, actor, jobfile, planned, submitter, warnings, now)
+        if idempotency_key is not None:
+            remembered = runs.remember_submission(tx, submitter, idempotency_key, body_digest, run)
+            if not remembered:
+                raise Refusal(Code.UNAVAILABLE, "the same submission is being made at this moment", "send it again")
+        row = RunRow(
+            run, jobfile.name, actor.name, _encode(jobfile.labels).decode(), _encode(warnings).decode(), None,
+            jobfile.count, len(planned), jobfile.count, 0, 0, 0, 0, now, None,
+        )  # fmt: skip
+        return row, True
+
+    row, created = ctx.store.write(work)
+    return views.run(row), created
+
+
+def _check(ctx: Context, document: object) -> JobFile:
+    try:
+        jobfile = parse(document, wire=True, max_jobs=min(ctx.settings.max_jobs_per_run, ids.MOST_JOBS))
+    except JobFileInvalid as invalid:
+        raise refusal(invalid.problems) from None
+    refused = unsupported(jobfile)
+    if refused:
+        raise refusal(refused)
+    return jobfile
+
+
+def refusal(problems: list[Problem]) -> Refusal:
+    """All that is wrong with a job file, in one answer."""
+    count = len(problems)
+    listed = [{"path": p.path_text, "message": p.message, "hint": p.hint} for p in problems[:100]]
+    first = f"{problems[0].path_text}: {problems[0].message}" if problems[0].path else problems[0].message
+    more = f" (and {count - 1} more)" if count > 1 else ""
+    return Refusal(
+        Code.INVALID_JOB,
+        f"the job file is not valid: {first}{more}",
+        problems[0].hint or "nothing was submitted",
+        details={"problems": listed},
+    )
+
+
+def _plan(ctx: Context, step: Step) -> Planned:
+    spec: JobSpec = step.spec
+    if spec.image is None and ctx.settings.default_image:
+        spec = msgspec.structs.replace(spec, image=ctx.settings.default_image)
+    body = _encode(spec)
+    return Planned(step, body, hashlib.sha256(body).hexdigest(), spec.needs_key())
+
+
+def _warnings(ctx: Context, planned: list[Planned]) -> list[str]:
+    found: list[str] = []
+    for plan in planned:
+        warning = ctx.fleet.warning(plan.needs, decode_needs(plan.needs))
+        if warning:
+            found.append(f"step '{plan.step.id}': {warning}" if plan.step.id else warning)
+    return found
+
+
+def repeated(tx: Tx, before: tuple[str, int], body_digest: str) -> RunRow:
+    digest, run = before
+    if digest != body_digest:
+        raise Refusal(
+            Code.IDEMPOTENCY_CONFLICT,
+            f"this Idempotency-Key was used for another body, which became run {run}",
+            "use a new key for each submission",
+            details={"run": run},
+        )
+    row = runs.get(tx, run)
+    assert row is not None
+    return row
+
+
+def stored_spec(tx: Tx, plan: Planned) -> tuple[int, int]:
+    """The spec's id and class; stored once, however often it is submitted. Its files must have been uploaded."""
+    files = plan.step.spec.files
+    if files:
+        known = blobs.known_blobs(tx, {file.sha256 for file in files})
+        problems = [
+            Problem((*plan.step.path, "files", at), _file_problem(file.path, file.size, known.get(file.sha256)))
+            for at, file in enumerate(files)
+            if known.get(file.sha256) != file.size
+        ]
+        if problems:
+            raise refusal(problems)
+    found = specs.find(tx, plan.digest)
+    return found or specs.insert(tx, plan.digest, plan.body, plan.needs, {file.sha256 for file in files})
+
+
+def _file_problem(path: str, size: int, have: int | None) -> str:
+    if have is None:
+        return f"the blob of '{path}' is not here: PUT it to /v1/blobs/SHA256 first"
+    return f"'{path}' has {have} bytes, not {size}"
+
+
+def _insert(
+    tx: Tx, actor: Actor, jobfile: JobFile, planned: list[Planned], submitter: int, warnings: list[str], now: float
+) -> int:
+    count = jobfile.count
+    stored = [stored_spec(tx, plan) for plan in planned]
+    run = runs.insert(
+        tx,
+        name=jobfile.name,
+        submitter=submitter,
+        labels=_encode(jobfile.labels).decode(),
+        warnings=_encode(warnings).decode(),
+        retry_of=None,
+        jobs=count,
+        steps=len(planned),
+        now=now,
+    )
+    if jobfile.labels:
+        runs.add_labels(tx, run, jobfile.labels)
+    index = 1
+    for number, (plan, (spec_id, _)) in enumerate(zip(planned, stored, strict=True), 1):
+        size = plan.step.count
+        needs = list(plan.step.needs)
+        specs.add_step(
+            tx,
+            StepRow(run, number, plan.step.id, needs, spec_id, index, index + size - 1, size, size, len(needs)),
+        )
+        index += size
+    rows = _job_rows(run, jobfile, planned, stored, submitter)
+    jobs.insert(tx, rows, large=count >= LARGE)
+    record(tx, now, "run.submitted", actor, run=run, new="queued", data={"name": jobfile.name, "jobs": count})
+    record_queued(tx, run, actor, ids.key(run, 1), count, now)
+    tx.wake("jobs")
+    return run
+
+
+def _job_rows(
+    run: int, jobfile: JobFile, planned: list[Planned], stored: list[tuple[int, int]], submitter: int
+) -> Iterator[tuple[Any, ...]]:
+    index = 0
+    for number, (plan, (spec_id, class_id)) in enumerate(zip(planned, stored, strict=True), 1):
+        ready = 0 if plan.step.needs else 1
+        rank = -plan.step.spec.priority
+        for params in plan.step.params():
+            index += 1
+            text = _encode(params).decode()
+            yield ids.key(run, index), number, spec_id, class_id, submitter, rank, text, ready
+
+
+def record_queued(tx: Tx, run: int, actor: Actor, first: int, count: int, now: float) -> None:
+    """One event a job; for many jobs in one statement."""
+    if count == 1:
+        record(tx, now, "job.queued", actor, job=first, new="queued")
+    else:
+        events.record_queued(tx, *ids.span(run), str(actor), now)

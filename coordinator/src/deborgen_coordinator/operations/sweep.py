@@ -1,0 +1,144 @@
+"""The background sweep: it moves the lease clock, ends what has run out, and tidies up. It never acts twice.
+
+Of several coordinators on one PostgreSQL database one sweeps; another takes over when that one has stood still for
+a while.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import threading
+from dataclasses import dataclass
+
+from deborgen_shared.states import Outcome
+
+from ..leases import sweep_interval, turn
+from ..storage import attempts, jobs, workers
+from ..storage.rows import Held
+from ..storage.transactions import Tx
+from .context import COORDINATOR, Context
+from .endings import count_failures, give_up, judge
+from .history import record
+from .lookup import find_worker
+from .tidy import Tidier
+from .transitions import Changes, conclude, settle
+
+log = logging.getLogger("deborgen.sweep")
+
+#: So many attempts are ended in one transaction, so that a sweep never holds the writer for long.
+BATCH = 200
+#: Another process's sweep that stood still for so many intervals, and seconds, is taken over.
+PATIENCE_INTERVALS = 10
+PATIENCE_SECONDS = 10.0
+
+
+@dataclass(frozen=True)
+class Swept:
+    """What one turn did."""
+
+    leading: bool
+    expired: int = 0
+    requeued: int = 0
+
+
+class Sweeper:
+    """`turn` does one turn, for tests and simulations; `start` does it for ever on a thread."""
+
+    def __init__(self, ctx: Context) -> None:
+        self._ctx = ctx
+        self._name = secrets.token_hex(8)
+        self._interval = sweep_interval(ctx.settings.lease_seconds)
+        self._last: float | None = None
+        self._watched: tuple[str, int] = ("", -1)
+        self._watched_since = 0.0
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._loop, name="sweeper", daemon=True)
+        self._tidier = Tidier(ctx)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def _loop(self) -> None:
+        while not self._stop.is_set():
+            try:
+                if self.turn().leading:
+                    self._tidier.turn(self._stop)
+            except Exception as error:
+                log.error("the sweep failed, it is tried again: %s: %s", type(error).__name__, error)
+            self._stop.wait(self._interval)
+
+    def turn(self) -> Swept:
+        """Move the clock, and end what has run out, batch by batch."""
+        steady = self._ctx.clock.steady()
+        if not self._ctx.store.write(lambda tx: self._move_clock(tx, steady)):
+            return Swept(leading=False)
+        self._last = steady
+        expired = requeued = 0
+        while True:
+            ended, again = self._ctx.store.write(self._end_batch)
+            expired += ended
+            requeued += again
+            if ended < BATCH:
+                break
+        self._ctx.metrics.count("lease_expired", expired)
+        self._ctx.metrics.count("job_retries", requeued)
+        return Swept(True, expired, requeued)
+
+    def _move_clock(self, tx: Tx, steady: float) -> bool:
+        """Whether this process is the one to sweep; if so, the lease clock has moved."""
+        value, sweeper, turns = workers.sweeper(tx)
+        if sweeper != self._name:
+            if not self._may_take_over(tx.dialect, sweeper, turns, steady):
+                return False
+            self._last = None
+        moved = turn(None if self._last is None else steady - self._last, self._interval)
+        value += moved.advance
+        workers.turn(tx, value, self._name)
+        if moved.regrant:
+            renewed = attempts.regrant(tx, value + self._ctx.settings.lease_seconds)
+            workers.see_all(tx, value)
+            if renewed:
+                log.info("%d live leases get one full period: nobody could have renewed them", renewed)
+        return True
+
+    def _may_take_over(self, dialect: str, sweeper: str, turns: int, steady: float) -> bool:
+        if dialect == "sqlite" or not sweeper:
+            return True  # the data directory is locked by this process, or nobody sweeps
+        if self._watched != (sweeper, turns):
+            self._watched, self._watched_since = (sweeper, turns), steady
+        return steady - self._watched_since > max(PATIENCE_SECONDS, PATIENCE_INTERVALS * self._interval)
+
+    def _end_batch(self, tx: Tx) -> tuple[int, int]:
+        """End the leases that ran out and the attempts far past their limit, wake what has waited long enough."""
+        ctx, now, clock = self._ctx, self._ctx.clock.wall(), workers.clock(tx)
+        changes = Changes()
+        expired = attempts.expired(tx, clock, BATCH)
+        self._expire(tx, changes, expired, clock, now)
+        for held in attempts.overdue(tx, clock, BATCH):
+            verdict = judge(ctx, tx, held, Outcome.TIMEOUT, "it ran past its time limit, and its worker did not end it")
+            conclude(
+                tx, changes, COORDINATOR, held, Outcome.TIMEOUT, verdict, now=now, clock=clock, reason=verdict.reason,
+                seconds=clock - held.granted_clock,
+            )  # fmt: skip
+        if jobs.wake_up(tx, clock):
+            tx.wake("jobs")
+        silence = max(ctx.settings.lease_seconds, 3 * ctx.settings.heartbeat_seconds)
+        for name in workers.go_offline(tx, clock - silence):
+            record(tx, now, "worker.offline", COORDINATOR, worker=name)
+        requeued = sum(max(0, moves["queued"]) for moves in changes.counts.values())
+        settle(tx, changes, COORDINATOR, now)
+        return len(expired), requeued
+
+    def _expire(self, tx: Tx, changes: Changes, expired: list[Held], clock: float, now: float) -> None:
+        lost = give_up(
+            self._ctx, tx, changes, COORDINATOR, expired, reason="the lease expired", now=now, clock=clock,
+            event="lease.expired",
+        )  # fmt: skip
+        for name in sorted({held.worker for held in lost}):
+            count_failures(tx, COORDINATOR, find_worker(tx, name), [Outcome.LOST], clock, now)

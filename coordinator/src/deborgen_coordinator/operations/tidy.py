@@ -1,0 +1,111 @@
+"""Tidying up: logs are sealed into blobs, orphaned uploads and unreferenced blobs go, old runs are let go of."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterator
+from functools import partial
+
+from .. import ids
+from ..storage import blobs, logs
+from .context import Context
+
+log = logging.getLogger("deborgen.tidy")
+
+DAY = 86_400.0
+#: A log whose end never came is sealed as it is after so long.
+LATE_LOG_SECONDS = 3_600.0
+#: How often blobs and retention are looked at.
+TIDY_SECONDS = 300.0
+BATCH = 100
+PIECE = 1 << 20
+
+
+class Tidier:
+    def __init__(self, ctx: Context) -> None:
+        self._ctx = ctx
+        self._tidied: float | None = None
+
+    def turn(self, stop: threading.Event | None = None) -> None:
+        """Seal logs every time; look at blobs and retention now and then."""
+        self.seal_logs(stop)
+        steady = self._ctx.clock.steady()
+        if self._tidied is None or steady - self._tidied >= TIDY_SECONDS:
+            self._tidied = steady
+            self.remove_orphans()
+            self.collect_blobs()
+            self.apply_retention()
+            self.collect_blobs()
+
+    def seal_logs(self, stop: threading.Event | None = None) -> int:
+        """Turn finished logs into blobs; how many."""
+        ctx = self._ctx
+        before = ctx.clock.wall() - LATE_LOG_SECONDS
+        sealed = 0
+        for job, number, size in ctx.store.read(lambda reader: logs.to_seal(reader, before, BATCH)):
+            if stop is not None and stop.is_set():
+                break
+            digest, stored = ctx.blobs.store(self._log_bytes(job, number, size), self._register)
+            if stored == size:
+                sealed += ctx.store.write(partial(logs.seal, job=job, number=number, size=size, digest=digest))
+        return sealed
+
+    def _log_bytes(self, job: int, number: int, size: int) -> Iterator[bytes]:
+        at = 0
+        while at < size:
+            piece = self._ctx.store.read(
+                partial(logs.read, job=job, number=number, offset=at, limit=min(PIECE, size - at))
+            )
+            if not piece:
+                return
+            at += len(piece)
+            yield piece
+
+    def _register(self, digest: str, size: int) -> None:
+        now = self._ctx.clock.wall()
+        self._ctx.store.write(lambda tx: blobs.touch_blob(tx, digest, size, now))
+
+    def remove_orphans(self) -> int:
+        """Remove uploads that nobody went on with for a day; how many."""
+        removed = 0
+        for name in list(self._ctx.blobs.orphans(DAY)):
+            self._ctx.blobs.discard(name)
+            removed += 1
+        return removed
+
+    def collect_blobs(self) -> int:
+        """Remove blobs that nothing has referred to for a day; how many."""
+        ctx = self._ctx
+        before = ctx.clock.wall() - DAY
+        removed = 0
+        for digest in ctx.store.read(lambda reader: blobs.unreferenced(reader, before, BATCH)):
+            with ctx.blobs.locked(digest):
+                if ctx.store.write(partial(blobs.forget, digest=digest, before=before)):
+                    ctx.blobs.delete(digest)
+                    removed += 1
+        if removed:
+            log.info("%d blobs that nothing refers to were removed", removed)
+        return removed
+
+    def apply_retention(self) -> int:
+        """Let go of the logs and artifacts of old runs, as the settings say; how many runs. History stays."""
+        ctx, now = self._ctx, self._ctx.clock.wall()
+        pruned = 0
+        if ctx.settings.retention_days:
+            pruned += self._prune(now - ctx.settings.retention_days * DAY, now, most=BATCH)
+        if ctx.settings.retention_bytes and ctx.store.read(blobs.referenced_size) > ctx.settings.retention_bytes:
+            while ctx.store.read(blobs.referenced_size) > ctx.settings.retention_bytes and self._prune(
+                now, now, most=1
+            ):
+                pruned += 1
+        if pruned:
+            log.info("the logs and artifacts of %d old runs were let go of", pruned)
+        return pruned
+
+    def _prune(self, before: float, now: float, most: int) -> int:
+        found = self._ctx.store.read(lambda reader: blobs.prunable_runs(reader, before, most))
+        for run, _ in found:
+            first, last = ids.span(run)
+            self._ctx.store.write(partial(blobs.prune_run, run=run, first=first, last=last, now=now))
+        return len(found)

@@ -1,0 +1,129 @@
+"""Tokens: `dbg_ROLE_ID_SECRET`. The secret is shown once; only its SHA-256 is stored."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+
+from deborgen_shared.errors import Code, Refusal
+from deborgen_shared.messages import CreatedToken, NewToken, Tokens, TokenView
+from deborgen_shared.states import Role
+
+from ..storage import tokens, workers
+from ..storage.rows import TokenRow
+from ..storage.transactions import Tx
+from . import views
+from .context import Actor, Context
+from .history import record
+from .workers import release_all
+
+#: When a token was last used is written down at most this often.
+USE_RESOLUTION = 60.0
+
+
+def _refused(message: str) -> Refusal:
+    return Refusal(
+        Code.UNAUTHENTICATED,
+        message,
+        "send Authorization: Bearer TOKEN; an admin makes one with: deborgen token create",
+        headers={"WWW-Authenticate": "Bearer"},
+    )
+
+
+def authenticate(ctx: Context, text: str) -> Actor:
+    """Who the token speaks for. Whether it is unknown, revoked or wrong, the answer is the same."""
+    parts = text.split("_", 3)
+    token_id = parts[2] if len(parts) == 4 and parts[0] == "dbg" else ""
+    if not token_id.isascii() or len(text) > 200:
+        raise _refused("this is not a token of this coordinator")
+    steady = ctx.clock.steady()
+    row = ctx.token_cache.get(token_id, steady)
+    if row is None:
+        row = ctx.store.read(lambda reader: tokens.get(reader, token_id)) if token_id else None
+        if row is not None:
+            ctx.token_cache.put(row, steady)
+    given = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+    right = hmac.compare_digest(given, row.digest if row else "0" * 64)
+    now = ctx.clock.wall()
+    if row is None or not right or row.revoked_at is not None:
+        raise _refused("this is not a valid token of this coordinator")
+    if row.expires_at is not None and row.expires_at <= now:
+        raise _refused("this token has expired")
+    if row.last_used_at is None or abs(now - row.last_used_at) > USE_RESOLUTION:
+        _note_use(ctx, row, now, steady)
+    return Actor(Role(row.role), row.name, row.id)
+
+
+def _note_use(ctx: Context, row: TokenRow, now: float, steady: float) -> None:
+    fresh = TokenRow(row.id, row.role, row.name, row.digest, row.created_at, row.expires_at, now, row.revoked_at)
+    ctx.token_cache.put(fresh, steady)
+    ctx.store.write_later(lambda tx: tokens.used(tx, row.id, now))
+
+
+def create(ctx: Context, actor: Actor, body: NewToken) -> CreatedToken:
+    """A new token; the only moment at which its secret can be seen."""
+    token_id = secrets.token_hex(6)
+    text = f"dbg_{body.role}_{token_id}_{secrets.token_urlsafe(32).replace('_', '-')}"
+    now = ctx.clock.wall()
+    expires = now + body.expires_in_seconds if body.expires_in_seconds else None
+    row = TokenRow(token_id, body.role, body.name, hashlib.sha256(text.encode()).hexdigest(), now, expires, None, None)
+
+    def work(tx: Tx) -> None:
+        tokens.insert(tx, row)
+        record(
+            tx, now, "token.created", actor, worker=body.name if body.role == "worker" else None,
+            data={"id": token_id, "role": body.role, "name": body.name},
+        )  # fmt: skip
+
+    ctx.store.write(work)
+    return CreatedToken(
+        id=token_id,
+        role=body.role,
+        name=body.name,
+        created_at=views.when(now),
+        expires_at=views.maybe_when(expires),
+        last_used_at=None,
+        token=text,
+    )
+
+
+def list_tokens(ctx: Context) -> Tokens:
+    """Every token that was not revoked."""
+    items = [
+        TokenView(
+            id=row.id,
+            role=row.role,
+            name=row.name,
+            created_at=views.when(row.created_at),
+            expires_at=views.maybe_when(row.expires_at),
+            last_used_at=views.maybe_when(row.last_used_at),
+        )
+        for row in ctx.store.read(tokens.valid)
+    ]
+    return Tokens(items=items, next=None)
+
+
+def revoke(ctx: Context, actor: Actor, token_id: str) -> None:
+    """From now on the token is worth nothing. What a worker held by its last token is released."""
+    now = ctx.clock.wall()
+
+    def work(tx: Tx) -> None:
+        row = tokens.get(tx, token_id)
+        if row is None:
+            raise Refusal(Code.NOT_FOUND, f"there is no token {token_id}", "GET /v1/tokens lists them")
+        if not tokens.revoke(tx, token_id, now):
+            return
+        record(
+            tx, now, "token.revoked", actor, worker=row.name if row.role == "worker" else None,
+            data={"id": token_id, "role": row.role, "name": row.name},
+        )  # fmt: skip
+        others = [other for other in tokens.valid(tx) if other.role == "worker" and other.name == row.name]
+        worker = workers.get(tx, row.name, lock=True) if row.role == "worker" and not others else None
+        if worker is not None and worker.state != "left":
+            release_all(ctx, tx, actor, worker, f"the token of worker {row.name} was revoked", now)
+            workers.leave(tx, worker.id, "its token was revoked")
+            record(tx, now, "worker.left", actor, worker=row.name, data={"reason": "its token was revoked"})
+
+    ctx.store.write(work)
+    ctx.token_cache.forget(token_id)

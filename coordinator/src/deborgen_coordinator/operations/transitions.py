@@ -1,0 +1,233 @@
+"""The only place that moves a job from one state to another: one function a transition.
+
+Each asks the table in lifecycle.py, then changes the job, its attempt, the counts of its run and the history in the
+transaction it was given. A job that is not in the state the caller saw any more is refused, never overwritten.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from deborgen_shared.messages import Result
+from deborgen_shared.states import INFRASTRUCTURE_FAILURES, Outcome, State
+
+from .. import ids
+from ..leases import Verdict
+from ..lifecycle import Event, InvalidTransition, advance
+from ..storage import attempts, jobs, runs, specs
+from ..storage.rows import Held, StepRow
+from ..storage.transactions import Tx
+from .context import Actor
+from .history import record
+
+#: A job that a machine could not run is kept from that machine for so long, to be tried elsewhere first.
+AVOID_SECONDS = 60.0
+
+
+@dataclass
+class Changes:
+    """What a transaction's transitions add up to for runs and steps; `settle` applies it."""
+
+    counts: defaultdict[int, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
+    ended: defaultdict[tuple[int, int], Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
+
+    def moved(self, job: int, old: State, new: State) -> None:
+        counter = self.counts[ids.run_of(job)]
+        counter[old] -= 1
+        counter[new] += 1
+
+
+def start(
+    tx: Tx, changes: Changes, actor: Actor, picked: Sequence[tuple[int, int]], worker_id: int, worker: str, now: float
+) -> None:
+    """queued → running: the jobs, each with the number of its new attempt. The attempts' rows are the caller's."""
+    state = advance(State.QUEUED, Event.CLAIMED)
+    if jobs.start(tx, [job for job, _ in picked], worker_id, now) != len(picked):
+        raise InvalidTransition(State.RUNNING, Event.CLAIMED)
+    for job, number in picked:
+        changes.moved(job, State.QUEUED, state)
+        record(tx, now, "lease.granted", actor, job=job, attempt=number, worker=worker)
+        record(tx, now, "job.started", actor, job=job, attempt=number, worker=worker, old=State.QUEUED, new=state)
+
+
+def resume(tx: Tx, changes: Changes, actor: Actor, held: Held, session: str, lease_clock: float, now: float) -> None:
+    """queued → running: the worker that had been given up is back before anybody else took the job."""
+    state = advance(held.job_state, Event.RESUMED)
+    if not jobs.resume(tx, held.job, held.number, held.worker_id, held.started_at):
+        raise InvalidTransition(held.job_state, Event.RESUMED)
+    attempts.resume(tx, held.job, held.number, session, lease_clock)
+    changes.moved(held.job, State.QUEUED, state)
+    record(
+        tx,
+        now,
+        "lease.resumed",
+        actor,
+        job=held.job,
+        attempt=held.number,
+        worker=held.worker,
+        old=State.QUEUED,
+        new=state,
+    )
+
+
+def conclude(
+    tx: Tx,
+    changes: Changes,
+    actor: Actor,
+    held: Held,
+    outcome: Outcome,
+    verdict: Verdict,
+    *,
+    now: float,
+    clock: float,
+    reason: str = "",
+    seconds: float | None = None,
+    result: Result | None = None,
+    result_json: str | None = None,
+    warnings_json: str | None = None,
+    digest: str | None = None,
+) -> None:
+    """running → queued, succeeded, failed or canceled: an attempt has ended, and with it this turn of its job."""
+    ended = attempts.end(
+        tx,
+        held.job,
+        held.number,
+        outcome,
+        reason=reason,
+        now=now,
+        exit_code=result.exit_code if result else None,
+        seconds=seconds,
+        cpu_seconds=result.cpu_seconds if result else None,
+        peak_memory=result.peak_memory if result else None,
+        image=result.image if result else "",
+        digest=digest,
+        log_told=result.log_size if result else None,
+    )
+    if not ended:
+        raise InvalidTransition(held.job_state, Event.FAILED)
+    if verdict.state is State.QUEUED:
+        _requeue(tx, changes, actor, held, outcome, verdict, now, clock)
+    else:
+        event = {State.SUCCEEDED: Event.SUCCEEDED, State.FAILED: Event.FAILED, State.CANCELED: Event.CANCELED}
+        state = advance(held.job_state, event[verdict.state])
+        done = jobs.finish(
+            tx,
+            held.job,
+            held.number,
+            state,
+            reason=verdict.reason,
+            exit_code=result.exit_code if result else None,
+            result=result_json,
+            warnings=warnings_json,
+            now=now,
+        )
+        if not done:
+            raise InvalidTransition(held.job_state, event[verdict.state])
+        changes.moved(held.job, held.job_state, state)
+        changes.ended[ids.run_of(held.job), held.job_step][state] += 1
+        data = {"outcome": outcome.value}
+        if verdict.reason:
+            data["reason"] = verdict.reason
+        record(
+            tx,
+            now,
+            f"job.{state}",
+            actor,
+            job=held.job,
+            attempt=held.number,
+            worker=held.worker,
+            old=held.job_state,
+            new=state,
+            data=data,
+        )
+
+
+def _requeue(
+    tx: Tx,
+    changes: Changes,
+    actor: Actor,
+    held: Held,
+    outcome: Outcome,
+    verdict: Verdict,
+    now: float,
+    clock: float,
+) -> None:
+    state = advance(held.job_state, Event.REQUEUED)
+    wait_clock = clock + verdict.backoff if verdict.backoff > 0 else None
+    done = jobs.requeue(
+        tx,
+        held.job,
+        held.number,
+        reason=verdict.reason,
+        refund=verdict.refund,
+        wait_clock=wait_clock,
+        avoid=held.worker_id if outcome in INFRASTRUCTURE_FAILURES else 0,
+        avoid_clock=clock + verdict.backoff + AVOID_SECONDS,
+    )
+    if not done:
+        raise InvalidTransition(held.job_state, Event.REQUEUED)
+    changes.moved(held.job, held.job_state, state)
+    if outcome is Outcome.RELEASED:
+        record(
+            tx, now, "lease.released", actor, job=held.job, attempt=held.number, worker=held.worker,
+            data={"reason": verdict.reason} if verdict.reason else None,
+        )  # fmt: skip
+    record(
+        tx,
+        now,
+        "job.queued",
+        actor,
+        job=held.job,
+        attempt=held.number,
+        worker=held.worker,
+        old=held.job_state,
+        new=state,
+        data={"outcome": outcome.value, "reason": verdict.reason, "backoff_seconds": verdict.backoff},
+    )
+    if wait_clock is None:
+        tx.wake("jobs")
+
+
+def cancel_queued(tx: Tx, changes: Changes, actor: Actor, first: int, last: int, reason: str, now: float) -> list[int]:
+    """queued → canceled: every queued job in that span of keys. A promise: none of them will start."""
+    state = advance(State.QUEUED, Event.CANCELED)
+    canceled = jobs.cancel_queued(tx, first, last, reason, now)
+    data = {"reason": reason} if reason else None
+    for job, step in canceled:
+        changes.moved(job, State.QUEUED, state)
+        changes.ended[ids.run_of(job), step][state] += 1
+        record(tx, now, "job.canceled", actor, job=job, old=State.QUEUED, new=state, data=data)
+    return [job for job, _ in canceled]
+
+
+def settle(tx: Tx, changes: Changes, actor: Actor, now: float) -> None:
+    """Carry the moves on to the runs and the steps: the next steps are let go, or canceled with the one they need."""
+    while changes.ended:
+        (run, number), states = changes.ended.popitem()
+        _settle_step(tx, changes, actor, specs.steps(tx, run, lock=True), number, states, now)
+    for run, counts in sorted(changes.counts.items()):
+        moves = {state: count for state, count in counts.items() if count}
+        if moves:
+            runs.move(tx, run, moves, now)
+    changes.counts.clear()
+
+
+def _settle_step(
+    tx: Tx, changes: Changes, actor: Actor, steps: list[StepRow], number: int, states: Counter[str], now: float
+) -> None:
+    step = next(step for step in steps if step.number == number)
+    left = specs.finish_jobs_of_step(tx, step.run, number, sum(states.values()))
+    following = [other for other in steps if step.name in other.needs]
+    if states[State.SUCCEEDED] != sum(states.values()):
+        for other in following:
+            first, last = ids.key(other.run, other.first_index), ids.key(other.run, other.last_index)
+            reason = f"step '{step.name}', which it needs, did not succeed"
+            cancel_queued(tx, changes, actor, first, last, reason, now)
+    elif left == 0:
+        for other in following:
+            if specs.lift_blocker(tx, other.run, other.number) == 0:
+                first, last = ids.key(other.run, other.first_index), ids.key(other.run, other.last_index)
+                if jobs.unblock(tx, first, last):
+                    tx.wake("jobs")

@@ -1,0 +1,79 @@
+"""Rows turned into what goes over the wire."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from deborgen_shared.messages import Job, JobCounts, Run
+from deborgen_shared.states import run_state
+
+from .. import ids
+from ..storage.rows import JobRow, RunRow, StepRow
+from .catalog import Spec
+
+_decode = msgspec.json.Decoder().decode
+
+
+def when(seconds: float) -> datetime:
+    return datetime.fromtimestamp(seconds, UTC)
+
+
+def maybe_when(seconds: float | None) -> datetime | None:
+    return None if seconds is None else datetime.fromtimestamp(seconds, UTC)
+
+
+def loads(text: str | None) -> Any:
+    return None if text is None else _decode(text)
+
+
+def run(row: RunRow) -> Run:
+    counts = JobCounts(
+        queued=row.queued, running=row.running, succeeded=row.succeeded, failed=row.failed, canceled=row.canceled
+    )
+    state = run_state(row.queued, row.running, row.succeeded, row.failed, row.canceled)
+    return Run(
+        id=row.id,
+        name=row.name,
+        submitter=row.submitter,
+        labels=_decode(row.labels),
+        state=state.value,
+        jobs=counts,
+        created_at=when(row.created_at),
+        finished_at=maybe_when(row.finished_at),
+        retry_of=row.retry_of,
+        warnings=_decode(row.warnings),
+    )
+
+
+def job_fields(row: JobRow, owner: RunRow, step: StepRow, spec: Spec) -> dict[str, Any]:
+    """The fields that a job has in lists and in its own page."""
+    return {
+        "id": ids.name(row.id),
+        "run": ids.run_of(row.id),
+        "index": ids.index_of(row.id),
+        "step": step.name,
+        "name": spec.job.name,
+        "submitter": owner.submitter,
+        "state": row.state.value,
+        "reason": row.reason,
+        "params": _decode(row.params),
+        "priority": -row.rank,
+        "attempts": row.attempts,
+        "max_attempts": spec.job.max_attempts,
+        "worker": row.worker,
+        "exit_code": row.exit_code,
+        "result": loads(row.result),
+        "progress": row.progress,
+        "created_at": when(owner.created_at),
+        "started_at": maybe_when(row.started_at),
+        "finished_at": maybe_when(row.finished_at),
+        "message": row.message or "",
+        "warnings": loads(row.warnings) or [],
+    }
+
+
+def job(row: JobRow, owner: RunRow, step: StepRow, spec: Spec) -> Job:
+    return Job(**job_fields(row, owner, step, spec))

@@ -1,0 +1,103 @@
+"""Rows of blobs, and who refers to them. A blob counts once its row is here: the file comes first, the row after it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from .database import Connection
+from .transactions import Tx
+
+UNREFERENCED = """
+SELECT digest FROM blob WHERE touched_at < ?
+    AND NOT EXISTS (SELECT 1 FROM artifact WHERE artifact.digest = blob.digest)
+    AND NOT EXISTS (SELECT 1 FROM spec_file WHERE spec_file.digest = blob.digest)
+    AND NOT EXISTS (SELECT 1 FROM attempt WHERE attempt.log_digest = blob.digest)
+"""
+
+
+def touch_blob(tx: Tx, digest: str, size: int, now: float) -> None:
+    """A blob is here, and somebody has just asked for it: it stays for a day at least."""
+    tx.run(
+        "INSERT INTO blob (digest, size, touched_at) VALUES (?, ?, ?)"
+        " ON CONFLICT (digest) DO UPDATE SET touched_at = excluded.touched_at",
+        (digest, size, now),
+    )
+
+
+def touch_known(tx: Tx, digests: Iterable[str], now: float) -> None:
+    tx.many("UPDATE blob SET touched_at = ? WHERE digest = ?", [(now, digest) for digest in digests])
+
+
+def known_blobs(reader: Tx | Connection, digests: Iterable[str]) -> dict[str, int]:
+    """The sizes of those of the blobs that are here."""
+    known: dict[str, int] = {}
+    for digest in digests:
+        row = reader.one("SELECT size FROM blob WHERE digest = ?", (digest,))
+        if row is not None:
+            known[digest] = row[0]
+    return known
+
+
+def unreferenced(reader: Connection, before: float, most: int) -> list[str]:
+    """Blobs that nothing refers to, and that nobody has asked for since then."""
+    return [row[0] for row in reader.rows(UNREFERENCED + " LIMIT ?", (before, most))]
+
+
+def forget(tx: Tx, digest: str, before: float) -> bool:
+    """Remove the row of a blob if still nothing refers to it; whether it was removed."""
+    if not tx.rows(UNREFERENCED + " AND digest = ?", (before, digest)):
+        return False
+    return tx.run("DELETE FROM blob WHERE digest = ? AND touched_at < ?", (digest, before)) == 1
+
+
+def add_artifacts(tx: Tx, job: int, number: int, artifacts: Sequence[tuple[str, str, int]]) -> None:
+    tx.many(
+        "INSERT INTO artifact (job_id, number, path, digest, size) VALUES (?, ?, ?, ?, ?)",
+        [(job, number, *artifact) for artifact in artifacts],
+    )
+
+
+def artifacts(reader: Tx | Connection, job: int) -> list[tuple[str, str, int]]:
+    """The artifacts of a job: those of its newest attempt that left any. Path, digest, size."""
+    return reader.rows(
+        "SELECT path, digest, size FROM artifact WHERE job_id = ?"
+        " AND number = (SELECT max(number) FROM artifact WHERE job_id = ?) ORDER BY path",
+        (job, job),
+    )
+
+
+def artifacts_of_span(reader: Tx | Connection, first: int, last: int) -> list[tuple[int, str, str, int]]:
+    """The artifacts of the jobs in a span that succeeded: job, path, digest, size."""
+    return reader.rows(
+        "SELECT artifact.job_id, artifact.path, artifact.digest, artifact.size FROM artifact"
+        " JOIN job ON job.id = artifact.job_id AND job.last_attempt = artifact.number"
+        " WHERE artifact.job_id BETWEEN ? AND ? AND job.state = 'succeeded' ORDER BY artifact.job_id, artifact.path",
+        (first, last),
+    )
+
+
+def referenced_size(reader: Connection) -> int:
+    """How many bytes logs and artifacts refer to, each blob counted once."""
+    row = reader.one(
+        "SELECT COALESCE(sum(size), 0) FROM blob"
+        " WHERE EXISTS (SELECT 1 FROM artifact WHERE artifact.digest = blob.digest)"
+        " OR EXISTS (SELECT 1 FROM attempt WHERE attempt.log_digest = blob.digest)"
+    )
+    assert row is not None
+    return int(row[0])
+
+
+def prunable_runs(reader: Connection, before: float, most: int) -> list[tuple[int, float]]:
+    """Finished runs whose logs and artifacts are still here, oldest first: run, finished at."""
+    return reader.rows(
+        "SELECT id, finished_at FROM run WHERE finished_at < ? AND pruned_at IS NULL ORDER BY finished_at LIMIT ?",
+        (before, most),
+    )
+
+
+def prune_run(tx: Tx, run: int, first: int, last: int, now: float) -> None:
+    """Let go of the logs and artifacts of a finished run. Its history stays."""
+    tx.run("DELETE FROM artifact WHERE job_id BETWEEN ? AND ?", (first, last))
+    tx.run("DELETE FROM log_chunk WHERE job_id BETWEEN ? AND ?", (first, last))
+    tx.run("UPDATE attempt SET log_digest = NULL, log_size = 0 WHERE job_id BETWEEN ? AND ?", (first, last))
+    tx.run("UPDATE run SET pruned_at = ? WHERE id = ? AND finished_at IS NOT NULL", (now, run))

@@ -1,0 +1,142 @@
+"""Values that leave the storage: plain, frozen, and typed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from deborgen_shared.states import Outcome, State
+
+
+@dataclass(frozen=True, slots=True)
+class JobRow:
+    """A job as the operations see it."""
+
+    id: int
+    step: int
+    spec_id: int
+    class_id: int
+    submitter_id: int
+    rank: int
+    params: str
+    state: State
+    ready: bool
+    attempts: int
+    last_attempt: int
+    cancel_requested: bool
+    reason: str
+    worker: str | None
+    exit_code: int | None
+    result: str | None
+    warnings: str | None
+    progress: float | None
+    message: str | None
+    started_at: float | None
+    finished_at: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """An attempt, with what its end needs to know of its job."""
+
+    job: int
+    number: int
+    worker_id: int
+    worker: str
+    session: str
+    confirmed: bool
+    outcome: Outcome | None
+    digest: str | None
+    granted_clock: float
+    started_at: float
+    log_size: int
+    stale: bool
+    job_state: State
+    job_attempts: int
+    job_last_attempt: int
+    job_step: int
+    spec_id: int
+    submitter_id: int
+    cancel_requested: bool
+    cancel_reason: str
+
+    @property
+    def live(self) -> bool:
+        return self.outcome is None
+
+    @property
+    def current(self) -> bool:
+        return self.number == self.job_last_attempt
+
+
+@dataclass(frozen=True, slots=True)
+class RunRow:
+    id: int
+    name: str
+    submitter: str
+    labels: str
+    warnings: str
+    retry_of: int | None
+    jobs: int
+    steps: int
+    queued: int
+    running: int
+    succeeded: int
+    failed: int
+    canceled: int
+    created_at: float
+    finished_at: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class StepRow:
+    run: int
+    number: int
+    name: str | None
+    needs: list[str]
+    spec_id: int
+    first_index: int
+    last_index: int
+    jobs: int
+    unfinished: int
+    blockers: int
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerRow:
+    id: int
+    name: str
+    session: str
+    hostname: str
+    version: str
+    labels: str
+    capacity: str
+    free: str
+    state: str
+    reason: str
+    paused: bool
+    drain: bool
+    online: bool
+    failures: int
+    rests: int
+    rest_clock: float
+    seen_clock: float
+    seen_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class SpecRow:
+    id: int
+    body: bytes
+    class_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class TokenRow:
+    id: str
+    role: str
+    name: str
+    digest: str
+    created_at: float
+    expires_at: float | None
+    last_used_at: float | None
+    revoked_at: float | None

@@ -1,0 +1,164 @@
+"""Rows of runs, and the counts of their jobs that they carry."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import peewee
+
+from .database import Connection
+from .rows import RunRow
+from .transactions import Tx
+
+RUN: Any = peewee.Table(
+    "run",
+    (
+        "id name submitter_id labels warnings retry_of jobs steps queued running succeeded failed canceled"
+        " created_at finished_at"
+    ).split(),
+)
+SUBMITTER: Any = peewee.Table("submitter", ("id", "name"))
+RUN_LABEL: Any = peewee.Table("run_label", ("run_id", "name", "value"))
+
+#: The derived state of a run, as a condition on its counts.
+STATE_CONDITIONS: dict[str, Any] = {
+    "queued": (RUN.finished_at.is_null()) & (RUN.queued == RUN.jobs),
+    "running": (RUN.finished_at.is_null()) & (RUN.queued < RUN.jobs),
+    "failed": (RUN.finished_at.is_null(False)) & (RUN.failed > 0),
+    "canceled": (RUN.finished_at.is_null(False)) & (RUN.failed == 0) & (RUN.canceled > 0),
+    "succeeded": (RUN.finished_at.is_null(False)) & (RUN.succeeded == RUN.jobs),
+}
+
+
+def submitter_id(tx: Tx, name: str) -> int:
+    """The submitter's number; a new one gets one."""
+    row = tx.one("SELECT id FROM submitter WHERE name = ?", (name,))
+    if row is None:
+        tx.run("INSERT INTO submitter (name) VALUES (?) ON CONFLICT DO NOTHING", (name,))
+        row = tx.one("SELECT id FROM submitter WHERE name = ?", (name,))
+    assert row is not None
+    return int(row[0])
+
+
+def submission(tx: Tx, submitter: int, key: str) -> tuple[str, int] | None:
+    """What was submitted under an idempotency key: the body's digest, and the run."""
+    return tx.one("SELECT digest, run_id FROM submission WHERE submitter_id = ? AND key = ?", (submitter, key))
+
+
+def remember_submission(tx: Tx, submitter: int, key: str, digest: str, run: int) -> bool:
+    """Whether this run is the one that the key stands for; False when another process was first."""
+    return (
+        tx.run(
+            "INSERT INTO submission (submitter_id, key, digest, run_id) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING",
+            (submitter, key, digest, run),
+        )
+        == 1
+    )
+
+
+def insert(
+    tx: Tx,
+    *,
+    name: str,
+    submitter: int,
+    labels: str,
+    warnings: str,
+    retry_of: int | None,
+    jobs: int,
+    steps: int,
+    now: float,
+) -> int:
+    row = tx.one(
+        "INSERT INTO run (name, submitter_id, labels, warnings, retry_of, jobs, steps, queued, created_at)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING id",
+        (name, submitter, labels, warnings, retry_of, jobs, steps, jobs, now),
+    )
+    assert row is not None
+    return int(row[0])
+
+
+def add_labels(tx: Tx, run: int, labels: Mapping[str, str]) -> None:
+    tx.many(
+        "INSERT INTO run_label (run_id, name, value) VALUES (?, ?, ?)",
+        [(run, name, value) for name, value in labels.items()],
+    )
+
+
+def move(tx: Tx, run: int, changes: Mapping[str, int], now: float) -> bool:
+    """Move the counts of a run; whether that finished it. All its jobs being terminal is what finishes a run."""
+    change = [changes.get(state, 0) for state in ("queued", "running", "succeeded", "failed", "canceled")]
+    row = tx.one(
+        "UPDATE run SET queued = queued + ?, running = running + ?, succeeded = succeeded + ?, failed = failed + ?,"
+        " canceled = canceled + ?, finished_at = CASE WHEN queued + running + ? = 0 THEN ? END"
+        " WHERE id = ? RETURNING finished_at",
+        (*change, change[0] + change[1], now, run),
+    )
+    return row is not None and row[0] is not None
+
+
+def get(reader: Tx | Connection, run: int) -> RunRow | None:
+    rows = select(reader, run=run, limit=1)
+    return rows[0] if rows else None
+
+
+def get_brief(tx: Tx, run: int) -> RunRow:
+    """A run that is known to be there, by one short statement: claims look up many."""
+    row = tx.one(
+        "SELECT run.id, run.name, submitter.name, labels, warnings, retry_of, jobs, steps, queued, running, succeeded,"
+        " failed, canceled, created_at, finished_at FROM run JOIN submitter ON submitter.id = run.submitter_id"
+        " WHERE run.id = ?",
+        (run,),
+    )
+    assert row is not None
+    return RunRow(*row)
+
+
+def select(
+    reader: Tx | Connection,
+    *,
+    run: int | None = None,
+    state: str | None = None,
+    submitter: str | None = None,
+    label: tuple[str, str | None] | None = None,
+    cursor: int | None = None,
+    limit: int,
+) -> list[RunRow]:
+    """Runs that fit all that is given, newest first, from behind the cursor on. A label may be a name alone."""
+    query = (
+        RUN.select(
+            RUN.id,
+            RUN.name,
+            SUBMITTER.name,
+            RUN.labels,
+            RUN.warnings,
+            RUN.retry_of,
+            RUN.jobs,
+            RUN.steps,
+            RUN.queued,
+            RUN.running,
+            RUN.succeeded,
+            RUN.failed,
+            RUN.canceled,
+            RUN.created_at,
+            RUN.finished_at,
+        )
+        .join(SUBMITTER, on=(RUN.submitter_id == SUBMITTER.id))
+        .order_by(RUN.id.desc())
+        .limit(limit)
+    )
+    if run is not None:
+        query = query.where(RUN.id == run)
+    if state is not None:
+        query = query.where(STATE_CONDITIONS[state])
+    if submitter is not None:
+        query = query.where(SUBMITTER.name == submitter)
+    if label is not None:
+        labelled = RUN_LABEL.select(RUN_LABEL.run_id).where(RUN_LABEL.name == label[0])
+        if label[1] is not None:
+            labelled = labelled.where(RUN_LABEL.value == label[1])
+        query = query.where(RUN.id.in_(labelled))
+    if cursor is not None:
+        query = query.where(RUN.id < cursor)
+    connection = reader.connection if isinstance(reader, Tx) else reader
+    return [RunRow(*row) for row in connection.query(query)]
