@@ -9,7 +9,7 @@ from flask import Flask
 
 from deborgen_coordinator.blobs.local import LocalBlobs
 from deborgen_coordinator.clock import Clock, SystemClock
-from deborgen_coordinator.http import create_wsgi_app
+from deborgen_coordinator.http.application import create_wsgi_app
 from deborgen_coordinator.http.streams import Streams
 from deborgen_coordinator.operations.context import Context
 from deborgen_coordinator.operations.sweep import Sweeper

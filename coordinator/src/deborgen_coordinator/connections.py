@@ -139,18 +139,20 @@ class PatientWorker(ThreadWorker):  # type: ignore[misc]
             return
         except OSError:
             data = b""
-        if not data:
+        if conn.lingering:
+            if not data:
+                self.drop(conn)
+            return
+        if data and not conn.arrived:
+            conn.timeout = time.monotonic() + ARRIVAL_SECONDS
+        conn.arrived += data
+        if not conn.arrived:
             self.drop(conn)
-        elif conn.lingering:
-            pass
-        else:
-            if not conn.arrived:
-                conn.timeout = time.monotonic() + ARRIVAL_SECONDS
-            conn.arrived += data
-            if conn.complete():
-                self.poller.unregister(conn.sock)
-                del self.keepalived_conns[conn]
-                self.enqueue_req(conn)
+        elif conn.complete() or not data:
+            # A sender who stopped in the middle gets an answer too; no thread has to wait for it.
+            self.poller.unregister(conn.sock)
+            del self.keepalived_conns[conn]
+            self.enqueue_req(conn)
 
     def drop(self, conn: Connection) -> None:
         del self.keepalived_conns[conn]

@@ -132,6 +132,7 @@ class Server(BaseApplication):  # type: ignore[misc]
             "secure_scheme_headers": {},
             "control_socket_disable": True,
             "proc_name": "deborgen-coordinator",
+            "umask": 0o077,
         }
         for name, value in options.items():
             self.cfg.set(name, value)

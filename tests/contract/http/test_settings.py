@@ -8,9 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.coordinator import clean_environment
 
 from deborgen_coordinator.settings import TABLE, Settings, SettingsError, load
+from support.coordinator import clean_environment
 
 DOCS = Path(__file__).parents[3] / "docs" / "settings.md"
 

@@ -75,19 +75,17 @@ def _walk(value: Any) -> None:
     """Refuse deep nesting, and text that no database or file can hold."""
     level, depth = [value], 0
     while level:
-        depth += 1
-        if depth > MAX_DEPTH + 1:
-            raise malformed(f"The body nests deeper than {MAX_DEPTH} levels.")
         below: list[Any] = []
         for item in level:
             if isinstance(item, str):
                 check_text(item)
-            elif isinstance(item, dict):
+            elif isinstance(item, dict | list):
+                if depth == MAX_DEPTH:
+                    raise malformed(f"The body nests deeper than {MAX_DEPTH} levels.")
                 below.extend(item)
-                below.extend(item.values())
-            elif isinstance(item, list):
-                below.extend(item)
-        level = below
+                if isinstance(item, dict):
+                    below.extend(item.values())
+        level, depth = below, depth + 1
 
 
 def check_text(text: str) -> None:

@@ -62,12 +62,15 @@ def _stream(ctx: Context, streams: Streams, environ: dict[str, Any], after: int,
     yield b"retry: 2000\n\n"
     spoke = time.monotonic()
     while not streams.closed:
+        newest = events.newest(ctx)
         page = events.list_events(ctx, after=after, run=q.run, job=q.job, worker=q.worker, limit=1000)
         if page.items:
             after = page.items[-1].seq
             yield b"".join(b"id: %d\nevent: %s\ndata: %s\n\n" % (e.seq, e.type.encode(), encode(e)) for e in page.items)
             spoke = time.monotonic()
             continue
+        # Nothing up to here is for this reader: it need not be looked at again.
+        after = max(after, newest)
         if client_is_gone(environ):
             return
         if time.monotonic() - spoke >= KEEP_ALIVE_SECONDS:

@@ -20,8 +20,8 @@ from deborgen_shared import messages as m
 from deborgen_shared.errors import Code
 
 PIECE = 256 * 1024
-#: How long a follower waits before it looks again. Log bytes make no event, so nothing wakes it.
-LOOK_SECONDS = 0.2
+#: New bytes wake a follower; it looks after its client, and for the end of the attempt, at least this often.
+LOOK_SECONDS = 0.25
 
 
 class LogQuery(msgspec.Struct, frozen=True):
@@ -90,6 +90,7 @@ def _follow(
     ctx: Context, streams: Streams, environ: dict[str, Any], job: tuple[int, int], attempt: int, start: int
 ) -> Iterator[bytes]:
     while not streams.closed:
+        seen = ctx.wakeups.count("logs")
         # Look at the end before the bytes: what was written before the end is then seen for certain.
         view = logs.view(ctx, *job, attempt)
         for piece in _bytes(ctx, job, attempt, start, view.size):
@@ -97,4 +98,4 @@ def _follow(
             yield piece
         if view.ended or client_is_gone(environ):
             return
-        streams.pause(LOOK_SECONDS)
+        ctx.wakeups.wait("logs", seen, LOOK_SECONDS)

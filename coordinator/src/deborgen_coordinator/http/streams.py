@@ -27,10 +27,6 @@ class Streams:
         """End all streams."""
         self._closed.set()
 
-    def pause(self, seconds: float) -> None:
-        """Wait a little, or until the streams are closed."""
-        self._closed.wait(seconds)
-
     def open(self, chunks: Iterator[bytes]) -> Stream:
         """The chunks as an answer that gives its place back when it ends, however it ends."""
         with self._lock:

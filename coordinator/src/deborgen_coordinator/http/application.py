@@ -1,0 +1,36 @@
+"""The WSGI application: a module per noun, handlers of a few lines, and one table of them all."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from flask import Flask, request
+
+from deborgen_coordinator.http import blobs, events, jobs, logs, runs, service, tokens, workers
+from deborgen_coordinator.http.answers import register_refusals
+from deborgen_coordinator.http.routes import register
+from deborgen_coordinator.http.streams import Streams
+from deborgen_coordinator.operations.context import Context
+from deborgen_shared.errors import Code, Refusal
+
+NOUNS = (service, runs, jobs, logs, blobs, events, workers, tokens)
+
+
+def create_wsgi_app(ctx: Context, streams: Streams) -> Flask:
+    """The WSGI application over these operations."""
+    app = Flask("deborgen_coordinator", static_folder=None)
+    app.url_map.redirect_defaults = False
+    app.url_map.merge_slashes = False
+    app.url_map.strict_slashes = False
+    register_refusals(app)
+    register(app, ctx, streams)
+    allowed = {name.strip().lower() for name in ctx.settings.allowed_hosts.split(",") if name.strip()}
+    if allowed:
+
+        @app.before_request
+        def check_host() -> Any:
+            host = request.environ.get("HTTP_HOST", "").lower()
+            if host not in allowed and host.rpartition(":")[0] not in allowed:
+                raise Refusal(Code.FORBIDDEN, "This coordinator does not answer to that name.")
+
+    return app
