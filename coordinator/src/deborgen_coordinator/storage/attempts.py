@@ -20,17 +20,11 @@ FROM attempt JOIN job ON job.id = attempt.job_id JOIN worker ON worker.id = atte
 
 
 def _held(row: Row) -> Held:
-    return Held(
-        *row[:5],
-        bool(row[5]),
-        Outcome(row[6]) if row[6] else None,
-        *row[7:11],
-        bool(row[11]),
-        State(row[12]),
-        *row[13:18],
-        bool(row[18]),
-        row[19],
-    )
+    values = list(row)
+    values[5], values[11], values[18] = bool(row[5]), bool(row[11]), bool(row[18])
+    values[6] = Outcome(row[6]) if row[6] else None
+    values[12] = State(row[12])
+    return Held(*values)
 
 
 def _lock(tx: Tx) -> str:

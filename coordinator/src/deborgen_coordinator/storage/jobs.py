@@ -228,10 +228,13 @@ def select(
     if limit is not None:
         query = query.limit(limit)
     connection = reader.connection if isinstance(reader, Tx) else reader
-    return [
-        JobRow(*row[:7], State(row[7]), bool(row[8]), *row[9:11], bool(row[11]), *row[12:])
-        for row in connection.query(query)
-    ]
+    return [_job(row) for row in connection.query(query)]
+
+
+def _job(row: Row) -> JobRow:
+    values = list(row)
+    values[7], values[8], values[11] = State(row[7]), bool(row[8]), bool(row[11])
+    return JobRow(*values)
 
 
 def results(reader: Connection, first: int, last: int, limit: int) -> list[Row]:

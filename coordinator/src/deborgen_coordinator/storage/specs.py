@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 
-from .database import Connection
+from .database import Connection, Row
 from .rows import SpecRow, StepRow
 from .transactions import Tx
 
@@ -69,7 +69,13 @@ def steps(reader: Tx | Connection, run: int, *, lock: bool = False) -> list[Step
     sql = f"SELECT {STEP_COLUMNS} FROM step WHERE run_id = ? ORDER BY number"  # noqa: S608
     if lock and isinstance(reader, Tx):
         sql += reader.for_update
-    return [StepRow(*row[:3], json.loads(row[3]), *row[4:]) for row in reader.rows(sql, (run,))]
+    return [_step(row) for row in reader.rows(sql, (run,))]
+
+
+def _step(row: Row) -> StepRow:
+    values = list(row)
+    values[3] = json.loads(row[3])
+    return StepRow(*values)
 
 
 def finish_jobs_of_step(tx: Tx, run: int, number: int, count: int) -> int:

@@ -15,7 +15,9 @@ COLUMNS = (
 
 
 def _row(row: Row) -> WorkerRow:
-    return WorkerRow(*row[:10], bool(row[10]), bool(row[11]), bool(row[12]), *row[13:])
+    values = list(row)
+    values[10:13] = [bool(value) for value in row[10:13]]
+    return WorkerRow(*values)
 
 
 def clock(reader: Tx | Connection) -> float:
