@@ -10,6 +10,7 @@ from urllib.parse import urljoin, urlsplit
 
 import msgspec
 import requests
+import urllib3
 from requests.adapters import HTTPAdapter
 from requests.auth import AuthBase
 
@@ -23,6 +24,7 @@ READ_SECONDS = 60.0
 #: How long a call that may be repeated goes on trying, when the line is cut or the coordinator is busy.
 PATIENCE_SECONDS = 20.0
 
+_CHUNK = 256 * 1024
 _BUSY = frozenset({429, 502, 503, 504})
 _LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 
@@ -207,6 +209,20 @@ class Connection:
             ) from None
         except requests.RequestException as why:
             raise self._unreachable(why) from None
+
+
+def pieces(response: requests.Response) -> Iterator[bytes]:
+    """The body of an answer: what is there, as soon as it is there. A body that ends early raises after its last byte.
+
+    `iter_content` waits for whole chunks, and loses the last one when the line is cut.
+    """
+    try:
+        while chunk := response.raw.read1(_CHUNK, decode_content=True):
+            yield chunk
+    except urllib3.exceptions.ReadTimeoutError:
+        raise requests.ReadTimeout from None
+    except urllib3.exceptions.HTTPError:
+        raise requests.ConnectionError("the answer was cut") from None
 
 
 def _retry_after(response: requests.Response) -> float:

@@ -15,13 +15,12 @@ from urllib.parse import quote
 
 import requests
 
-from deborgen.connection import Connection
+from deborgen.connection import Connection, pieces
 from deborgen.errors import DeborgenError, Unreachable
 from deborgen_shared.jobfile import check_path
 
 PARALLEL = 4
 TRIES = 8
-_CHUNK = 256 * 1024
 
 Seen = Callable[[int], None]
 
@@ -140,7 +139,7 @@ def _fetch(connection: Connection, item: Wanted, folder: int, part: str, seen: S
                     start = 0
                 seen(start)
                 file.seek(start)
-                for chunk in answer.iter_content(_CHUNK):
+                for chunk in pieces(answer):
                     file.write(chunk)
                     seen(len(chunk))
             if file.tell() < item.size:

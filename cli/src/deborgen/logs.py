@@ -6,9 +6,8 @@ import time
 from collections.abc import Callable, Iterator
 
 import requests
-import urllib3
 
-from deborgen.connection import Connection
+from deborgen.connection import Connection, pieces
 from deborgen.errors import Unreachable
 
 TRIES = 8
@@ -35,7 +34,7 @@ def chunks(
                 "GET", f"/v1/jobs/{job}/log", params=query, stream=True, read_seconds=SILENCE_SECONDS
             )
             with response:
-                for chunk in _pieces(response):
+                for chunk in pieces(response):
                     offset += len(chunk)
                     failures = 0
                     yield chunk
@@ -50,17 +49,6 @@ def chunks(
                 raise Unreachable(f"the log of job {job} could not be read to its end") from None
             on_trouble(why.message if isinstance(why, Unreachable) else "the connection was cut")
             time.sleep(min(0.2 * 2**failures, 10.0))
-
-
-def _pieces(response: requests.Response) -> Iterator[bytes]:
-    """What is there, as soon as it is there; a body that ends early raises."""
-    try:
-        while chunk := response.raw.read1(65536, decode_content=True):
-            yield chunk
-    except urllib3.exceptions.ReadTimeoutError:
-        raise requests.ReadTimeout from None
-    except urllib3.exceptions.HTTPError:
-        raise requests.ConnectionError("cut") from None
 
 
 def tail(connection: Connection, job: str, lines: int = 5, most: int = 8192) -> list[str]:

@@ -8,9 +8,8 @@ from typing import Any
 
 import msgspec
 import requests
-import urllib3
 
-from deborgen.connection import Connection
+from deborgen.connection import Connection, pieces
 from deborgen.errors import Unreachable
 from deborgen_shared.messages import Event, Events
 
@@ -88,7 +87,7 @@ def events(
                 "GET", "/v1/events", params=params, headers=headers, stream=True, read_seconds=SILENCE_SECONDS
             )
             with response:
-                for identity, data in parse(_chunks(response, stop)):
+                for identity, data in parse(_until(stop, pieces(response))):
                     pause = 0.5
                     event = msgspec.json.decode(data, type=Event)
                     last = int(identity) if identity.isdigit() else event.seq
@@ -99,11 +98,8 @@ def events(
         pause = min(pause * 2, 10.0)
 
 
-def _chunks(response: requests.Response, stop: Callable[[], bool]) -> Iterator[bytes]:
-    # iter_content waits for full chunks; read1 gives what is there.
-    raw = response.raw
-    try:
-        while not stop() and (chunk := raw.read1(65536)):
-            yield chunk
-    except urllib3.exceptions.HTTPError as why:
-        raise requests.ConnectionError(str(why)) from None
+def _until(stop: Callable[[], bool], chunks: Iterator[bytes]) -> Iterator[bytes]:
+    for chunk in chunks:
+        if stop():
+            return
+        yield chunk

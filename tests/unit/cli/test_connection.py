@@ -1,0 +1,264 @@
+"""HTTP to the coordinator, against a server that misbehaves as it is told."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from deborgen import downloads, logs, uploads
+from deborgen.connection import Connection
+from deborgen.errors import DeborgenError, InvalidJob, NotAllowed, NotFound, NotPossible, Unreachable
+from deborgen.files import LocalFile, digest
+from deborgen_shared.messages import Health
+
+Reply = tuple[int, dict[str, str], bytes]
+Handler = Callable[[BaseHTTPRequestHandler, bytes], Reply | None]
+
+
+@contextmanager
+def serving(handle: Handler) -> Iterator[tuple[str, list[SimpleNamespace]]]:
+    """A server whose every answer is the handler's; None cuts the line."""
+    seen: list[SimpleNamespace] = []
+
+    class Request(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def answer(self) -> None:
+            body = self.rfile.read(int(self.headers.get("Content-Length", "0")))
+            seen.append(SimpleNamespace(command=self.command, path=self.path, headers=self.headers))
+            reply = handle(self, body)
+            if reply is None:
+                self.close_connection = True
+                return
+            status, headers, content = reply
+            self.send_response(status)
+            for name, value in {"Content-Length": str(len(content)), **headers}.items():
+                self.send_header(name, value)
+            self.end_headers()
+            if self.command != "HEAD":
+                self.wfile.write(content)
+                if len(content) != int(headers.get("Content-Length", len(content))):
+                    self.close_connection = True
+
+        do_GET = do_POST = do_PUT = do_PATCH = do_HEAD = do_DELETE = answer  # noqa: N815
+
+        def log_message(self, *args: Any) -> None: ...
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Request)
+    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}", seen
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def ok(value: Any, **headers: str) -> Reply:
+    return 200, headers, json.dumps(value).encode()
+
+
+def refusal(status: int, code: str) -> Reply:
+    return status, {}, json.dumps({"error": {"code": code, "message": "no", "hint": "do so"}}).encode()
+
+
+HEALTH = {"status": "ok", "version": "1"}
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "kind"),
+    [
+        (400, "malformed", DeborgenError),
+        (401, "unauthenticated", NotAllowed),
+        (403, "forbidden", NotAllowed),
+        (404, "not_found", NotFound),
+        (409, "invalid_transition", NotPossible),
+        (422, "invalid_job", InvalidJob),
+        (503, "unavailable", Unreachable),
+        (429, "slow_down", Unreachable),
+    ],
+)
+def test_a_refusal_is_an_error_with_its_exit_code(status: int, code: str, kind: type[DeborgenError]) -> None:
+    with serving(lambda request, body: refusal(status, code)) as (url, _):
+        with pytest.raises(kind) as error:
+            Connection(url, "t", patience=0).get("/health", Health)
+        assert (error.value.message, error.value.hint, error.value.code) == ("no", "do so", code)
+
+
+def test_a_submit_whose_answer_was_lost_is_repeated_under_the_same_key() -> None:
+    lost = iter([None, refusal(503, "unavailable"), ok(HEALTH)])
+    with serving(lambda request, body: next(lost)) as (url, seen):
+        answer = Connection(url, "t").send("POST", "/v1/runs", {"run": "true"}, Health, key="k")
+        assert answer.status == "ok"
+        assert [request.headers["Idempotency-Key"] for request in seen] == ["k", "k", "k"]
+
+
+def test_what_may_not_be_repeated_is_not() -> None:
+    with serving(lambda request, body: None) as (url, seen):
+        with pytest.raises(Unreachable):
+            Connection(url, "t").send("POST", "/v1/tokens", {}, Health, repeatable=False)
+        assert len(seen) == 1
+
+
+def test_when_nobody_listens_that_is_said_at_once() -> None:
+    with serving(lambda request, body: None) as (url, _):
+        pass
+    with pytest.raises(Unreachable, match="nothing listens at"):
+        Connection(url, "t").get("/health", Health)
+
+
+def test_what_is_no_coordinator_is_recognised() -> None:
+    with (
+        serving(lambda request, body: (200, {}, b"<html>router</html>")) as (url, _),
+        pytest.raises(DeborgenError, match="does not understand"),
+    ):
+        Connection(url, "t").get("/health", Health)
+
+
+def test_a_redirect_is_followed_without_the_token() -> None:
+    with serving(lambda request, body: ok(HEALTH)) as (storage, elsewhere):
+        away = (302, {"Location": f"{storage}/bucket/x"}, b"")
+        with serving(lambda request, body: away) as (url, here):
+            Connection(url, "secret").get("/v1/blobs/x", Health)
+            assert here[0].headers["Authorization"] == "Bearer secret"
+            assert elsewhere[0].headers["Authorization"] is None
+            with pytest.raises(NotAllowed, match="redirect"):
+                Connection(url, "secret").send("POST", "/v1/runs", {}, Health)
+            assert len(elsewhere) == 1
+
+
+def test_a_password_in_netrc_does_not_replace_the_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    netrc = tmp_path / "netrc"
+    netrc.write_text("machine 127.0.0.1 login me password wrong\n")
+    netrc.chmod(0o600)
+    monkeypatch.setenv("NETRC", str(netrc))
+    with serving(lambda request, body: ok(HEALTH)) as (url, seen):
+        Connection(url, "secret").get("/health", Health)
+        assert seen[0].headers["Authorization"] == "Bearer secret"
+
+
+def test_an_upload_that_is_cut_goes_on_where_it_stopped(tmp_path: Path) -> None:
+    content = bytes(range(256)) * 4096
+    path = tmp_path / "big"
+    path.write_bytes(content)
+    file = LocalFile("big", path, len(content), 0o644, digest(path))
+    have = bytearray()
+    cuts = [300_000, 700_000]
+
+    def handle(request: BaseHTTPRequestHandler, body: bytes) -> Reply | None:
+        if request.command == "HEAD":
+            return 204, {"Upload-Offset": str(len(have)), "Content-Length": "0"}, b""
+        offset = int(request.headers.get("Upload-Offset", "0"))
+        assert offset == len(have)
+        assert request.command == ("PATCH" if offset else "PUT")
+        if cuts:
+            have.extend(body[: cuts.pop(0) - offset])
+            return None
+        have.extend(body)
+        return 201, {}, b"{}"
+
+    with serving(handle) as (url, seen):
+        uploads.upload(Connection(url, "t"), [(file, f"/v1/blobs/{file.sha256}")])
+    assert bytes(have) == content
+    assert [request.command for request in seen] == ["PUT", "HEAD", "PATCH", "HEAD", "PATCH"]
+
+
+def test_an_upload_whose_answer_was_lost_is_not_sent_again(tmp_path: Path) -> None:
+    path = tmp_path / "x"
+    path.write_bytes(b"content")
+    file = LocalFile("x", path, 7, 0o644, digest(path))
+
+    def handle(request: BaseHTTPRequestHandler, body: bytes) -> Reply | None:
+        return (200, {"Content-Length": "7"}, b"content") if request.command == "HEAD" else None
+
+    with serving(handle) as (url, seen):
+        uploads.upload(Connection(url, "t"), [(file, f"/v1/blobs/{file.sha256}")])
+    assert [request.command for request in seen] == ["PUT", "HEAD"]
+
+
+def test_a_signed_address_elsewhere_gets_the_blob_and_not_the_token(tmp_path: Path) -> None:
+    path = tmp_path / "x"
+    path.write_bytes(b"content")
+    file = LocalFile("x", path, 7, 0o644, digest(path))
+    got = []
+    with serving(lambda request, body: got.append(body) or ok({})) as (storage, seen):  # type: ignore[func-returns-value]
+        uploads.upload(Connection("http://127.0.0.1:1", "secret"), [(file, f"{storage}/signed")])
+        assert (got, seen[0].headers["Authorization"]) == ([b"content"], None)
+
+
+def wanted(content: bytes, target: str = "out/x.bin") -> downloads.Wanted:
+    return downloads.Wanted("1.1", "x.bin", hashlib.sha256(content).hexdigest(), len(content), target)
+
+
+def test_a_download_that_is_cut_goes_on_where_it_stopped(tmp_path: Path) -> None:
+    content = bytes(range(256)) * 2000
+    ranges = []
+
+    def handle(request: BaseHTTPRequestHandler, body: bytes) -> Reply:
+        given = request.headers.get("Range")
+        ranges.append(given)
+        start = int(given.removeprefix("bytes=").rstrip("-")) if given else 0
+        rest = content[start:]
+        piece = rest[:200_000]
+        return 206 if given else 200, {"Content-Length": str(len(rest))}, piece
+
+    with serving(handle) as (url, _):
+        (path,) = downloads.pull(Connection(url, "t"), [wanted(content)], tmp_path)
+        assert path.read_bytes() == content
+        assert ranges == [None, "bytes=200000-", "bytes=400000-"]
+        downloads.pull(Connection(url, "t"), [wanted(content)], tmp_path)
+        assert len(ranges) == 3, "what is there already is not fetched again"
+    assert [file.name for file in (tmp_path / "out").iterdir()] == ["x.bin"]
+
+
+def test_wrong_bytes_are_not_kept(tmp_path: Path) -> None:
+    with serving(lambda request, body: (200, {}, b"evil!")) as (url, _), pytest.raises(downloads.WrongDigest):
+        downloads.pull(Connection(url, "t"), [wanted(b"right")], tmp_path)
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+@pytest.mark.parametrize("target", ["../x", "/etc/x", "a/../../x", "a//x", "a\\x", "C:x", "a\0x", ".", "a/./x"])
+def test_an_artifact_cannot_name_a_place_outside_the_folder(tmp_path: Path, target: str) -> None:
+    folder = tmp_path / "into"
+    with pytest.raises(downloads.UnsafeTarget):
+        downloads.pull(Connection("http://127.0.0.1:1", "t"), [wanted(b"x", target)], folder)
+    assert not folder.exists()
+
+
+def test_a_link_in_the_target_leads_nowhere(tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "precious").write_text("mine")
+    folder = tmp_path / "into"
+    folder.mkdir()
+    (folder / "out").symlink_to(outside)
+    (folder / "precious").symlink_to(outside / "precious")
+    with serving(lambda request, body: (200, {}, b"right")) as (url, _):
+        with pytest.raises(downloads.UnsafeTarget):
+            downloads.pull(Connection(url, "t"), [wanted(b"right", "out/x.bin")], folder)
+        downloads.pull(Connection(url, "t"), [wanted(b"right", "precious")], folder)
+    assert (outside / "precious").read_text() == "mine"
+    assert (folder / "precious").read_bytes() == b"right"
+    assert not (folder / "precious").is_symlink()
+    assert [path.name for path in outside.iterdir()] == ["precious"]
+
+
+def test_a_log_that_is_cut_is_complete_all_the_same() -> None:
+    content = b"0123456789" * 1000
+
+    def handle(request: BaseHTTPRequestHandler, body: bytes) -> Reply:
+        start = int(request.path.split("offset=")[1].split("&")[0])
+        rest = content[start:]
+        return 200, {"Content-Length": str(len(rest))}, rest[:4000]
+
+    with serving(handle) as (url, seen):
+        assert b"".join(logs.chunks(Connection(url, "t"), "1.1")) == content
+        assert len(seen) == 3

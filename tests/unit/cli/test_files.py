@@ -1,0 +1,89 @@
+"""Which files go up with a job."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+
+import pytest
+
+from deborgen import files
+
+
+def tree(base: Path, *paths: str, **texts: str) -> Path:
+    for path in paths:
+        file = base / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(path)
+    return base
+
+
+def names(base: Path, *entries: str) -> list[str]:
+    return [file.path for file in files.collect(base, entries).files]
+
+
+def test_a_folder_is_taken_whole_and_in_order(tmp_path: Path) -> None:
+    tree(tmp_path, "data/b.txt", "data/a.txt", "data/deep/er/c.txt", "other.txt")
+    assert names(tmp_path, "data/") == ["data/a.txt", "data/b.txt", "data/deep/er/c.txt"]
+
+
+def test_git_and_ignored_files_stay_at_home(tmp_path: Path) -> None:
+    tree(tmp_path, "src/a.py", "src/a.pyc", "src/.git/config", "src/build/x", "src/keep/y.log", "src/z.log")
+    (tmp_path / "src/.gitignore").write_text("*.pyc\n/build/\n*.log\n!keep/*.log\n")
+    assert names(tmp_path, "src") == ["src/.gitignore", "src/a.py", "src/keep/y.log"]
+
+
+def test_the_deborgenignore_file_has_the_last_word(tmp_path: Path) -> None:
+    tree(tmp_path, "d/a.dat", "d/b.txt")
+    (tmp_path / "d/.gitignore").write_text("*.dat\n")
+    (tmp_path / "d/.deborgenignore").write_text("!a.dat\n*.txt\n.gitignore\n")
+    assert names(tmp_path, "d") == ["d/a.dat"]
+
+
+def test_ignore_files_above_the_folder_count_too(tmp_path: Path) -> None:
+    tree(tmp_path, "a/b/x.tmp", "a/b/y.txt", "a/b/secret/z.txt")
+    (tmp_path / ".gitignore").write_text("*.tmp\n")
+    (tmp_path / "a/.deborgenignore").write_text("b/secret/\n")
+    assert names(tmp_path, "a/b") == ["a/b/y.txt"]
+
+
+def test_a_file_that_is_named_is_taken_whatever_is_ignored(tmp_path: Path) -> None:
+    tree(tmp_path, "model.bin")
+    (tmp_path / ".gitignore").write_text("*.bin\n")
+    assert names(tmp_path, "model.bin") == ["model.bin"]
+
+
+def test_the_whole_folder_of_the_job_file_can_be_named(tmp_path: Path) -> None:
+    tree(tmp_path, "job.yml", "sub/x")
+    assert names(tmp_path, ".") == ["job.yml", "sub/x"]
+
+
+def test_what_runs_stays_executable(tmp_path: Path) -> None:
+    tree(tmp_path, "run.sh", "data")
+    (tmp_path / "run.sh").chmod(0o700)
+    found = files.collect(tmp_path, ["run.sh", "data"]).files
+    assert {file.path: oct(file.mode) for file in found} == {"run.sh": "0o755", "data": "0o644"}
+
+
+def test_links_to_files_are_followed_and_links_to_folders_are_named(tmp_path: Path) -> None:
+    tree(tmp_path, "real.txt", "folder/in.txt")
+    (tmp_path / "d").mkdir()
+    (tmp_path / "d/link.txt").symlink_to(tmp_path / "real.txt")
+    (tmp_path / "d/loop").symlink_to(tmp_path / "d")
+    os.mkfifo(tmp_path / "d/pipe")
+    collection = files.collect(tmp_path, ["d"])
+    assert [file.path for file in collection.files] == ["d/link.txt"]
+    assert collection.skipped == ["d/loop is a link to a folder", "d/pipe is not a regular file"]
+
+
+def test_what_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(files.FileMissing, match="does not exist"):
+        files.collect(tmp_path, ["nothing"])
+
+
+def test_equal_files_have_equal_digests(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"same")
+    (tmp_path / "b").write_bytes(b"same")
+    found = files.hashed(files.collect(tmp_path, ["a", "b"]).files)
+    assert {file.sha256 for file in found} == {hashlib.sha256(b"same").hexdigest()}

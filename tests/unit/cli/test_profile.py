@@ -1,0 +1,128 @@
+"""Which coordinator, with which token: found in order, and a token is for one address alone."""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+
+import pytest
+
+from deborgen import profile, runtime
+from deborgen.errors import NotAllowed, Unreachable
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for name in ("CONFIG", "DATA", "STATE"):
+        monkeypatch.setenv(f"XDG_{name}_HOME", str(tmp_path / name.lower()))
+    for name in ("DEBORGEN_URL", "DEBORGEN_TOKEN", "DEBORGEN_TOKEN_FILE"):
+        monkeypatch.delenv(name, raising=False)
+    return tmp_path
+
+
+def up(url: str = "http://127.0.0.1:8765") -> runtime.Runtime:
+    state = runtime.Runtime(url, "dbg_admin_up", 1, "/data", "box", "subprocess")
+    runtime.write(state)
+    return state
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("pool:8765", "http://pool:8765"),
+        ("HTTPS://Pool.Example/", "https://pool.example"),
+        ("https://pool.example:443/deborgen/", "https://pool.example/deborgen"),
+        ("http://[::1]:8765", "http://[::1]:8765"),
+        ("http://pool:80", "http://pool"),
+    ],
+)
+def test_an_address_has_one_spelling(written: str, meant: str) -> None:
+    assert profile.normalize(written) == meant
+
+
+@pytest.mark.parametrize(
+    "wrong", ["ftp://pool", "http://", "http://pool:port", "http://me:secret@pool", "http://pool:99999"]
+)
+def test_what_is_no_address_is_refused(wrong: str) -> None:
+    with pytest.raises(profile.BadUrl) as refusal:
+        profile.normalize(wrong)
+    assert refusal.value.exit_code == 2
+
+
+def test_without_anything_the_remedy_is_named() -> None:
+    with pytest.raises(Unreachable, match="no coordinator is known") as refusal:
+        profile.find()
+    assert "deborgen up" in refusal.value.hint
+
+
+def test_the_flag_wins_over_the_environment_over_the_profile_over_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    with runtime.hold() as ours:
+        assert ours
+        up()
+        assert profile.find().url == "http://127.0.0.1:8765"
+        profile.store("http://profile", "t1")
+        assert profile.find().url == "http://profile"
+        monkeypatch.setenv("DEBORGEN_URL", "http://environment")
+        assert profile.find().url == "http://environment"
+        assert profile.find("flag").url == "http://flag"
+
+
+def test_a_token_lies_in_a_file_that_only_its_owner_reads() -> None:
+    path = profile.store("http://pool", "dbg_submitter_x_secret")
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+    assert profile.find().token == "dbg_submitter_x_secret"
+
+
+def test_a_token_is_never_given_to_another_address() -> None:
+    profile.store("http://pool", "mine")
+    assert profile.find("http://pool:81").token == ""
+    assert profile.find("https://pool").token == ""
+    assert profile.find("http://pool/other").token == ""
+    assert profile.find("http://POOL:80/").token == "mine"
+
+
+def test_a_token_of_the_environment_does_not_go_to_an_up_that_was_merely_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("DEBORGEN_TOKEN", "for-the-big-pool")
+    with runtime.hold():
+        state = up()
+        assert profile.find().token == state.token
+        monkeypatch.setenv("DEBORGEN_URL", "http://big-pool")
+        assert profile.find().token == "for-the-big-pool"
+
+
+def test_a_token_file_that_others_can_read_is_refused(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = home / "token"
+    path.write_text("secret\n")
+    path.chmod(0o644)
+    monkeypatch.setenv("DEBORGEN_URL", "http://pool")
+    monkeypatch.setenv("DEBORGEN_TOKEN_FILE", str(path))
+    with pytest.raises(NotAllowed, match="can be read by others"):
+        profile.find()
+    path.chmod(0o600)
+    assert profile.find().token == "secret"
+
+
+def test_the_trace_of_an_up_that_is_gone_is_stale() -> None:
+    with runtime.hold() as ours:
+        assert ours
+        state = up()
+        assert runtime.find() == state
+    assert runtime.read() == state
+    assert runtime.find() is None
+
+
+def test_only_one_up_holds_the_lock() -> None:
+    with runtime.hold() as first, runtime.hold() as second:
+        assert (first, second) == (True, False)
+    with runtime.hold() as again:
+        assert again
+
+
+def test_a_broken_runtime_file_is_no_runtime() -> None:
+    with runtime.hold():
+        up()
+        runtime.file().write_text("{")
+        assert runtime.find() is None

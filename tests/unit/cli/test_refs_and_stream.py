@@ -1,0 +1,46 @@
+"""Names of runs and jobs, and the stream of events."""
+
+from __future__ import annotations
+
+import pytest
+
+from deborgen.live import Estimate
+from deborgen.refs import BadReference, Ref, parse
+from deborgen.stream import parse as parse_stream
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [
+        ("42", Ref(42)),
+        ("42.7", Ref(42, 7)),
+        ("42.7/2", Ref(42, 7, 2)),
+        ("last", Ref(None)),
+        ("last.3", Ref(None, 3)),
+    ],
+)
+def test_a_reference_is_understood(text: str, meant: Ref) -> None:
+    assert parse(text) == meant
+
+
+@pytest.mark.parametrize("text", ["", "0", "x", "42.", "42.0", "42/1", "-1", "4 2", "42.7/0", "../1", "९"])
+def test_what_is_no_reference_is_refused(text: str) -> None:
+    with pytest.raises(BadReference) as refusal:
+        parse(text)
+    assert refusal.value.exit_code == 2
+
+
+def test_a_stream_is_understood_wherever_it_is_cut() -> None:
+    data = b"retry: 2000\n\n: quiet\n\nid: 1\nevent: a\ndata: {\ndata: }\n\nid: 2\r\ndata:x\r\n\r\nid: 3\ndata: lost"
+    whole = [("1", "{\n}"), ("2", "x")]
+    for cut in range(len(data)):
+        assert list(parse_stream([data[:cut], data[cut:]])) == whole
+
+
+def test_the_time_left_follows_the_pace() -> None:
+    now = [0.0]
+    estimate = Estimate(lambda: now[0])
+    assert estimate.left(10, 100) is None
+    now[0] = 9.0
+    assert estimate.left(40, 100) == pytest.approx(18.0)
+    assert estimate.left(100, 100) is None

@@ -1,0 +1,87 @@
+"""The results table: its columns, its order, its best row."""
+
+from __future__ import annotations
+
+import builtins
+import csv
+import io
+from typing import Any
+
+import pytest
+
+from deborgen.errors import DeborgenError
+from deborgen.results import Results, UnknownColumn
+from deborgen_shared.messages import ResultRow
+
+
+def row(index: int, params: dict[str, Any], result: dict[str, Any] | None, **more: Any) -> ResultRow:
+    fields = {"step": None, "state": "succeeded", "seconds": 0.5, "worker": "box", **more}
+    return ResultRow(job=f"1.{index}", params=params, result=result, **fields)
+
+
+TABLE = Results.of(
+    [
+        row(1, {"dt": 0.1}, {"error": 3.0, "note": "a,b"}),
+        row(2, {"dt": 0.01}, {"error": 1.0, "ok": True}),
+        row(3, {"dt": 0.001}, None, state="failed", seconds=None, worker=None),
+    ]
+)
+
+
+def test_columns_are_parameters_then_results_between_the_fixed_ones() -> None:
+    assert TABLE.columns == ["job", "state", "dt", "error", "note", "ok", "seconds", "worker"]
+    assert TABLE[2] == {
+        "job": "1.3", "state": "failed", "dt": 0.001, "error": None, "note": None, "ok": None, "seconds": None,
+        "worker": None,
+    }  # fmt: skip
+
+
+def test_steps_have_a_column_when_there_are_some() -> None:
+    assert Results.of([row(1, {}, {}, step="prepare")]).columns == ["job", "step", "state", "seconds", "worker"]
+
+
+def test_a_name_that_is_taken_says_where_it_comes_from() -> None:
+    table = Results.of([row(1, {"x": 1, "state": "gas"}, {"x": 2, "seconds": 9})])
+    assert table[0]["x"] == 1
+    assert table[0]["result.x"] == 2
+    assert table[0]["param.state"] == "gas"
+    assert table[0]["state"] == "succeeded"
+    assert table[0]["result.seconds"] == 9
+
+
+def test_rows_are_sorted_by_number_with_the_missing_ones_last() -> None:
+    assert [line["job"] for line in TABLE.sorted_by("error")] == ["1.2", "1.1", "1.3"]
+    assert [line["job"] for line in TABLE.sorted_by("error", reverse=True)] == ["1.1", "1.2", "1.3"]
+
+
+def test_the_best_row_is_found_among_those_that_have_a_number() -> None:
+    assert TABLE.best("error")["job"] == "1.2"  # type: ignore[index]
+    assert TABLE.best("error", "max")["job"] == "1.1"  # type: ignore[index]
+    assert TABLE.best("note") is None
+    assert Results.of([row(1, {}, {"e": float("nan")})]).best("e") is None
+
+
+def test_an_unknown_column_is_refused_with_the_nearest() -> None:
+    with pytest.raises(UnknownColumn) as refusal:
+        TABLE.sorted_by("eror")
+    assert refusal.value.hint == "did you mean 'error'?"
+
+
+def test_csv_reads_back() -> None:
+    lines = list(csv.DictReader(io.StringIO(TABLE.to_csv())))
+    assert lines[0]["note"] == "a,b"
+    assert lines[1]["ok"] == "true"
+    assert lines[2]["error"] == ""
+
+
+def test_without_pandas_to_pandas_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = builtins.__import__
+
+    def without(name: str, *rest: Any) -> Any:
+        if name == "pandas":
+            raise ImportError
+        return real(name, *rest)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    with pytest.raises(DeborgenError, match="needs pandas"):
+        TABLE.to_pandas()

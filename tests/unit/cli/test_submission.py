@@ -1,0 +1,112 @@
+"""From a job file to what is sent: every problem at its line, nothing sent that is wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from deborgen import submission
+from deborgen.errors import InvalidJob
+
+
+def prepare(folder: Path, text: str, **params: object) -> submission.Prepared:
+    (folder / "job.yml").write_text(text)
+    return submission.prepare_file(folder / "job.yml", params)
+
+
+def report(refusal: pytest.ExceptionInfo[InvalidJob], folder: Path) -> str:
+    return str(refusal.value.details["report"]).replace(f"{folder}/", "")
+
+
+def test_the_smallest_job_is_named_after_its_file(tmp_path: Path) -> None:
+    assert submission.wire(prepare(tmp_path, "run: echo hello")) == {"name": "job", "run": "echo hello"}
+
+
+def test_files_become_digests_sizes_and_modes(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data/a").write_text("a")
+    (tmp_path / "b").write_text("")
+    body = submission.wire(prepare(tmp_path, "run: ls\nfiles: [data/, b]"))
+    assert [(file["path"], file["size"], file["mode"]) for file in body["files"]] == [
+        ("data/a", 1, 0o644),
+        ("b", 0, 0o644),
+    ]
+    assert body["files"][1]["sha256"] == "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+
+
+def test_files_of_steps_are_found_too(tmp_path: Path) -> None:
+    (tmp_path / "x").write_text("x")
+    body = submission.wire(prepare(tmp_path, "steps:\n  - {id: a, run: ls}\n  - {id: b, run: ls, files: [x]}"))
+    assert "files" not in body["steps"][0]
+    assert body["steps"][1]["files"][0]["path"] == "x"
+
+
+def test_a_missing_file_is_shown_at_its_line_beside_the_other_problems(tmp_path: Path) -> None:
+    (tmp_path / "sim.py").write_text("")
+    with pytest.raises(InvalidJob) as refusal:
+        prepare(tmp_path, "run: python sim.py\nfiles: [smi.py]\ntimeout: 2 hours\n")
+    assert report(refusal, tmp_path).splitlines() == [
+        "job.yml:2:9: the file 'smi.py' does not exist",
+        "  2| files: [smi.py]",
+        "   |         ^^^^^^ did you mean 'sim.py'?",
+        "job.yml:3:10: 'timeout' is not a duration",
+        "  3| timeout: 2 hours",
+        "   |          ^^^^^^^ write 2h (units: s m h d)",
+        "2 problems, nothing was submitted.",
+    ]
+
+
+def test_what_cannot_be_executed_yet_is_refused_here(tmp_path: Path) -> None:
+    with pytest.raises(InvalidJob) as refusal:
+        prepare(tmp_path, "run: make\nworkspace: {git: https://example.org/x.git}\n")
+    assert "job.yml:2:1" in report(refusal, tmp_path)
+
+
+def test_the_problems_of_the_coordinator_are_shown_at_their_lines(tmp_path: Path) -> None:
+    prepared = prepare(tmp_path, "steps:\n  - id: a\n    run: ls\n    image: x\n")
+    found = [{"path": "steps[0].image", "message": "the image is forbidden", "hint": "use another"}]
+    refusal = InvalidJob("no", details={"problems": found})
+    told = submission.explained(refusal, prepared.document).details["report"].replace(f"{tmp_path}/", "")
+    assert told.splitlines()[:3] == [
+        "job.yml:4:12: the image is forbidden",
+        "  4|     image: x",
+        "   |            ^ use another",
+    ]
+
+
+def test_a_parameter_overrides_its_axis_or_adds_one(tmp_path: Path) -> None:
+    text = "run: echo ${{ seed }} $DEBORGEN_PARAM_X\nsweep: {grid: {seed: [1, 2]}}"
+    assert prepare(tmp_path, text, seed=[7, 8, 9]).jobfile.count == 3
+    assert prepare(tmp_path, text, seed=5).data["sweep"]["grid"] == {"seed": [5]}
+    assert prepare(tmp_path, text, x=range(4)).jobfile.count == 8
+
+
+def test_a_parameter_that_no_step_uses_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(submission.BadParameter, match="no step has a parameter 'y'"):
+        prepare(tmp_path, "steps: [{id: a, run: ls}]", y=1)
+
+
+@pytest.mark.parametrize("name", ["missing.yml", "."])
+def test_a_file_that_cannot_be_read_is_refused_in_a_sentence(tmp_path: Path, name: str) -> None:
+    with pytest.raises(InvalidJob) as refusal:
+        submission.prepare_file(tmp_path / name, {})
+    assert refusal.value.exit_code == 3
+
+
+@pytest.mark.parametrize(
+    ("command", "template"),
+    [
+        ("sim --x {x}", "sim --x ${{ x }}"),
+        ("echo {{literal}} {job.id}", "echo {literal} ${{ job.id }}"),
+        ("no braces", "no braces"),
+    ],
+)
+def test_braces_become_lookups(command: str, template: str) -> None:
+    assert submission.braces_to_template(command) == template
+
+
+@pytest.mark.parametrize("command", ["{", "{}", "{x:03d}", "{x!r}", "{0}", "{a b}"])
+def test_what_is_no_lookup_is_refused(command: str) -> None:
+    with pytest.raises(submission.BadParameter):
+        submission.braces_to_template(command)
