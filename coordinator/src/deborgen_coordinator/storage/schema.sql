@@ -50,10 +50,11 @@ CREATE TABLE run (
 );
 CREATE INDEX run_submitter ON run (submitter_id, id);
 
+-- Where there is no rowid the columns of the key come first, in its order: the quick_check of SQLite 3.40 takes them so.
 CREATE TABLE run_label (
-    run_id BIGINT NOT NULL REFERENCES run (id),
     name TEXT NOT NULL,
     value TEXT NOT NULL,
+    run_id BIGINT NOT NULL REFERENCES run (id),
     PRIMARY KEY (name, value, run_id)
 ) {without_rowid};
 
@@ -78,8 +79,8 @@ CREATE TABLE spec (
 );
 
 CREATE TABLE spec_file (
-    spec_id BIGINT NOT NULL REFERENCES spec (id),
     digest TEXT NOT NULL,
+    spec_id BIGINT NOT NULL REFERENCES spec (id),
     PRIMARY KEY (digest, spec_id)
 ) {without_rowid};
 
