@@ -222,7 +222,7 @@ def send(
 def ask(connection: Connection, prepared: Prepared, body: dict[str, Any]) -> list[str]:
     """What the coordinator would warn of. It stores nothing; what it would refuse raises."""
     try:
-        return connection.send("POST", "/v1/runs?check=1", body, messages.Checked).warnings
+        return connection.send("POST", "/v1/runs/check", body, messages.Checked).warnings
     except InvalidJob as refusal:
         raise explained(refusal, prepared.document, "it cannot be submitted") from None
 

@@ -237,6 +237,13 @@ class Run(Answer):
     warnings: list[str]
 
 
+class Checked(Answer):
+    """A job file that would be accepted: how many jobs it has, and what it would be warned of."""
+
+    jobs: int
+    warnings: list[str]
+
+
 class Job(Answer):
     id: str
     run: int
@@ -410,6 +417,13 @@ class CreatedToken(TokenView, kw_only=True):
 class Tokens(Answer):
     items: list[TokenView]
     next: str | None
+
+
+class Me(Answer):
+    """Whose token the request carried."""
+
+    name: str
+    role: str
 
 
 class Problem(Answer):

@@ -53,6 +53,15 @@ def submit(call: Call[Any, NoQuery]) -> Reply:
 
 
 @route(
+    "POST", "/v1/runs/check", roles=SUBMITTERS, body=Any, refusals=(Code.INVALID_JOB,),
+    answers={200: Answer("it would be accepted", m.Checked)},
+    summary="Check a job file as a submit would, and store nothing. Its files need not be uploaded yet.",
+)  # fmt: skip
+def check(call: Call[Any, NoQuery]) -> m.Checked:
+    return runs.check(call.ctx, call.body)
+
+
+@route(
     "GET", "/v1/runs", roles=PEOPLE, query=RunsQuery, answers={200: Answer("runs", m.Runs)},
     summary="Runs, newest first, with the number of their jobs in each state.",
 )  # fmt: skip

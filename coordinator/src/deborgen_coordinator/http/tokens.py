@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from deborgen_coordinator.http.answers import Reply
-from deborgen_coordinator.http.routes import ADMINS, Answer, Call, NoQuery, route
+from deborgen_coordinator.http.routes import ADMINS, EVERYONE, Answer, Call, NoQuery, route
 from deborgen_coordinator.operations import tokens
 from deborgen_shared import messages as m
 
@@ -31,3 +31,8 @@ def list_tokens(call: Call[None, NoQuery]) -> m.Tokens:
 def revoke(call: Call[None, NoQuery]) -> Reply:
     tokens.revoke(call.ctx, call.actor, call.names["token"])
     return Reply(204)
+
+
+@route("GET", "/v1/me", roles=EVERYONE, answers={200: Answer("you", m.Me)}, summary="Whose token this is.")
+def me(call: Call[None, NoQuery]) -> m.Me:
+    return m.Me(name=call.actor.name, role=str(call.actor.role))

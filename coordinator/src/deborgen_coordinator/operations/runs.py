@@ -18,10 +18,21 @@ from .context import Actor, Context
 from .history import record
 from .lookup import check_may_change, find_run, parse_cursor
 from .retry import retry_run
-from .submit import submit
+from .submit import check, submit
 from .transitions import Changes, cancel_queued, settle
 
-__all__ = ["cancel", "cancel_run", "find_run", "get_run", "list_jobs", "list_runs", "results", "retry_run", "submit"]
+__all__ = [
+    "cancel",
+    "cancel_run",
+    "check",
+    "find_run",
+    "get_run",
+    "list_jobs",
+    "list_runs",
+    "results",
+    "retry_run",
+    "submit",
+]
 
 
 RESULTS_PAGE = 2000

@@ -11,7 +11,7 @@ import msgspec
 
 from deborgen_shared.errors import Code, Refusal
 from deborgen_shared.jobfile import JobFile, JobFileInvalid, JobSpec, Problem, Step, parse, unsupported
-from deborgen_shared.messages import Run
+from deborgen_shared.messages import Checked, Run
 
 from .. import ids
 from ..storage import blobs, events, jobs, runs, specs
@@ -66,6 +66,12 @@ def submit(
 
     row, created = ctx.store.write(work)
     return views.run(row), created
+
+
+def check(ctx: Context, document: object) -> Checked:
+    """What a submit of the same document would say. Nothing is stored, and its files need not be here yet."""
+    jobfile = _check(ctx, document)
+    return Checked(jobs=jobfile.count, warnings=_warnings(ctx, [_plan(ctx, step) for step in jobfile.steps]))
 
 
 def _check(ctx: Context, document: object) -> JobFile:
