@@ -111,13 +111,18 @@ def _backup(given: argparse.Namespace, chosen: settings.Settings) -> None:
 
 
 def _restore(given: argparse.Namespace, chosen: settings.Settings) -> None:
+    from deborgen_coordinator.app import open_context
     from deborgen_coordinator.operations.backup import restore
     from deborgen_coordinator.server import lock_data_dir
 
     logs.configure(chosen.log_format, chosen.log_level)
     Path(chosen.data_dir).mkdir(parents=True, exist_ok=True, mode=0o700)
     with lock_data_dir(chosen):
-        restore(chosen, given.file)
+        context = open_context(chosen)
+        try:
+            restore(context, given.file)
+        finally:
+            context.store.close()
     print(f"All data of {given.file} is back.")
 
 

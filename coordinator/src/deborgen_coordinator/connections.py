@@ -93,6 +93,7 @@ class Connection(TConn):  # type: ignore[misc]
 class PatientWorker(ThreadWorker):  # type: ignore[misc]
     """gunicorn's threaded worker, with all waiting for clients done in the event loop."""
 
+    alive: bool
     #: Called once when the worker is told to stop: it ends what would wait for long.
     on_stop: Callable[[], None] = staticmethod(lambda: None)
 

@@ -53,7 +53,7 @@ def overdue(granted: float, clock: float, timeout: float) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What becomes of a job whose attempt ended: its next state, why, and how long it waits before it is tried again."""
+    """What becomes of a job whose attempt ended: its next state, why, and how long it waits before the next try."""
 
     state: State
     reason: str = ""

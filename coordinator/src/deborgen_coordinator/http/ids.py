@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from deborgen_shared.errors import Code, Refusal
 
@@ -13,12 +13,10 @@ NUMBER = r"[1-9][0-9]{0,8}"
 RUN = r"[1-9][0-9]{0,11}"
 NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}"
 DIGEST = r"[0-9a-f]{64}"
-TOKEN_NAME = r"[A-Za-z0-9]{1,64}"
 
 
-class JobId(NamedTuple):
-    run: int
-    index: int
+#: Run and index.
+JobId = tuple[int, int]
 
 
 @dataclass(frozen=True)
@@ -41,7 +39,7 @@ class PathName:
 
 def _job(text: str) -> JobId:
     run, _, index = text.partition(".")
-    return JobId(int(run), int(index))
+    return int(run), int(index)
 
 
 PATH_NAMES: dict[str, PathName] = {
@@ -50,6 +48,6 @@ PATH_NAMES: dict[str, PathName] = {
     "number": PathName(NUMBER, int, "Attempts are numbered from 1.", "1"),
     "name": PathName(NAME, str, "A worker's name has letters, digits, dots, dashes and underscores.", "desk-3"),
     "sha256": PathName(DIGEST, str, "A blob is named by its SHA-256 in 64 lower-case hexadecimal digits.", "ab" * 32),
-    "token": PathName(TOKEN_NAME, str, "A token is named by its id, as the list of tokens tells it.", "4f2a"),
+    "token": PathName(r"[A-Za-z0-9]{1,64}", str, "A token is named by its id, as the list of tokens tells it.", "4f2a"),
     "path": PathName(r"[^\0]{1,1024}", str, "An artifact is named by its path.", "out/plot.png"),
 }

@@ -1,4 +1,4 @@
-"""Workers: they register, beat, leave, and are looked at and steered. Claiming and finishing have rooms of their own."""
+"""Workers: they register, beat, leave, and are looked at and steered. Claims and results have rooms of their own."""
 
 from __future__ import annotations
 

@@ -38,6 +38,11 @@ def known_blobs(reader: Tx | Connection, digests: Iterable[str]) -> dict[str, in
     return known
 
 
+def every(reader: Connection) -> list[tuple[str, int]]:
+    """All blobs: digest and size."""
+    return reader.rows("SELECT digest, size FROM blob ORDER BY digest")
+
+
 def unreferenced(reader: Connection, before: float, most: int) -> list[str]:
     """Blobs that nothing refers to, and that nobody has asked for since then."""
     return [row[0] for row in reader.rows(UNREFERENCED + " LIMIT ?", (before, most))]

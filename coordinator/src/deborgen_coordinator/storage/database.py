@@ -50,11 +50,18 @@ class Connection:
     def fill(self, table: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
         """Insert very many rows, in a stream."""
         names = ", ".join(columns)
-        self.many(f"INSERT INTO {table} ({names}) VALUES ({', '.join('?' * len(columns))})", rows)  # noqa: S608
+        self.many(f"INSERT INTO {table} ({names}) VALUES ({', '.join('?' * len(columns))})", rows)
 
     def stream(self, sql: str, params: Sequence[Any] = ()) -> Iterator[Row]:
         """Rows one by one, in memory that does not grow with their number."""
         raise NotImplementedError
+
+    def describe(self, table: str) -> list[str]:
+        """The names of a table's columns."""
+        raise NotImplementedError
+
+    def set_counter(self, table: str, key: str) -> None:
+        """Go on counting a table's keys behind the greatest that is there."""
 
     def query(self, query: peewee.BaseQuery) -> list[Row]:
         """The rows of a query built with peewee."""
@@ -114,6 +121,9 @@ class SqliteConnection(Connection):
 
     def stream(self, sql: str, params: Sequence[Any] = ()) -> Iterator[Row]:
         return self._connection.execute(sql, params)
+
+    def describe(self, table: str) -> list[str]:
+        return [row[1] for row in self.rows(f"PRAGMA table_info({table})")]
 
     def close(self) -> None:
         self._connection.close()
@@ -188,6 +198,20 @@ class PostgresConnection(Connection):
         with self._connection.cursor(name="stream", withhold=True) as cursor:
             cursor.itersize = 2000
             yield from cursor.execute(_percent(sql).encode(), params)
+
+    def describe(self, table: str) -> list[str]:
+        found = self.rows(
+            "SELECT column_name FROM information_schema.columns"
+            " WHERE table_name = ? AND table_schema = current_schema()",
+            (table,),
+        )
+        return [row[0] for row in found]
+
+    def set_counter(self, table: str, key: str) -> None:
+        self.one(
+            f"SELECT setval(pg_get_serial_sequence('{table}', '{key}'), COALESCE((SELECT max({key}) FROM {table}), 1),"
+            f" EXISTS (SELECT 1 FROM {table}))"
+        )
 
     def notifications(self, timeout: float) -> list[str]:
         """What other processes said on the channel within that time."""

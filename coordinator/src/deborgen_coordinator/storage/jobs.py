@@ -9,7 +9,6 @@ import peewee
 
 from deborgen_shared.states import State
 
-from .. import ids
 from ..placement import Head
 from .database import Connection, Row
 from .rows import JobRow
@@ -64,7 +63,7 @@ def insert(tx: Tx, rows: Iterable[Sequence[Any]], *, large: bool) -> None:
     if large:
         tx.fill("job", columns, full)
     else:
-        tx.many(f"INSERT INTO job ({', '.join(columns)}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", full)  # noqa: S608
+        tx.many(f"INSERT INTO job ({', '.join(columns)}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", full)
 
 
 def start(tx: Tx, jobs: Sequence[int], worker_id: int, now: float) -> int:

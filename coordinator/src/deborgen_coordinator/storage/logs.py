@@ -26,7 +26,7 @@ def view(reader: Connection, job: int, number: int | None) -> tuple[int, int, bo
     wanted = "number = ?" if number is not None else "number = (SELECT max(number) FROM attempt WHERE job_id = ?)"
     row = reader.one(
         "SELECT number, log_size, outcome IS NOT NULL AND (log_told IS NULL OR log_size >= log_told), log_digest"
-        f" FROM attempt WHERE job_id = ? AND {wanted}",  # noqa: S608
+        f" FROM attempt WHERE job_id = ? AND {wanted}",
         (job, number if number is not None else job),
     )
     return (int(row[0]), int(row[1]), bool(row[2]), row[3]) if row else None

@@ -49,7 +49,7 @@ def needs_of_class(reader: Tx | Connection, class_id: int) -> str:
 
 def add_step(tx: Tx, step: StepRow) -> None:
     tx.run(
-        f"INSERT INTO step ({STEP_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",  # noqa: S608
+        f"INSERT INTO step ({STEP_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (
             step.run,
             step.number,
@@ -66,7 +66,7 @@ def add_step(tx: Tx, step: StepRow) -> None:
 
 
 def steps(reader: Tx | Connection, run: int, *, lock: bool = False) -> list[StepRow]:
-    sql = f"SELECT {STEP_COLUMNS} FROM step WHERE run_id = ? ORDER BY number"  # noqa: S608
+    sql = f"SELECT {STEP_COLUMNS} FROM step WHERE run_id = ? ORDER BY number"
     if lock and isinstance(reader, Tx):
         sql += reader.for_update
     return [_step(row) for row in reader.rows(sql, (run,))]

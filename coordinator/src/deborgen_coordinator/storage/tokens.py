@@ -11,7 +11,7 @@ COLUMNS = "id, role, name, digest, created_at, expires_at, last_used_at, revoked
 
 def insert(tx: Tx, token: TokenRow) -> None:
     tx.run(
-        f"INSERT INTO token ({COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",  # noqa: S608
+        f"INSERT INTO token ({COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
         (
             token.id,
             token.role,
@@ -26,7 +26,7 @@ def insert(tx: Tx, token: TokenRow) -> None:
 
 
 def get(reader: Tx | Connection, token_id: str) -> TokenRow | None:
-    row = reader.one(f"SELECT {COLUMNS} FROM token WHERE id = ?", (token_id,))  # noqa: S608
+    row = reader.one(f"SELECT {COLUMNS} FROM token WHERE id = ?", (token_id,))
     return TokenRow(*row) if row else None
 
 
@@ -34,7 +34,7 @@ def valid(reader: Tx | Connection) -> list[TokenRow]:
     """Tokens that were not revoked, oldest first."""
     return [
         TokenRow(*row)
-        for row in reader.rows(f"SELECT {COLUMNS} FROM token WHERE revoked_at IS NULL ORDER BY created_at, id")  # noqa: S608
+        for row in reader.rows(f"SELECT {COLUMNS} FROM token WHERE revoked_at IS NULL ORDER BY created_at, id")
     ]
 
 

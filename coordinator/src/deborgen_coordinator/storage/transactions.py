@@ -15,7 +15,7 @@ CHANNEL = "deborgen"
 
 EVENT_COLUMNS = ("time", "type", "job_id", "attempt", "worker", "actor", "old_state", "new_state", "data")
 
-INSERT_EVENT = f"INSERT INTO event ({', '.join(EVENT_COLUMNS)}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608
+INSERT_EVENT = f"INSERT INTO event ({', '.join(EVENT_COLUMNS)}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
 
 
 class Tx:

@@ -39,7 +39,7 @@ def turn(tx: Tx, value: float, sweeper: str) -> None:
 
 
 def get(reader: Tx | Connection, name: str, *, lock: bool = False) -> WorkerRow | None:
-    sql = f"SELECT {COLUMNS} FROM worker WHERE name = ?"  # noqa: S608
+    sql = f"SELECT {COLUMNS} FROM worker WHERE name = ?"
     if lock and isinstance(reader, Tx):
         sql += reader.for_update
     row = reader.one(sql, (name,))
@@ -47,7 +47,7 @@ def get(reader: Tx | Connection, name: str, *, lock: bool = False) -> WorkerRow 
 
 
 def every(reader: Tx | Connection) -> list[WorkerRow]:
-    return [_row(row) for row in reader.rows(f"SELECT {COLUMNS} FROM worker ORDER BY name")]  # noqa: S608
+    return [_row(row) for row in reader.rows(f"SELECT {COLUMNS} FROM worker ORDER BY name")]
 
 
 def count_online(reader: Tx | Connection) -> int:

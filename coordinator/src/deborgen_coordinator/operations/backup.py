@@ -1,0 +1,161 @@
+"""Backup and restore: one file with every row and every blob, checked before anything is believed.
+
+The file is a tar archive: `tables/NAME.jsonl` for each table, in a form that knows neither database, so that a backup
+of SQLite restores into PostgreSQL and the other way round; the blobs that rows refer to; and last `manifest.json` with
+the digest of each member. An archive without its manifest was cut short, and is refused.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import tarfile
+import tempfile
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import IO, Any
+
+from deborgen_shared.errors import Code, Refusal
+
+from ..blobs import BlobStore
+from ..storage import blobs as blob_rows
+from ..storage import dump
+from ..storage.database import Connection
+from ..storage.migrate import latest
+from ..storage.transactions import Tx
+from .context import Context
+
+FORMAT = 1
+MANIFEST = "manifest.json"
+PIECE = 1 << 20
+
+
+def backup(ctx: Context, file: str | Path) -> dict[str, int]:
+    """Write everything, as of one moment, to a file that appears only when it is whole; the rows of each table."""
+    target = Path(file)
+    partial = target.with_name(target.name + ".partial")
+    try:
+        with tarfile.open(partial, "w:gz", compresslevel=3) as archive, ctx.store.reading() as reader:
+            counts, members = _write(ctx.blobs, reader, archive)
+            manifest = {"format": FORMAT, "schema": latest(), "rows": counts, "members": members}
+            _add(archive, MANIFEST, json.dumps(manifest).encode())
+        with partial.open("rb") as written:
+            os.fsync(written.fileno())
+        partial.replace(target)
+    finally:
+        partial.unlink(missing_ok=True)
+    return counts
+
+
+def _write(blobs: BlobStore, reader: Connection, archive: tarfile.TarFile) -> tuple[dict[str, int], dict[str, str]]:
+    counts: dict[str, int] = {}
+    members: dict[str, str] = {}
+    for table in dump.tables():
+        name = f"tables/{table}.jsonl"
+        with tempfile.TemporaryFile() as spool:
+            counts[table] = _spool(spool, dump.rows_out(reader, table)) - 1
+            members[name] = _add_file(archive, name, spool)
+    for digest, size in blob_rows.every(reader):
+        if blobs.size(digest) != size:
+            raise Refusal(Code.UNAVAILABLE, f"blob {digest} is not whole", "nothing was backed up; look at the disk")
+        with tempfile.TemporaryFile() as spool:
+            _spool(spool, blobs.open_range(digest, 0, size))
+            if _add_file(archive, f"blobs/{digest}", spool) != digest:
+                raise Refusal(Code.UNAVAILABLE, f"blob {digest} is damaged", "nothing was backed up; look at the disk")
+    return counts, members
+
+
+def _spool(spool: IO[bytes], pieces: Iterable[bytes]) -> int:
+    count = 0
+    for piece in pieces:
+        spool.write(piece)
+        count += 1
+    return count
+
+
+def _add(archive: tarfile.TarFile, name: str, data: bytes) -> None:
+    info = tarfile.TarInfo(name)
+    info.size = len(data)
+    info.mode = 0o600
+    archive.addfile(info, io.BytesIO(data))
+
+
+def _add_file(archive: tarfile.TarFile, name: str, spool: IO[bytes]) -> str:
+    spool.seek(0)
+    digest = hashlib.file_digest(spool, "sha256").hexdigest()  # type: ignore[arg-type]
+    info = tarfile.TarInfo(name)
+    info.size = spool.tell()
+    info.mode = 0o600
+    spool.seek(0)
+    archive.addfile(info, spool)
+    return digest
+
+
+def check(file: str | Path) -> dict[str, Any]:
+    """The manifest of a backup, once every member has been read and found to be what it says."""
+    path = Path(file)
+    found: dict[str, str] = {}
+    manifest: dict[str, Any] | None = None
+    try:
+        with tarfile.open(path, "r:gz") as archive:
+            for member, data in _members(archive):
+                if member == MANIFEST:
+                    manifest = json.loads(b"".join(data))
+                    continue
+                digest = hashlib.sha256()
+                for piece in data:
+                    digest.update(piece)
+                found[member] = digest.hexdigest()
+    except FileNotFoundError:
+        raise Refusal(Code.NOT_FOUND, f"there is no file {path}", "name the file that `backup` wrote") from None
+    except (tarfile.TarError, OSError, EOFError, ValueError) as error:
+        raise _damaged(path, str(error)) from None
+    if manifest is None:
+        raise _damaged(path, "it ends before its manifest")
+    if manifest["format"] != FORMAT or manifest["schema"] > latest():
+        raise Refusal(Code.MALFORMED, f"{path} was written by a newer deborgen", "install that version, then restore")
+    for member, digest_text in manifest["members"].items():
+        if found.get(member) != digest_text:
+            raise _damaged(path, f"{member} is not what the manifest says")
+    for member, digest_text in found.items():
+        if member.startswith("blobs/") and member != f"blobs/{digest_text}":
+            raise _damaged(path, f"{member} has other bytes than its name says")
+    return manifest
+
+
+def _damaged(path: Path, why: str) -> Refusal:
+    return Refusal(Code.MALFORMED, f"{path} is not a sound backup: {why}", "use another copy; nothing was changed")
+
+
+def _members(archive: tarfile.TarFile) -> Iterator[tuple[str, Iterator[bytes]]]:
+    for info in archive:
+        stream = archive.extractfile(info)
+        if stream is not None:
+            yield info.name, iter(lambda s=stream: s.read(PIECE), b"")  # type: ignore[misc]
+
+
+def restore(ctx: Context, file: str | Path) -> dict[str, int]:
+    """Put a checked backup into an empty coordinator: the blobs first, then all rows in one transaction."""
+    manifest = check(file)
+    if not ctx.store.read(dump.is_empty):
+        raise Refusal(
+            Code.INVALID_TRANSITION, "this coordinator has data already", "restore into an empty data directory"
+        )
+    with tarfile.open(file, "r:gz") as archive:
+        for member, data in _members(archive):
+            if member.startswith("blobs/"):
+                ctx.blobs.put(member.removeprefix("blobs/"), data, lambda size: None)
+    ctx.store.write(lambda tx: _load(tx, Path(file)))
+    return dict(manifest["rows"])
+
+
+def _load(tx: Tx, file: Path) -> None:
+    dump.clear(tx.connection)
+    with tarfile.open(file, "r:gz") as archive:
+        for info in archive:
+            stream = archive.extractfile(info)
+            if stream is not None and info.name.startswith("tables/"):
+                dump.rows_in(tx.connection, Path(info.name).stem, stream)
+    dump.set_counters(tx.connection)
