@@ -147,12 +147,17 @@ class Client:
         body = {"pause": {"paused": True}, "resume": {"paused": False, "drain": False}, "drain": {"drain": True}}[order]
         return self.connection.send("PATCH", f"/v1/workers/{quote(worker, safe='')}", body, messages.Worker)
 
+    def me(self) -> messages.Me:
+        """Whose token this is."""
+        return self.connection.get("/v1/me", messages.Me)
+
     def health(self) -> messages.Health:
         return self.connection.get("/health", messages.Health)
 
     def _number(self, ref: refs.Ref) -> int:
         if ref.run is not None:
             return ref.run
-        from deborgen import memory
-
-        return memory.last_run(self.connection)
+        mine = self.me().name
+        for run in self.runs(submitter=mine, limit=1):
+            return run.id
+        raise NotFound(f"{mine} has submitted nothing yet", "deborgen submit FILE makes a run")

@@ -47,12 +47,15 @@ def examine(app: App) -> Iterator[Finding]:
     yield Finding("reach", True, f"it answers, and is well (version {health.version})")
     yield from _version(health.version)
     try:
-        list(client.runs(limit=1))
+        me = client.me()
     except NotAllowed as failure:
         what = "no token is known for it" if not target.token else f"it refuses the token: {failure.message}"
         yield Finding("token", False, what, f"deborgen login {target.url}", failure.exit_code)
         return
-    yield Finding("token", True, f"it accepts the token (from {target.token_from})")
+    yield Finding("token", True, f"it knows you as {me.name}, {me.role} (token from {target.token_from})")
+    if me.role == "worker":
+        yield Finding("role", False, "a worker's token is no person's", "ask an admin for a token of your own", 4)
+        return
     yield from _workers(client)
 
 

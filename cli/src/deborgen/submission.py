@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from deborgen import files, memory, uploads
+from deborgen import files, uploads
 from deborgen.connection import Connection
 from deborgen.errors import DeborgenError, InvalidJob
 from deborgen_shared import messages
@@ -212,11 +212,9 @@ def send(
         with bar("uploading", sum(file.size for file, _ in wanted)) as seen:
             uploads.upload(connection, wanted, seen)
     try:
-        run = connection.send("POST", "/v1/runs", body, messages.Run, key=key)
+        return connection.send("POST", "/v1/runs", body, messages.Run, key=key)
     except InvalidJob as refusal:
         raise explained(refusal, prepared.document) from None
-    memory.remember(connection, run)
-    return run
 
 
 def ask(connection: Connection, prepared: Prepared, body: dict[str, Any]) -> list[str]:

@@ -36,7 +36,7 @@ def command(url: str, token_file: Path | None) -> None:
     if address.startswith("http://") and not address.startswith(("http://127.", "http://localhost", "http://[::1]")):
         output.hint("note: this address is not encrypted; use it only inside a VPN such as Tailscale or WireGuard")
     client = Client._of(Target(address, token, "argument", "argument"))
-    health = client.health()
-    list(client.runs(limit=1))
+    client.health()
+    me = client.me()
     path = profile.store(address, token)
-    output.say(f"Logged in to {address} (version {health.version}). The token is in {path}")
+    output.say(f"Logged in to {address} as {me.name} ({me.role}). The token is in {path}")

@@ -6,7 +6,7 @@ from typing import Literal
 
 import click
 
-from deborgen import memory, output, waiting
+from deborgen import output, waiting
 from deborgen.cli import App, json_option
 from deborgen.cli import command as verb
 
@@ -25,7 +25,6 @@ def command(app: App, ref: str, only: Literal["failed", "canceled", "all"], watc
     """
     old = app.client.run(ref)
     new = old.retry(only)
-    memory.remember(app.client.connection, new.data)
     if as_json:
         output.json("run", new.data)
     elif output.on_terminal():
