@@ -30,7 +30,7 @@ def _wanted(app: App, ref: str) -> tuple[list[Wanted], str]:
 
 
 @subcommand(command, name="list")
-@click.argument("ref", metavar="RUN|JOB", default="last")
+@click.argument("ref", metavar="[RUN|JOB]", default="last")
 @json_option
 def list_(app: App, ref: str, as_json: bool) -> None:
     """List the artifacts of a run or a job."""
@@ -48,7 +48,7 @@ def list_(app: App, ref: str, as_json: bool) -> None:
 
 
 @subcommand(command, name="pull")
-@click.argument("ref", metavar="RUN|JOB", default="last")
+@click.argument("ref", metavar="[RUN|JOB]", default="last")
 @click.option("-o", "--into", type=click.Path(path_type=Path), metavar="DIR", help="The folder. [default: NAME-RUN]")
 def pull(app: App, ref: str, into: Path | None) -> None:
     """Fetch the artifacts of a run or a job.

@@ -10,7 +10,7 @@ from deborgen.cli import command as verb
 
 
 @verb(name="logs")
-@click.argument("ref", metavar="RUN|JOB", default="last")
+@click.argument("ref", metavar="[RUN|JOB]", default="last")
 @click.option("-f", "--follow", is_flag=True, help="Go on as they write, until they have ended.")
 @click.option("--attempt", type=click.IntRange(1), help="Of this attempt, instead of the newest.")
 @click.option("--failed", is_flag=True, help="Only of the jobs that failed.")

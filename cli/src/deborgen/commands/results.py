@@ -19,7 +19,7 @@ def _best(ctx: click.Context, param: click.Parameter, value: str | None) -> tupl
 
 
 @verb(name="results")
-@click.argument("ref", metavar="RUN", default="last")
+@click.argument("ref", metavar="[RUN]", default="last")
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV.")
 @json_option
 @click.option("--sort", "sort", metavar="KEY", help="Order by a column; -KEY for the largest first.")

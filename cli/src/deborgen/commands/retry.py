@@ -12,7 +12,7 @@ from deborgen.cli import command as verb
 
 
 @verb(name="retry")
-@click.argument("ref", metavar="RUN", default="last")
+@click.argument("ref", metavar="[RUN]", default="last")
 @click.option("--failed", "only", flag_value="failed", default="failed", help="The jobs that failed (the default).")
 @click.option("--canceled", "only", flag_value="canceled", help="The jobs that were canceled.")
 @click.option("--all", "only", flag_value="all", help="All of them.")

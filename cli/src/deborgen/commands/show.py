@@ -14,7 +14,7 @@ JOB_COLUMNS = ["job", "state", "params", "worker", "exit_code", "seconds", "reas
 
 
 @verb(name="show")
-@click.argument("ref", metavar="RUN|JOB", default="last")
+@click.argument("ref", metavar="[RUN|JOB]", default="last")
 @click.option("-n", "--limit", default=50, show_default=True, type=click.IntRange(1), help="At most so many jobs.")
 @json_option
 def command(app: App, ref: str, limit: int, as_json: bool) -> None:

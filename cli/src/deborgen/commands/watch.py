@@ -10,7 +10,7 @@ from deborgen.cli import command as verb
 
 
 @verb(name="watch")
-@click.argument("ref", metavar="RUN", default="last")
+@click.argument("ref", metavar="[RUN]", default="last")
 def command(app: App, ref: str) -> int:
     """Watch a run live until it ends.
 

@@ -10,7 +10,7 @@ from deborgen.cli import command as verb
 
 
 @verb(name="why")
-@click.argument("ref", metavar="JOB", default="last")
+@click.argument("ref", metavar="[JOB]", default="last")
 @json_option
 def command(app: App, ref: str, as_json: bool) -> None:
     """Say why a job waits, or why it ended as it did.

@@ -1,0 +1,33 @@
+#!/usr/bin/env bash
+# What `make demo` shows: a pool on this machine, a sweep on it, its results. Everything it makes lies in .demo/.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+demo="$PWD/.demo"
+export PATH="$PWD/.venv/bin:$PATH"
+# The person's own configuration is neither used nor touched.
+export XDG_CONFIG_HOME="$demo/config" XDG_STATE_HOME="$demo/state" XDG_DATA_HOME="$demo/data"
+unset DEBORGEN_URL DEBORGEN_TOKEN DEBORGEN_TOKEN_FILE
+
+show() {
+    printf '\n\033[1m$ %s\033[0m\n' "$*"
+    "$@"
+}
+
+deborgen down 2> /dev/null   # of a demo that was interrupted
+rm -rf "$demo"
+mkdir -p "$demo"
+trap 'deborgen down 2> /dev/null' EXIT
+
+show deborgen up --detach
+show deborgen submit examples/pi/pi.yml --watch
+show deborgen results last --sort error
+printf '\nThe best estimate of pi:\n'
+show deborgen results last --best error:min
+show deborgen artifacts pull last --into .demo/darts > /dev/null
+best=$(deborgen results last --best error:min | tail -n 1 | cut -f 1)
+show deborgen logs "$best"
+printf '\nThe darts of the best estimate: .demo/darts/%s/darts.svg\n' "${best#*.}"
+printf 'Its log again: deborgen logs %s (while deborgen is up). All that the demo made: .demo/\n' "$best"
+show deborgen down
+trap - EXIT
