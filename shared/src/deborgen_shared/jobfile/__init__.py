@@ -1,6 +1,6 @@
 """The job file: what people write by hand, what it means, and everything that can be wrong with it."""
 
-from deborgen_shared.jobfile.loader import Document
+from deborgen_shared.jobfile.document import Document
 from deborgen_shared.jobfile.model import (
     ArtifactPattern,
     Build,

@@ -11,11 +11,10 @@ from math import isfinite
 from typing import Any
 
 from deborgen_shared.jobfile.limits import INTEGER
-from deborgen_shared.jobfile.problems import Path, Problem, did_you_mean, kind, path_text, show
+from deborgen_shared.jobfile.problems import Path, Problem, Problems, did_you_mean, kind, path_text, show
 from deborgen_shared.jobfile.template import OPEN, Scalar, references, text_of
 from deborgen_shared.jobfile.units import format_duration, format_size, parse_duration, parse_size
 
-Problems = list[Problem]
 Check = Callable[[Any, Path, Problems], Any]
 
 TEMPLATES_HINT = "it works in name, run, image, env, artifacts, result and build.tag"

@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from deborgen_shared.jobfile import checks, limits, shapes, values
-from deborgen_shared.jobfile.checks import Check, Problems
+from deborgen_shared.jobfile import checks, file_values, limits, shapes, values
+from deborgen_shared.jobfile.checks import Check
 from deborgen_shared.jobfile.model import Build, Checkpoint, Workspace
-from deborgen_shared.jobfile.problems import Path, Problem
+from deborgen_shared.jobfile.problems import Path, Problem, Problems
 from deborgen_shared.jobfile.shapes import Shape
 from deborgen_shared.jobfile.sweep_checks import sweep
 
@@ -50,7 +50,7 @@ RETRY: dict[str, tuple[Check, Shape]] = {
     "backoff": (checks.duration(*limits.BACKOFF), shapes.DURATION),
 }
 CHECKPOINT: dict[str, tuple[Check, Shape]] = {
-    "path": (values.inner_path, shapes.PATH),
+    "path": (file_values.inner_path, shapes.PATH),
     "every": (checks.duration(*limits.CHECKPOINT_EVERY), shapes.DURATION),
 }
 WORKSPACE: dict[str, tuple[Check, Shape]] = {
@@ -61,7 +61,7 @@ WORKSPACE: dict[str, tuple[Check, Shape]] = {
 BUILD: dict[str, tuple[Check, Shape]] = {
     "git": (values.git_url, shapes.GIT_URL),
     "ref": (values.git_ref, shapes.GIT_REF),
-    "containerfile": (values.inner_path, shapes.PATH),
+    "containerfile": (file_values.inner_path, shapes.PATH),
     "tag": (values.image, shapes.IMAGE),
 }
 
@@ -120,7 +120,7 @@ KEYS: tuple[Key, ...] = (
     ),
     Key(
         "files",
-        values.local_files,
+        file_values.local_files,
         shapes.LOCAL_FILES,
         "Files and folders beside the job file, uploaded at submit and laid into the workspace.",
     ),
@@ -184,13 +184,13 @@ KEYS: tuple[Key, ...] = (
     ),
     Key(
         "artifacts",
-        values.artifacts,
+        file_values.artifacts,
         shapes.ARTIFACTS,
         "Globs in the workspace, collected when the job succeeds, or always.",
     ),
     Key(
         "result",
-        values.result,
+        file_values.result,
         shapes.PATH,
         "A file with a flat JSON object: its entries are columns of the results table.",
         "what the job writes to `$DEBORGEN_RESULT`",
@@ -227,7 +227,7 @@ STEP_ONLY = ("id", "needs")
 def _table(wire: bool, step: bool) -> dict[str, Check]:
     table = {key.name: key.check for key in KEYS if not (step and key.name in RUN_ONLY)}
     if wire:
-        table["files"] = values.wire_files
+        table["files"] = file_values.wire_files
     return table
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from deborgen_shared.jobfile import limits
-from deborgen_shared.jobfile.checks import Problems, subject
-from deborgen_shared.jobfile.problems import Path, Problem, did_you_mean, kind, show
+from deborgen_shared.jobfile.checks import subject
+from deborgen_shared.jobfile.problems import Path, Problem, Problems, did_you_mean, kind, show
 
 
 def check_needs(steps: list[Any], ids: list[str | None], problems: Problems) -> list[list[str]]:
     """The needs of each step. Without a word about it, a step needs the one above."""
-    known = [step_id for step_id in ids if step_id]
+    known = {step_id: None for step_id in ids if step_id}
     needs: list[list[str]] = []
     before = len(problems)
     for index, step in enumerate(steps):
@@ -21,11 +21,11 @@ def check_needs(steps: list[Any], ids: list[str | None], problems: Problems) -> 
             above = ids[index - 1] if index else None
             needs.append([above] if above else [])
     if len(problems) == before and len(known) == len(steps):
-        _no_circle(steps, known, needs, problems)
+        _no_circle(steps, list(known), needs, problems)
     return needs
 
 
-def _written(value: Any, path: Path, own: str | None, known: list[str], problems: Problems) -> list[str]:
+def _written(value: Any, path: Path, own: str | None, known: dict[str, None], problems: Problems) -> list[str]:
     if not isinstance(value, list):
         hint = f"write [{show(value)}]" if isinstance(value, str) and value else "write [prepare], or [] for none"
         problems.append(Problem(path, f"{subject(path)} is {kind(value)}, and must be a list of steps", hint))

@@ -29,11 +29,11 @@ def override(data: object, params: Mapping[str, Axis]) -> Any:
     """
     if not isinstance(data, dict) or not params:
         return data
-    data = _copy(data)
+    changed: dict[str, Any] = _copy(data)
     for name, axis in params.items():
-        for holder in _holders(data, name):
+        for holder in _holders(changed, name):
             _set(holder, name, axis)
-    return data
+    return changed
 
 
 def _copy(value: Any) -> Any:

@@ -6,11 +6,11 @@ import re
 from typing import Any
 
 from deborgen_shared.jobfile import limits, references
-from deborgen_shared.jobfile.checks import Check, Problems, empty, subject, unknown_key, wrong_kind
+from deborgen_shared.jobfile.checks import Check, empty, subject, unknown_key, wrong_kind
 from deborgen_shared.jobfile.keys import MERGED, NOT_YET, RUN_ONLY, STEP, STEP_ONLY, TOP
 from deborgen_shared.jobfile.model import JobFile, JobSpec, Resources, Retry, Step
 from deborgen_shared.jobfile.needs import check_needs
-from deborgen_shared.jobfile.problems import JobFileInvalid, Path, Problem, kind, show
+from deborgen_shared.jobfile.problems import JobFileInvalid, Path, Problem, Problems, TooManyProblems, kind, show
 from deborgen_shared.jobfile.sweep import Sweep
 from deborgen_shared.jobfile.syntax import missing_space
 from deborgen_shared.jobfile.template import without_references
@@ -26,7 +26,7 @@ def parse(data: object, *, wire: bool, default_name: str = "job", max_jobs: int 
     `wire` is the form that the coordinator takes, where `files` are blobs; otherwise they are paths beside the file.
     `max_jobs` is the limit on the jobs of one run; a sweep over it is found without making its combinations.
     """
-    problems: Problems = []
+    problems = Problems()
     jobfile = check(data, problems, wire=wire, default_name=default_name, max_jobs=max_jobs)
     if problems or jobfile is None:
         raise JobFileInvalid(problems)
@@ -35,6 +35,13 @@ def parse(data: object, *, wire: bool, default_name: str = "job", max_jobs: int 
 
 def check(data: object, problems: Problems, *, wire: bool, default_name: str, max_jobs: int) -> JobFile | None:
     """The job file; None when problems were added."""
+    try:
+        return _check(data, problems, wire, default_name, max_jobs)
+    except TooManyProblems:
+        return None
+
+
+def _check(data: object, problems: Problems, wire: bool, default_name: str, max_jobs: int) -> JobFile | None:
     if not isinstance(data, dict):
         what = "is empty" if data is None else f"must be a mapping of keys, not {kind(data)}"
         hint = missing_space(data) if isinstance(data, str) else None
@@ -46,9 +53,9 @@ def check(data: object, problems: Problems, *, wire: bool, default_name: str, ma
     others = {
         name: level.id for level in levels if level.id for name in getattr(level.values.get("sweep"), "names", ())
     }
+    _check_counts(top, levels, max_jobs, problems)
     for level in levels:
         _check_lookups(top, level, others, problems)
-    _check_counts(top, levels, max_jobs, problems)
     if problems:
         return None
     values = {"name": default_name[: limits.NAME], **top.values}
@@ -194,8 +201,9 @@ def _check_counts(top: _Level, levels: list[_Level], max_jobs: int, problems: Pr
             continue
         path = (*holder.path, "sweep")
         if sweep.size > max_jobs:
-            made = "combinations before 'exclude'" if sweep.excludes else "jobs"
-            message = f"the sweep makes {sweep.size:,} {made}, and the limit is {max_jobs:,}"
+            made = "combinations before 'exclude'" if sweep.exclude else "jobs"
+            size = f"{sweep.size:,}" if sweep.size < 10**15 else "more than 10^15"
+            message = f"the sweep makes {size} {made}, and the limit is {max_jobs:,}"
             problems.append(Problem(path, message, "make an axis shorter, or submit it in parts", key=True))
             return
         if sweep.count == 0:

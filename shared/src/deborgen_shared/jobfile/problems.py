@@ -11,6 +11,8 @@ Path = tuple[str | int, ...]
 
 #: The longest piece of a line that is shown under a problem.
 SHOWN = 100
+#: After this many problems nothing more is looked for.
+LIMIT = 100
 
 
 def path_text(path: Path) -> str:
@@ -62,6 +64,19 @@ class Problem:
         return f"{head}\n{self.line:>{margin}}| {text}\n{'':>{margin}}| {pad}{carets} {self.hint}".rstrip()
 
 
+class TooManyProblems(Exception):  # noqa: N818 - never shown: it ends a check that found enough
+    """There are as many problems as anybody reads."""
+
+
+class Problems(list[Problem]):
+    """What was found so far. When it is enough, the check ends: a hostile file must not cost more than a good one."""
+
+    def append(self, problem: Problem) -> None:
+        super().append(problem)
+        if len(self) >= LIMIT:
+            raise TooManyProblems
+
+
 class JobFileInvalid(Exception):  # noqa: N818 - a sentence reads better with it
     """A job file that was refused, with all its problems, in the order of the file."""
 
@@ -74,6 +89,8 @@ class JobFileInvalid(Exception):  # noqa: N818 - a sentence reads better with it
     def render(self, outcome: str = "nothing was submitted") -> str:
         """All problems as a person reads them, and a last line that says how many and what came of it."""
         count = "1 problem" if len(self.problems) == 1 else f"{len(self.problems)} problems"
+        if len(self.problems) >= LIMIT:
+            count = f"{LIMIT} problems or more"
         return "\n".join([*(p.render(self.source, self.lines) for p in self.problems), f"{count}, {outcome}."])
 
 
@@ -86,12 +103,15 @@ def did_you_mean(word: object, known: Iterable[str], otherwise: str = "") -> str
 
 def show(value: object) -> str:
     """A value in a message: short, on one line, and harmless on a terminal."""
-    text = (
-        {True: "true", False: "false", None: "null"}[value]
-        if value is None or value is True or value is False
-        else (value if isinstance(value, str) else repr(value))
-    )
-    text = printable(text)
+    if isinstance(value, str):
+        text = value
+    elif value is None or isinstance(value, bool):
+        text = {None: "null", True: "true", False: "false"}[value]
+    elif isinstance(value, float) or (isinstance(value, int) and value.bit_length() <= 256):
+        text = repr(value)
+    else:
+        text = "a number with too many digits" if isinstance(value, int) else kind(value)
+    text = printable(text[:61])
     return text if len(text) <= 60 else text[:57] + "..."
 
 

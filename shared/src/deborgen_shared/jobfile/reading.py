@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from deborgen_shared.jobfile import limits
-from deborgen_shared.jobfile.loader import Document, compose
+from deborgen_shared.jobfile.document import Document
+from deborgen_shared.jobfile.loader import compose
 from deborgen_shared.jobfile.model import JobFile
 from deborgen_shared.jobfile.parser import check
-from deborgen_shared.jobfile.problems import JobFileInvalid, Problem
+from deborgen_shared.jobfile.problems import JobFileInvalid, Problem, Problems
 
 
 def load(text: str | bytes, source: str = "job.yml") -> Document:
@@ -30,7 +31,7 @@ def parse_document(document: Document, *, default_name: str = "job", max_jobs: i
 
 
 def _problems(document: Document, default_name: str, max_jobs: int) -> tuple[JobFile | None, list[Problem]]:
-    found: list[Problem] = []
+    found = Problems()
     jobfile = check(document.data, found, wire=False, default_name=default_name, max_jobs=max_jobs)
     if jobfile:
         jobfile.not_yet[:] = map(document.locate, jobfile.not_yet)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
-from deborgen_shared.jobfile.checks import Problems, subject
+from deborgen_shared.jobfile.checks import subject
 from deborgen_shared.jobfile.paths import check_path
-from deborgen_shared.jobfile.problems import Path, Problem, did_you_mean, show
+from deborgen_shared.jobfile.problems import Path, Problem, Problems, did_you_mean, show
 from deborgen_shared.jobfile.sweep import Sweep
 from deborgen_shared.jobfile.template import FACTS, GIT_FACTS, OPEN, references, text_of
 from deborgen_shared.jobfile.values import IMAGE
@@ -40,16 +40,18 @@ def check(
 ) -> None:
     """A problem for each lookup that finds nothing. `others` says which step has a parameter of that name."""
     names = sweep.names if sweep else ()
+    seen: set[tuple[str, str]] = set()
     for reference in found:
         name = reference.name
+        if (name, reference.key) in seen:
+            continue
+        seen.add((name, reference.key))
         if sweep and name in names:
             if reference.key in ("image", "artifacts", "result", "build"):
                 _check_values(reference, sweep, problems)
         elif name not in FACTS and not (git and name in GIT_FACTS):
             message, hint = _missing(name, names, place, others)
-            problem = Problem(reference.path, message, hint, find=reference.written)
-            if problem not in problems:
-                problems.append(problem)
+            problems.append(Problem(reference.path, message, hint, find=reference.written))
 
 
 def _texts(data: dict[Any, Any], path: Path) -> Iterator[tuple[Any, Path, str]]:

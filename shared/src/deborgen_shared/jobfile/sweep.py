@@ -28,8 +28,7 @@ class Sweep:
         self.names: tuple[str, ...] = (*case_names, *grid)
         self._axes = tuple(grid.values())
         self._rows: Sequence[Combination] = [tuple(row[name] for name in case_names) for row in cases]
-        self.excludes = bool(exclude)
-        self._excluded = self._resolve(exclude)
+        self.exclude = exclude
 
     @property
     def size(self) -> int:
@@ -61,14 +60,15 @@ class Sweep:
             found = filterfalse(_member(pick, unwanted), found)
         return found
 
-    def _resolve(self, exclude: Sequence[Mapping[str, Scalar]]) -> list[tuple[Callable[[Any], Any], set[Any]]]:
+    @cached_property
+    def _excluded(self) -> list[tuple[Callable[[Any], Any], set[Any]]]:
         """The `exclude` rows as sets to look up in, one per combination of names; values as the axes have them."""
         lookup = {
             name: {identity(value): value for value in self.values(name)}
-            for name in {name for row in exclude for name in row}
+            for name in {name for row in self.exclude for name in row}
         }
         groups: dict[tuple[int, ...], set[Any]] = {}
-        for row in exclude:
+        for row in self.exclude:
             values = {name: lookup[name].get(identity(value), _NOTHING) for name, value in row.items()}
             if _NOTHING in values.values():
                 continue

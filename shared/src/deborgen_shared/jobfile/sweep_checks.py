@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from deborgen_shared.jobfile import axes, limits
-from deborgen_shared.jobfile.checks import Problems, is_number, mapping, scalar, shown, subject, unknown_key, wrong_kind
-from deborgen_shared.jobfile.problems import Path, Problem, did_you_mean, kind, show
+from deborgen_shared.jobfile.checks import is_number, mapping, scalar, shown, subject, unknown_key, wrong_kind
+from deborgen_shared.jobfile.problems import Path, Problem, Problems, did_you_mean, kind, show
 from deborgen_shared.jobfile.sweep import Sweep
 from deborgen_shared.jobfile.template import FACTS, Scalar
 
@@ -43,7 +43,7 @@ def _grid(value: Any, path: Path, problems: Problems) -> dict[str, Sequence[Scal
     if not mapping(value, path, problems, "{seed: [1, 2, 3]}", limits.AXES):
         return {}
     if not value:
-        problems.append(Problem(path, f"{subject(path)} has no axis", f"write {{seed: {AXIS_EXAMPLE}}}"))
+        problems.append(Problem(path, f"{subject(path)} has no axis", "write {seed: [1, 2, 3]}"))
     return {name: _axis(item, (*path, name), problems) for name, item in value.items()}
 
 
@@ -138,7 +138,7 @@ def _spaced(value: dict[str, Any], path: Path, problems: Problems) -> Sequence[S
     else:
         spaced = axes.logarithmic if value.get("scale") == "log" else axes.linear
         found = spaced(first, last, count)
-        if len(set(found)) == len(found):
+        if axes.distinct(found):
             return found
         message = f"the range {subject(path)} has values too close to tell apart at 12 digits"
         problems.append(Problem(path, message, "lower the count, or widen the range"))
@@ -191,6 +191,11 @@ def _rows(value: Any, path: Path, problems: Problems, limit: int, example: str) 
         if not isinstance(row, dict) or not row:
             problems.append(Problem(here, f"{subject(here)} must be a mapping of parameters", f"as in {example}"))
             continue
+        if len(row) > limits.AXES:
+            problems.append(
+                Problem(here, f"{subject(here)} has {len(row):,} entries, and the limit is {limits.AXES:,}")
+            )
+            return []
         for name, item in row.items():
             if isinstance(item, (list, dict)):
                 message = f"{subject((*here, name))} is {kind(item)}, and must be one value"

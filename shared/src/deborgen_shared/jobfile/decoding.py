@@ -1,0 +1,47 @@
+"""From bytes to text: UTF-8, of a bounded size, without control characters."""
+
+from __future__ import annotations
+
+import re
+
+from deborgen_shared.jobfile import limits
+from deborgen_shared.jobfile.problems import JobFileInvalid, Problem
+
+_BREAK = re.compile("\r\n|[\n\r\x85\u2028\u2029]")
+_UNWANTED = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\x80-\x84\x86-\x9f\ud800-\udfff\ufffe\uffff]")
+
+
+def split_lines(text: str) -> list[str]:
+    """The lines of a text, as the YAML parser counts them."""
+    return _BREAK.split(text)
+
+
+def decode(text: str | bytes, source: str) -> str:
+    """The text, when it is text of an acceptable size."""
+    size = len(text) if isinstance(text, bytes) else len(text.encode(errors="replace"))
+    if size > limits.DOCUMENT_BYTES:
+        message = f"the file has {size:,} bytes, and the limit is {limits.DOCUMENT_BYTES:,}"
+        raise JobFileInvalid([Problem((), message, "data belongs in 'files', long lists in ranges")], source)
+    if isinstance(text, bytes):
+        if text[:2] in (b"\xff\xfe", b"\xfe\xff"):
+            raise JobFileInvalid([Problem((), "the file is UTF-16, not UTF-8", "save it as UTF-8")], source)
+        if b"\0" in text:
+            raise JobFileInvalid(
+                [Problem((), "the file is binary, not text", "name the job file, as in job.yml")], source
+            )
+        raw = text
+        try:
+            text = raw.decode("utf-8")
+        except UnicodeDecodeError as error:
+            line = raw.count(b"\n", 0, error.start) + 1
+            message = f"byte 0x{raw[error.start]:02x} in line {line} is not UTF-8"
+            raise JobFileInvalid([Problem((), message, "save the file as UTF-8")], source) from None
+    text = text.removeprefix("\ufeff")
+    bad = _UNWANTED.search(text)
+    if bad:
+        lines = split_lines(text)
+        before = split_lines(text[: bad.start()])
+        message = f"the character U+{ord(bad[0]):04X} is not allowed in a job file"
+        problem = Problem((), message, "remove it", line=len(before), column=len(before[-1]) + 1)
+        raise JobFileInvalid([problem], source, lines)
+    return text

@@ -1,0 +1,71 @@
+"""A document that was read: its plain data, and where each piece of it is in the text."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from deborgen_shared.jobfile.decoding import split_lines
+from deborgen_shared.jobfile.problems import Path, Problem
+
+
+class Node:
+    """A piece of the document and where it stands: start and end as (index, line, column), from 0."""
+
+    __slots__ = ("block", "children", "depth", "end", "keys", "size", "start", "value")
+
+    def __init__(self, value: Any, start: Any, end: Any, block: bool = False) -> None:
+        self.value = value
+        self.start = (start.index, start.line, start.column)
+        self.end = (end.index, end.line, end.column)
+        self.block = block
+        self.children: dict[Any, Node] = {}
+        self.keys: dict[Any, Node] = {}
+        self.size = 1
+        self.depth = 0
+
+
+class Document:
+    """A job file that was read: its plain data, and the place of every key and value in it."""
+
+    def __init__(self, text: str, source: str, root: Node, problems: list[Problem]) -> None:
+        self.source = source
+        self.text = text
+        self.lines = split_lines(text)
+        self.data: Any = root.value
+        self.problems = problems
+        self._root = root
+
+    def where(self, path: Path, *, key: bool = False, find: str = "", nth: int = 0) -> tuple[int, int, int]:
+        """Line and column, from 1, and width of the value at a path, or of its key.
+
+        The place of what is not there is that of the nearest thing around it. `find` narrows it to a piece of the text.
+        """
+        node, name = self._root, None
+        for part in path:
+            if part not in node.children:
+                key = False
+                break
+            name = node.keys.get(part)
+            node = node.children[part]
+        if find and not key:
+            index = self.text.find(find, node.start[0], node.end[0])
+            for _ in range(nth):
+                index = max(index, self.text.find(find, index + 1, node.end[0]))
+            if index >= 0:
+                before = split_lines(self.text[:index])
+                return len(before), len(before[-1]) + 1, len(split_lines(find)[0])
+        if name is not None and (key or (node.block and node.children)):
+            node = name
+        return self._span(node)
+
+    def locate(self, problem: Problem) -> Problem:
+        """The problem with its line and column. What is wrong with the file as a whole has none."""
+        if not problem.path and isinstance(self.data, dict):
+            return problem
+        return problem.at(*self.where(problem.path, key=problem.key, find=problem.find, nth=problem.nth))
+
+    def _span(self, node: Node) -> tuple[int, int, int]:
+        _, line, column = node.start
+        text = self.lines[line] if line < len(self.lines) else ""
+        stop = node.end[2] if node.end[1] == line else len(text.rstrip())
+        return line + 1, column + 1, max(1, stop - column)

@@ -1,0 +1,70 @@
+"""The corpus: every wrong file with what a person is told about it, every right file with what it means."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from deborgen_shared.jobfile import JobFileInvalid, JobSpec, load, parse_document, unsupported
+
+HERE = Path(__file__).parent
+WRONG = sorted((HERE / "wrong").glob("*.yml"))
+RIGHT = sorted((HERE / "right").glob("*.yml"))
+DEFAULTS = msgspec.to_builtins(JobSpec())
+
+
+def read(file: Path):
+    return parse_document(load(file.read_bytes(), file.name), default_name=file.stem)
+
+
+@pytest.mark.parametrize("file", WRONG, ids=lambda file: file.stem)
+def test_a_wrong_file_is_refused_with_exactly_these_words(file):
+    with pytest.raises(JobFileInvalid) as refused:
+        read(file)
+    assert refused.value.render() + "\n" == file.with_suffix(".expected").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("file", WRONG, ids=lambda file: file.stem)
+def test_the_problems_of_a_wrong_file_are_in_its_order_and_inside_of_it(file):
+    with pytest.raises(JobFileInvalid) as refused:
+        read(file)
+    places = [(problem.line or 0, problem.column or 0) for problem in refused.value.problems]
+    assert places == sorted(places)
+    assert all(line <= max(1, len(refused.value.lines)) for line, _ in places)
+
+
+def test_the_corpus_of_wrong_files_is_large():
+    assert len(WRONG) >= 70
+
+
+@pytest.mark.parametrize("file", RIGHT, ids=lambda file: file.stem)
+def test_a_right_file_means_this(file):
+    jobfile = read(file)
+    steps = []
+    for step in jobfile.steps:
+        params = list(step.params())
+        spec = {key: value for key, value in msgspec.to_builtins(step.spec).items() if value != DEFAULTS[key]}
+        assert len(params) == step.count
+        steps.append(
+            {
+                "id": step.id,
+                "needs": step.needs,
+                "count": step.count,
+                "first": params[0],
+                "last": params[-1],
+                "local_files": step.local_files,
+                "spec": spec,
+            }
+        )
+    meaning = {
+        "name": jobfile.name,
+        "labels": jobfile.labels,
+        "priority": jobfile.priority,
+        "count": jobfile.count,
+        "steps": steps,
+        "unsupported": [f"{problem.line}:{problem.column} {problem.message}" for problem in unsupported(jobfile)],
+    }
+    assert meaning == json.loads(file.with_suffix(".expected").read_text(encoding="utf-8"))
