@@ -1,1 +1,204 @@
-def main() -> None: ...
+"""`deborgen-worker`: the daemon, and its owner's commands."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from deborgen_worker import __version__
+from deborgen_worker.settings import SettingsError, add_flags, default_state_dir, load
+
+WIDTH = 100
+
+
+def main() -> None:
+    parser = build_parser()
+    arguments = parser.parse_args()
+    try:
+        code = run(arguments) if arguments.command == "run" else COMMANDS[arguments.command](arguments)
+    except SettingsError as error:
+        print(f"deborgen-worker: {error}", file=sys.stderr)
+        code = 2
+    except KeyboardInterrupt:
+        code = 130
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # Threads that wait for the network must not hold up the end.
+    os._exit(code)
+
+
+def build_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="deborgen-worker", description="Lends this machine to a deborgen pool.")
+    parser.add_argument("--version", action="version", version=__version__)
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    add_flags(commands.add_parser("run", help="take jobs from the coordinator and run them"))
+    for name, words in {
+        "status": "what this worker is doing",
+        "pause": "take no new work, for a while or until resume",
+        "resume": "take work again",
+        "history": "what ran here, for whom, and how long",
+        "leave": "give everything back and leave the pool",
+    }.items():
+        each = commands.add_parser(name, help=words)
+        each.add_argument("--state-dir", default=None, help="the state directory of the worker")
+        if name in {"status", "history"}:
+            each.add_argument("--json", action="store_true", help="print JSON")
+        if name == "history":
+            each.add_argument("--limit", type=int, default=50, help="how many of the newest to show")
+        if name == "pause":
+            each.add_argument("duration", nargs="?", help="for example 2h; without it, until resume")
+            each.add_argument("--now", action="store_true", help="also freeze what runs now")
+    return parser
+
+
+def run(arguments: argparse.Namespace) -> int:
+    settings = load(vars(arguments), os.environ, arguments.config)
+    for needed in ("coordinator", "token_file"):
+        if not getattr(settings, needed):
+            raise SettingsError(f"--{needed.replace('_', '-')} is needed")
+    from deborgen_worker.console import Console
+    from deborgen_worker.daemon import CannotRun, Daemon
+    from deborgen_worker.runners.protocol import CannotStart
+
+    try:
+        return Daemon(settings, Console()).run()
+    except CannotRun as error:
+        print(f"deborgen-worker: {error}", file=sys.stderr)
+        return error.code
+    except (CannotStart, ValueError, OSError) as error:
+        print(f"deborgen-worker: {error}", file=sys.stderr)
+        return 1
+
+
+def state_of(arguments: argparse.Namespace) -> Path:
+    given = arguments.state_dir or os.environ.get("DEBORGEN_WORKER_STATE_DIR") or default_state_dir()
+    return Path(given).expanduser().absolute()
+
+
+def ask(arguments: argparse.Namespace, message: dict[str, Any], seconds: float = 30.0) -> dict[str, Any] | None:
+    """The worker's answer, or None when no worker runs there."""
+    from deborgen_worker.control import NotRunningError
+    from deborgen_worker.control import ask as ask_worker
+
+    try:
+        answer = ask_worker(state_of(arguments), message, seconds)
+    except NotRunningError:
+        return None
+    if "error" in answer:
+        raise SettingsError(str(answer["error"]))
+    return answer
+
+
+def not_running(arguments: argparse.Namespace) -> int:
+    print(f"no worker runs on {state_of(arguments)}", file=sys.stderr)
+    return 7
+
+
+def status(arguments: argparse.Namespace) -> int:
+    answer = ask(arguments, {"command": "status"})
+    if answer is None:
+        return not_running(arguments)
+    if arguments.json:
+        print(json.dumps(answer, indent=2))
+        return 0
+    print(f"{answer['name']}: {answer['headline']}")
+    offered, free = answer["offered"], answer["free"]
+    memory = f"{free['memory'] / 2**30:.1f} of {offered['memory'] / 2**30:.1f} GiB"
+    print(f"free: {free['cpus']:g} of {offered['cpus']:g} cpus, {memory} of memory")
+    for each in answer["attempts"]:
+        whose = f"{shown(each['name'])} for {shown(each['submitter'])}"
+        print(f"  {each['attempt']:<12} {each['stage']:<10} {each['seconds']:>8.1f} s  {whose}")
+    if answer["unsent"]:
+        print(f"{answer['unsent']} results wait to be sent")
+    return 0
+
+
+def shown(text: str) -> str:
+    from deborgen_worker.console import printable
+
+    return printable(text)[:WIDTH] or "-"
+
+
+def pause(arguments: argparse.Namespace) -> int:
+    from deborgen_shared.jobfile.units import parse_duration
+
+    seconds = None
+    if arguments.duration is not None:
+        try:
+            seconds = parse_duration(arguments.duration)
+        except ValueError as error:
+            raise SettingsError(f"{arguments.duration!r} is not a duration: {error}") from None
+    answer = ask(arguments, {"command": "pause", "seconds": seconds, "now": arguments.now})
+    if answer is None:
+        pauses(arguments).write(_pause(None if seconds is None else time.time() + seconds, arguments.now))
+        print("paused; no worker runs now, the pause holds when one starts")
+        return 0
+    print(answer["said"])
+    return 0
+
+
+def resume(arguments: argparse.Namespace) -> int:
+    answer = ask(arguments, {"command": "resume"})
+    if answer is None:
+        pauses(arguments).clear()
+        print("the pause is lifted; no worker runs now")
+        return 0
+    print(answer["said"])
+    return 0
+
+
+def history(arguments: argparse.Namespace) -> int:
+    answer = ask(arguments, {"command": "history", "limit": arguments.limit})
+    items = answer["items"] if answer is not None else read_history(arguments)
+    if arguments.json:
+        print(json.dumps(items, indent=2))
+        return 0
+    for each in items:
+        whose = f"{shown(str(each['name']))} for {shown(str(each['submitter']))}"
+        how = each["outcome"] or each["answer"]
+        print(f"{each['ended_at']}  {each['attempt']:<12} {how:<13} {each['seconds']:>9.1f} s  {whose}")
+    if not items:
+        print("nothing has run here yet")
+    return 0
+
+
+def read_history(arguments: argparse.Namespace) -> list[dict[str, Any]]:
+    path = state_of(arguments) / "history.jsonl"
+    if not path.exists():
+        return []
+    return [json.loads(line) for line in path.read_text().splitlines()[-arguments.limit :]]
+
+
+def leave(arguments: argparse.Namespace) -> int:
+    answer = ask(arguments, {"command": "leave"}, seconds=120.0)
+    if answer is None:
+        return not_running(arguments)
+    print(answer["said"])
+    return 0
+
+
+def pauses(arguments: argparse.Namespace) -> Any:
+    from deborgen_worker.disk import Disk
+    from deborgen_worker.policy import PauseFile
+
+    state = state_of(arguments)
+    state.mkdir(parents=True, exist_ok=True, mode=0o700)
+    return PauseFile(state, Disk())
+
+
+def _pause(until: float | None, frozen: bool) -> Any:
+    from deborgen_worker.policy import Pause
+
+    return Pause(until=until, frozen=frozen)
+
+
+COMMANDS = {"status": status, "pause": pause, "resume": resume, "history": history, "leave": leave}
+
+
+if __name__ == "__main__":
+    main()

@@ -140,8 +140,8 @@ class Settings:
     )  # fmt: skip
     runner: str = _setting(
         "auto", _choice("auto", "podman", "subprocess", "both"),
-        "how jobs run: in Podman, as plain processes of this user, or either; auto means Podman, and a refusal to start "
-        "where it does not work",
+        "how jobs run: in Podman, as plain processes of this user, or either; auto means Podman, and "
+        "the worker does not start where that does not work",
     )  # fmt: skip
     podman_socket: str = _setting(
         "", TEXT, "Podman's socket; empty means that of the user or of root, or a service of our own"
@@ -156,7 +156,7 @@ class Settings:
     hours: str = _setting(
         "", Kind("hours", _hours), "time of day in which work is taken, for example 22:00-07:00", "always"
     )
-    labels: dict[str, str] = _setting(
+    labels: dict[str, str] = _setting(  # noqa: RUF009 - it makes a field, as the others
         dict, Kind("labels", _labels), "further labels, for example site=garage,disk=fast", "none"
     )
     pids: int = _setting(1024, WHOLE, "processes that one job may have")
@@ -175,9 +175,15 @@ class Settings:
 def table() -> list[tuple[str, str, str, str, str]]:
     """For each setting: flag, variable, kind, default, meaning. Help and docs follow it."""
     return [
-        (f"--{f.name.replace('_', '-')}", PREFIX + f.name.upper(), f.metadata["kind"].words, f.metadata["shown"], f.metadata["help"])
-        for f in dataclasses.fields(Settings)
-    ]  # fmt: skip
+        (
+            f"--{each.name.replace('_', '-')}",
+            PREFIX + each.name.upper(),
+            each.metadata["kind"].words,
+            each.metadata["shown"],
+            each.metadata["help"],
+        )
+        for each in dataclasses.fields(Settings)
+    ]
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:

@@ -14,8 +14,8 @@ import time
 from pathlib import Path
 
 import msgspec
-from deborgen_shared.messages import Assignment, Result
 
+from deborgen_shared.messages import Assignment, Result
 from deborgen_worker.crash import point
 from deborgen_worker.disk import Disk
 from deborgen_worker.journal import Journal
@@ -41,6 +41,7 @@ class ClaimAnswered(Record, tag="answered"):
 class Started(Record, tag="start"):
     attempt: str
     runner: str
+    at: float
 
 
 class Ended(Record, tag="result"):
@@ -59,11 +60,15 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Entry(msgspec.Struct):
-    """One attempt in the spool. `boot` is the kernel's boot in which it was taken: only there can it still run."""
+    """One attempt in the spool. `boot` is the kernel's boot in which it was taken: only there can it still run.
+
+    `started` is the monotonic time of that boot.
+    """
 
     assignment: Assignment
     boot: str
     runner: str = ""
+    started: float = 0.0
     result: Result | None = None
     notes: str = ""
 
@@ -99,9 +104,9 @@ class Spool:
             self._journal.commit(position)
             point("after-assignment-written")
 
-    def started(self, attempt: str, runner: str) -> None:
+    def started(self, attempt: str, runner: str, at: float) -> None:
         """About to start. It must outlive the worker but not the power: after a reboot nothing runs anyway."""
-        self._write(Started(attempt, runner))
+        self._write(Started(attempt, runner, at))
         point("after-start-written")
 
     def ended(self, attempt: str, result: Result, notes: str = "") -> int:
@@ -166,9 +171,9 @@ class Spool:
                 self.requests.discard(request)
                 for assignment in assignments:
                     self.entries.setdefault(assignment.attempt, Entry(assignment, boot))
-            case Started(attempt, runner):
+            case Started(attempt, runner, at):
                 if attempt in self.entries:
-                    self.entries[attempt].runner = runner
+                    self.entries[attempt].runner, self.entries[attempt].started = runner, at
             case Ended(attempt, result, notes):
                 if attempt in self.entries:
                     self.entries[attempt].result, self.entries[attempt].notes = result, notes
@@ -181,7 +186,7 @@ class Spool:
             for attempt, entry in self.entries.items():
                 live.append(ClaimAnswered("", entry.boot, [entry.assignment]))
                 if entry.runner:
-                    live.append(Started(attempt, entry.runner))
+                    live.append(Started(attempt, entry.runner, entry.started))
                 if entry.result is not None:
                     live.append(Ended(attempt, entry.result, entry.notes))
             self._journal.rewrite(map(_encode, live))
@@ -207,7 +212,7 @@ class Spool:
             finally:
                 os.close(fd)
             if full:
-                os.replace(path, path.with_name("history.old.jsonl"))
+                path.replace(path.with_name("history.old.jsonl"))
 
 
 def remove_folder(folder: Path) -> bool:

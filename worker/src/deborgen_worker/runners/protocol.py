@@ -11,7 +11,7 @@ from typing import Protocol
 from deborgen_worker.logs import Log
 
 
-class CannotStart(Exception):  # noqa: N818 - it says what happened, not that the worker is wrong
+class CannotStart(Exception):
     """The program could not be started, for a reason that is not the program's: an infrastructure failure."""
 
 

@@ -120,6 +120,7 @@ class SubprocessRunner:
 
     def close(self) -> None:
         self._closing = True
+        self._quietly({"do": "quit"})
         if self._socket is not None:
             with contextlib.suppress(OSError):
                 self._socket.shutdown(socket.SHUT_RDWR)

@@ -77,6 +77,7 @@ class Supervisor:
             output = os.open(ask["output"], os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o600)
         except OSError as error:
             return self.over(attempt, {"error": f"the output file cannot be made: {error.strerror}"})
+        now = time.monotonic()
         try:
             with limits(ask["limits"]):
                 process = subprocess.Popen(
@@ -94,7 +95,6 @@ class Supervisor:
         for name, value in ask["limits"].items():
             with contextlib.suppress(OSError, ValueError):
                 resource.prlimit(pid, getattr(resource, name), (value, value))
-        now = time.monotonic()
         self.running[attempt] = {"pid": pid, "since": now, "until": now + ask["timeout"]}
         self.by_pid[pid] = attempt
         self.write({"spawned": attempt, "pid": pid, "start": started_at(pid)})
@@ -116,6 +116,8 @@ class Supervisor:
             self.ended.pop(attempt, None)
         elif do == "list":
             self.send({"list": [*self.running, *self.ended]})
+        elif do == "quit" and not self.running:
+            sys.exit(0)
 
     # What happens
 

@@ -1,0 +1,166 @@
+"""What a job leaves behind: globs in the workspace, collected without ever following a link out of it.
+
+A file that is taken is moved out of the job's reach first, then looked at and hashed, so nothing can be swapped between
+the look and the reading.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import re
+import stat
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from deborgen_shared.jobfile.model import ArtifactPattern
+from deborgen_shared.jobfile.paths import check_path, find_twins
+from deborgen_shared.messages import Artifact
+from deborgen_worker.workspace import OWN
+
+MOST = 10_000
+NAMED = 20
+
+
+@dataclass
+class Collected:
+    """The artifacts, in the order of their files (`artifacts/0`, `artifacts/1` …), and what is to be said about it."""
+
+    artifacts: list[Artifact] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    refused: str = ""
+
+
+def collect(workspace: Path, folder: Path, patterns: Sequence[ArtifactPattern], succeeded: bool) -> Collected:
+    """Take what the patterns name. Nothing is taken when it is too much: then `refused` says so."""
+    found = Collected()
+    wanted = [each.path for each in patterns if succeeded or each.when == "always"]
+    if not wanted:
+        return found
+    chosen: dict[str, None] = {}
+    matchers = [(pattern, translate(pattern)) for pattern in wanted]
+    hits = dict.fromkeys(wanted, 0)
+    skipped: list[str] = []
+    for path, mode in walk(workspace):
+        matching = [pattern for pattern, matcher in matchers if matcher.fullmatch(path)]
+        if not matching:
+            continue
+        problem = check_path(path) or (None if stat.S_ISREG(mode) else f"is {kind(mode)}")
+        if problem is None and not path.isprintable():
+            problem = "has a name with control characters"
+        if problem:
+            skipped.append(f"artifact {path!r} was skipped: it {problem}")
+            continue
+        for pattern in matching:
+            hits[pattern] += 1
+        chosen[path] = None
+        if len(chosen) > MOST:
+            found.refused = f"the job left more than {MOST} artifacts"
+            return found
+    for first, second in find_twins(chosen):
+        if chosen.pop(second, 0) is None:
+            skipped.append(f"artifact {second!r} was skipped: some file systems take it for {first!r}")
+    found.notes += [f"artifact {pattern!r} matched nothing" for pattern, count in hits.items() if count == 0]
+    found.notes += skipped[:NAMED]
+    if len(skipped) > NAMED:
+        found.notes.append(f"{len(skipped) - NAMED} more artifacts were skipped")
+    target = folder / "artifacts"
+    target.mkdir(exist_ok=True)
+    for path in sorted(chosen):
+        artifact = _take(workspace, path, target / str(len(found.artifacts)))
+        if artifact is None:
+            found.notes.append(f"artifact {path!r} was skipped: it changed while it was collected")
+        else:
+            found.artifacts.append(artifact)
+    return found
+
+
+def _take(workspace: Path, path: str, target: Path) -> Artifact | None:
+    parent, name = os.path.split(path)
+    try:
+        folder = _open_folder(workspace, parent)
+    except OSError:
+        return None
+    try:
+        os.rename(name, target, src_dir_fd=folder)
+        fd = os.open(target, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return None
+    finally:
+        os.close(folder)
+    with os.fdopen(fd, "rb") as file:
+        info = os.fstat(fd)
+        if not stat.S_ISREG(info.st_mode):
+            return None
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+        size = file.tell()
+        os.fsync(fd)
+    with contextlib.suppress(OSError):
+        target.chmod(0o600)
+    return Artifact(path=path, sha256=digest, size=size)
+
+
+def _open_folder(workspace: Path, path: str) -> int:
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+    folder = os.open(workspace, flags)
+    for part in path.split("/") if path else []:
+        try:
+            following = os.open(part, flags, dir_fd=folder)
+        finally:
+            os.close(folder)
+        folder = following
+    return folder
+
+
+def walk(workspace: Path) -> Iterator[tuple[str, int]]:
+    """Every entry that is not a folder, as a path in the workspace with its mode; links are named, not followed."""
+    for root, folders, names, fd in os.fwalk(workspace, follow_symlinks=False):
+        base = os.path.relpath(root, workspace)
+        prefix = "" if base == "." else base + "/"
+        if not prefix:
+            folders[:] = [each for each in folders if each != OWN]
+        for name in names:
+            with contextlib.suppress(OSError):
+                yield prefix + name, os.stat(name, dir_fd=fd, follow_symlinks=False).st_mode
+
+
+def kind(mode: int) -> str:
+    for test, word in (
+        (stat.S_ISLNK, "a symbolic link"),
+        (stat.S_ISFIFO, "a FIFO"),
+        (stat.S_ISSOCK, "a socket"),
+        (stat.S_ISCHR, "a device"),
+        (stat.S_ISBLK, "a device"),
+    ):
+        if test(mode):
+            return word
+    return "not a regular file"
+
+
+def translate(pattern: str) -> re.Pattern[str]:
+    """A glob as a pattern of whole paths: `*` and `?` stay within a name, `**` crosses folders, `dir/` means all below.
+
+    A plain name of a folder means all below it too.
+    """
+    pattern = pattern.removeprefix("./")
+    if pattern.endswith("/"):
+        pattern += "**"
+    out, at = "", 0
+    while at < len(pattern):
+        if pattern.startswith("**/", at):
+            out, at = out + r"(?:[^/]+/)*", at + 3
+        elif pattern.startswith("**", at):
+            out, at = out + r".+", at + 2
+        elif pattern[at] == "*":
+            out, at = out + r"[^/]*", at + 1
+        elif pattern[at] == "?":
+            out, at = out + r"[^/]", at + 1
+        elif pattern[at] == "[" and (end := pattern.find("]", at + 2)) > 0:
+            inner = pattern[at + 1 : end].replace("\\", r"\\").replace("/", "")
+            inner = "^" + inner[1:] if inner.startswith("!") else inner
+            out, at = out + f"[{inner}]", end + 1
+        else:
+            out, at = out + re.escape(pattern[at]), at + 1
+    return re.compile(out + r"(?:/.+)?", re.DOTALL)

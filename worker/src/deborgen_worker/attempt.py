@@ -1,0 +1,169 @@
+"""One attempt on this machine: where it stands, and what its end means."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+from enum import Enum
+
+from deborgen_shared.jobfile.model import JobSpec
+from deborgen_shared.messages import Assignment, LogTail, Result
+from deborgen_worker import artifacts, workspace
+from deborgen_worker.capacity import Amount
+from deborgen_worker.logs import CappedLog
+from deborgen_worker.runners.protocol import Exit, Launch, Runner
+
+#: A log whose rest is at most this long goes with the result instead of in a request of its own.
+INLINE_BYTES = 48 * 1024
+
+
+class Stage(Enum):
+    """How far an attempt is. Nothing goes back, but for a start that provably did not happen."""
+
+    ASSIGNED = "assigned"
+    CONFIRMED = "confirmed"
+    PREPARING = "preparing"
+    RUNNING = "running"
+    COLLECTING = "collecting"
+    ENDED = "ended"
+
+
+class Ending(Enum):
+    """Why the worker itself ends an attempt."""
+
+    CANCEL = "canceled"
+    TIMEOUT = "timeout"
+    RELEASE = "released"
+    STALE = "stale"
+
+
+@dataclass
+class Attempt:
+    """What the agent knows of an attempt. Its lock guards the log while bytes of it are on their way.
+
+    `unknown` means that an earlier session started it and its runner has not yet said what became of it.
+    """
+
+    assignment: Assignment
+    spec: JobSpec
+    launch: Launch
+    runner: Runner
+    amount: Amount
+    log_cap: int
+    stage: Stage = Stage.ASSIGNED
+    waiting_since: float = 0.0
+    ahead: bool = False
+    gpus: tuple[str, ...] = ()
+    started: float = 0.0
+    ended: float = 0.0
+    ending: Ending | None = None
+    ending_reason: str = ""
+    term_at: float | None = None
+    killed_at: float | None = None
+    frozen_at: float | None = None
+    frozen_seconds: float = 0.0
+    preparing: bool = False
+    prepared: bool = False
+    unknown: bool = False
+    log_sent: int = 0
+    log_lock: threading.Lock = field(default_factory=threading.Lock)
+    log: CappedLog = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.log = CappedLog(self.runner.log(self.launch), self.log_cap)
+
+    @property
+    def id(self) -> str:
+        return self.assignment.attempt
+
+    @property
+    def light(self) -> bool:
+        """Whether it can be started without waiting for anything: then no thread is needed for it."""
+        return not (self.launch.image or self.spec.files or self.assignment.inputs)
+
+    @property
+    def on_machine(self) -> bool:
+        """Whether something of it may run."""
+        return self.stage in {Stage.PREPARING, Stage.RUNNING}
+
+    def used_seconds(self, now: float) -> float:
+        """How long the program has run, without the time in which its owner had it frozen."""
+        frozen = self.frozen_seconds + (now - self.frozen_at if self.frozen_at is not None else 0.0)
+        return max(0.0, now - self.started - frozen)
+
+
+def outcome_of(attempt: Attempt, exit_: Exit, disk_full: str = "") -> tuple[str, str]:
+    """What the attempt ended as, and the reason in words. What the worker did to it comes first, then the machinery's
+    failures, then the program's own end."""
+    match attempt.ending:
+        case Ending.CANCEL | Ending.RELEASE:
+            return attempt.ending.value, attempt.ending_reason
+        case Ending.TIMEOUT:
+            return "timeout", attempt.ending_reason
+    if exit_.error:
+        return "error", exit_.error
+    if exit_.timed_out:
+        return "timeout", exit_.reason or f"ran longer than its timeout of {attempt.assignment.timeout_seconds:g} s"
+    if exit_.out_of_memory:
+        return "out_of_memory", exit_.reason or "the program wanted more memory than the job asks for"
+    if exit_.code == 0:
+        return "succeeded", ""
+    return "failed", exit_.reason
+
+
+def result_of(attempt: Attempt, exit_: Exit, now: float) -> tuple[Result, str]:
+    """Collect what the attempt left, and say how it ended. The second value are the worker's own lines for the log."""
+    outcome, reason = outcome_of(attempt, exit_)
+    notes: list[str] = []
+    result = Result(attempt=attempt.id, outcome=outcome, reason=reason[:2000], exit_code=exit_.code)  # type: ignore[arg-type]
+    result.seconds = exit_.seconds if exit_.seconds is not None else attempt.used_seconds(now)
+    result.cpu_seconds, result.peak_memory, result.image = exit_.cpu_seconds, exit_.peak_memory, exit_.image[:500]
+    if outcome == "released":
+        result.exit_code = None
+        return result, ""
+    if attempt.started:
+        _collect(attempt, result, notes)
+    result.warnings = [note[:500] for note in notes[:20]]
+    if result.outcome not in {"succeeded", "failed"} and result.reason:
+        notes.append(f"the attempt ended as {result.outcome}: {result.reason}")
+    text = "".join(f"[deborgen: {note}]\n" for note in notes)
+    seal_log(attempt, result, text)
+    return result, text
+
+
+def _collect(attempt: Attempt, result: Result, notes: list[str]) -> None:
+    spec, launch = attempt.spec, attempt.launch
+    if spec.artifacts:
+        found = artifacts.collect(launch.workspace, launch.folder, spec.artifacts, result.outcome == "succeeded")
+        notes += found.notes
+        result.artifacts = found.artifacts
+        if found.refused:
+            result.outcome, result.reason = "failed", found.refused
+    path = spec.result or f"{workspace.OWN}/result.json"
+    data = workspace.read_small(launch.workspace, path, 64 * 1024)
+    if data is None:
+        taken = next((i for i, each in enumerate(result.artifacts) if each.path == path), None)
+        if taken is not None:
+            data = workspace.read_small(launch.folder, f"artifacts/{taken}", 64 * 1024)
+    if data:
+        result.result, problem = workspace.parse_result(data)
+        if problem:
+            notes.append(problem)
+    elif spec.result and result.outcome == "succeeded":
+        notes.append(f"the result file {spec.result!r} is not there")
+
+
+def seal_log(attempt: Attempt, result: Result, notes: str) -> None:
+    """Fix the size of the log, and put what is left of it in the result if it is short."""
+    with attempt.log_lock:
+        size = attempt.log.finish(notes.encode())
+        result.log_size = size
+        left = size - attempt.log_sent
+        if 0 < left <= INLINE_BYTES:
+            data = b""
+            while len(data) < left:
+                piece = attempt.log.read(attempt.log_sent + len(data), left - len(data))
+                if not piece:
+                    break
+                data += piece
+            result.log = LogTail(offset=attempt.log_sent, data=data)

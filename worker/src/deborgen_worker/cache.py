@@ -1,0 +1,59 @@
+"""Input files kept by their digest for the next job, within a disk budget, the least recently used out first."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+
+Fetch = Callable[[str, Path], None]
+
+
+class BlobCache:
+    """A folder of blobs. A blob that is there is whole; `fetch` is asked for the others, each once at a time."""
+
+    def __init__(self, folder: Path, budget: int, fetch: Fetch) -> None:
+        self._folder, self._budget, self._fetch = folder, budget, fetch
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._lock = threading.Lock()
+        self._busy: dict[str, threading.Lock] = {}
+
+    def copy(self, sha256: str, target: Path, mode: int) -> None:
+        """Lay a copy of the blob at the target: a copy, so that no job can change what the next one gets."""
+        with self._lock:
+            busy = self._busy.setdefault(sha256, threading.Lock())
+        with busy:
+            source = self._folder / sha256
+            if not source.exists():
+                self._fetch(sha256, source)
+                self.evict(keep=sha256)
+            os.utime(source)
+            temporary = target.with_name(f".{uuid.uuid4().hex}.tmp")
+            with source.open("rb") as reading, temporary.open("wb") as writing:
+                left = os.fstat(reading.fileno()).st_size
+                while left > 0:
+                    done = os.copy_file_range(reading.fileno(), writing.fileno(), left)
+                    if done == 0:
+                        break
+                    left -= done
+            temporary.chmod(mode & 0o777)
+            temporary.rename(target)
+
+    def evict(self, keep: str = "") -> None:
+        """Remove what was not used for longest until the rest is within the budget."""
+        with self._lock:
+            found = []
+            for each in self._folder.iterdir():
+                with contextlib.suppress(OSError):
+                    info = each.stat()
+                    found.append((info.st_mtime, info.st_size, each))
+            total = sum(size for _, size, _ in found)
+            for _, size, each in sorted(found):
+                if total <= self._budget:
+                    return
+                if each.name != keep:
+                    each.unlink(missing_ok=True)
+                    total -= size

@@ -1,0 +1,128 @@
+"""Asks for work. One claimer has one claim on its way at most; two of them keep the slots of short jobs full."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from deborgen_shared.messages import Claim
+from deborgen_shared.transport import Refused, Unreachable
+from deborgen_worker.agent import Agent
+from deborgen_worker.capacity import Amount
+from deborgen_worker.contact import Contact
+from deborgen_worker.coordinator import Coordinator, NoWork
+from deborgen_worker.heartbeat import Heart, Superseded
+from deborgen_worker.journal import SpoolFullError
+
+MOST_AT_ONCE = 64
+#: How long a claim waits on the server when nothing runs here, and when something does: then what is free may change.
+IDLE_WAIT_SECONDS = 20.0
+BUSY_WAIT_SECONDS = 5.0
+#: Nothing to ask for: wait to be woken, and look again at the latest after this.
+LOOK_AGAIN_SECONDS = 30.0
+#: A question ahead of need found nothing: not again for this long.
+NOT_AHEAD_SECONDS = 0.2
+
+
+@dataclass
+class Pending:
+    """A claim that was sent and not answered: it is sent again as it was, so it brings the same attempts."""
+
+    message: Claim
+    ahead: bool
+
+
+class Claimer:
+    """One `step` asks once, takes and confirms what came, and says how many seconds to wait before the next."""
+
+    def __init__(
+        self, name: str, agent: Agent, coordinator: Coordinator, contact: Contact, heart: Heart, session: str,
+        *, new_id: Callable[[], str] = lambda: uuid.uuid4().hex, idle_wait: float = IDLE_WAIT_SECONDS,
+    ) -> None:  # fmt: skip
+        self._name, self._agent, self._coordinator, self._contact = name, agent, coordinator, contact
+        self._heart, self._session, self._new_id, self._idle_wait = heart, session, new_id, idle_wait
+        self._pending: Pending | None = None
+
+    def step(self) -> float:
+        agent = self._agent
+        if agent.gate.closed:
+            self._drop()
+            return LOOK_AGAIN_SECONDS
+        if self._pending is None:
+            self._pending = self._ask()
+            if self._pending is None:
+                return LOOK_AGAIN_SECONDS
+        pending = self._pending
+        try:
+            answer = self._coordinator.claim(pending.message)
+        except Unreachable as error:
+            return self._contact.failed(self._name, error)
+        except Refused as refused:
+            self._drop()
+            return self._when_refused(refused)
+        self._contact.ok(self._name)
+        assignments = [] if isinstance(answer, NoWork) else answer.assignments
+        try:
+            agent.spool.claim_answered(pending.message.request_id, assignments)
+        except SpoolFullError as error:
+            # Not written down, so not started: it was never confirmed, and the coordinator gives it to somebody else.
+            self._drop()
+            return self._spool_full(error)
+        names = agent.accept(assignments, ahead=pending.ahead)
+        self._pending = None
+        with agent.lock:
+            agent.ledger.answered(pending.message.request_id)
+            if pending.ahead and not assignments:
+                agent.ledger.ahead_after = agent.clock() + NOT_AHEAD_SECONDS
+        if agent.gate.closed:
+            return 0.0  # drained meanwhile: whoever closed the gate gives them back
+        self._heart.confirm(names)
+        if isinstance(answer, NoWork):
+            return NOT_AHEAD_SECONDS if pending.ahead else answer.retry_after
+        return 0.0
+
+    def _ask(self) -> Pending | None:
+        agent = self._agent
+        request = self._new_id()
+        with agent.lock:
+            asked = agent.ledger.ask(request, agent.clock())
+            busy = bool(agent.ledger.running or agent.ledger.waiting)
+        if asked is None:
+            return None
+        amount, ahead = asked
+        try:
+            agent.spool.claim_asked(request)
+        except SpoolFullError as error:
+            agent.ledger.answered(request)
+            self._spool_full(error)
+            return None
+        wait = 0.0 if ahead else min(BUSY_WAIT_SECONDS, self._idle_wait) if busy else self._idle_wait
+        return Pending(self._message(request, amount, wait), ahead)
+
+    def _message(self, request: str, amount: Amount, wait: float) -> Claim:
+        return Claim(
+            session=self._session, request_id=request, free=amount.message(), max=MOST_AT_ONCE, wait_seconds=wait
+        )
+
+    def _drop(self) -> None:
+        """Forget a claim. What it may have brought was never confirmed, so it is released when its lease ends."""
+        if self._pending is not None:
+            request = self._pending.message.request_id
+            self._pending = None
+            with self._agent.lock:
+                self._agent.ledger.answered(request)
+            self._agent.spool.claim_answered(request, [])
+
+    def _when_refused(self, refused: Refused) -> float:
+        if refused.code == "superseded":
+            raise Superseded(refused.message)
+        if refused.status in {401, 403}:
+            return self._heart.interval
+        self._agent.say(f"the coordinator refused a claim: {refused.message}")
+        return 10.0
+
+    def _spool_full(self, error: Exception) -> float:
+        if self._agent.gate.close("disk", f"the spool's disk is full ({error})"):
+            self._agent.say(f"the spool's disk is full ({error}): no new work is taken")
+        return LOOK_AGAIN_SECONDS

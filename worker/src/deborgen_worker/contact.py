@@ -1,0 +1,51 @@
+"""Whether the coordinator can be reached: each caller backs off with jitter, and people are told once."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+FIRST_SECONDS = 0.25
+MOST_SECONDS = 60.0
+
+
+@dataclass
+class Contact:
+    """Shared by everybody who calls. `on_back` are told when the coordinator is there again, so none waits on."""
+
+    clock: Callable[[], float]
+    say: Callable[[str], None]
+    random: random.Random = field(default_factory=random.Random)
+    last: float | None = None
+    lost_since: float | None = None
+    on_back: list[Callable[[], None]] = field(default_factory=list)
+    most_seconds: float = MOST_SECONDS
+    _tries: dict[str, int] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def ok(self, caller: str) -> None:
+        """A call was answered."""
+        self.last = self.clock()
+        if not self._tries and self.lost_since is None:
+            return
+        with self._lock:
+            self._tries.pop(caller, None)
+            gone, self.lost_since = self.lost_since, None
+        if gone is not None:
+            self.say(f"the coordinator answers again, after {self.last - gone:.0f} s")
+            for each in self.on_back:
+                each()
+
+    def failed(self, caller: str, error: Exception, most: float | None = None) -> float:
+        """A call was not answered: how many seconds to wait before the next. It is said once, not every time."""
+        with self._lock:
+            tries = self._tries[caller] = self._tries.get(caller, 0) + 1
+            news = self.lost_since is None and tries >= 2
+            if news:
+                self.lost_since = self.clock()
+        if news:
+            self.say(f"cannot reach the coordinator: {error}; what runs goes on, results are kept, trying again")
+        wanted = float(getattr(error, "retry_after", None) or FIRST_SECONDS * 2 ** min(tries - 1, 10))
+        return min(wanted, most or self.most_seconds, self.most_seconds) * self.random.uniform(0.5, 1.0)

@@ -1,0 +1,85 @@
+"""The local socket over which the owner's commands reach a running worker. Whoever can open it owns the worker."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+SOCKET = "control.sock"
+ANSWER_SECONDS = 30.0
+
+Handler = Callable[[dict[str, Any]], dict[str, Any]]
+
+
+class NotRunningError(Exception):
+    """No worker answers on this state directory."""
+
+
+class ControlServer:
+    """Answers one JSON line with one JSON line, from a thread of its own."""
+
+    def __init__(self, state: Path, handler: Handler) -> None:
+        self._handler = handler
+        (state / SOCKET).unlink(missing_ok=True)
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        with _short(state) as folder:
+            self._listener.bind(f"{folder}/{SOCKET}")
+        (state / SOCKET).chmod(0o600)
+        self._listener.listen(8)
+        threading.Thread(target=self._serve, name="control", daemon=True).start()
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                line, _ = self._listener.accept()
+            except OSError:
+                return
+            threading.Thread(target=self._answer, args=(line,), name="control-answer", daemon=True).start()
+
+    def _answer(self, line: socket.socket) -> None:
+        with line, contextlib.suppress(OSError, ValueError):
+            line.settimeout(ANSWER_SECONDS)
+            with line.makefile("rwb") as file:
+                ask = json.loads(file.readline(65536))
+                try:
+                    answer = self._handler(ask)
+                except (ValueError, KeyError, OSError) as error:
+                    answer = {"error": str(error)}
+                file.write(json.dumps(answer).encode() + b"\n")
+
+    def close(self) -> None:
+        self._listener.close()
+
+
+def ask(state: Path, message: dict[str, Any], seconds: float = ANSWER_SECONDS) -> dict[str, Any]:
+    """Ask the worker of this state directory. Raises `NotRunningError` if there is none."""
+    line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    line.settimeout(seconds)
+    try:
+        with line, _short(state) as folder:
+            line.connect(f"{folder}/{SOCKET}")
+            with line.makefile("rwb") as file:
+                file.write(json.dumps(message).encode() + b"\n")
+                file.flush()
+                answer = file.readline()
+    except OSError as error:
+        raise NotRunningError(f"no worker runs on {state}") from error
+    if not answer:
+        raise NotRunningError(f"the worker on {state} ended before it answered")
+    return dict(json.loads(answer))
+
+
+@contextlib.contextmanager
+def _short(folder: Path) -> Any:
+    """A short name for a folder: the path of a socket may have 107 bytes only."""
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield f"/proc/self/fd/{fd}"
+    finally:
+        os.close(fd)

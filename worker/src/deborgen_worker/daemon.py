@@ -1,0 +1,387 @@
+"""Puts the parts together and gives each its thread. Everything else in the worker has none of its own.
+
+| thread | does |
+| --- | --- |
+| main | waits for signals, keeps the console's line |
+| claim-1, claim-2 | ask for work, confirm it, start what needs no preparation |
+| heartbeat | registers, renews, takes orders |
+| finish | makes results durable and sends them |
+| uploads | sends artifacts and long logs |
+| clock | timeouts, pauses, hours, disk; the logs of what runs |
+| slow-N | workspaces, containers, artifacts |
+| a runner's own | tells what ended |
+| control | the owner's commands |
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import socket
+import threading
+import time
+import traceback
+import uuid
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from deborgen_shared.jobfile.units import format_size
+from deborgen_shared.messages import Register
+from deborgen_shared.transport import Refused, Transport, Unreachable
+from deborgen_worker import __version__, host, policy, recovery
+from deborgen_worker.agent import Agent
+from deborgen_worker.attempt import Stage
+from deborgen_worker.cache import BlobCache
+from deborgen_worker.claims import Claimer
+from deborgen_worker.console import Console
+from deborgen_worker.contact import Contact
+from deborgen_worker.control import ControlServer
+from deborgen_worker.coordinator import HttpCoordinator
+from deborgen_worker.disk import Disk
+from deborgen_worker.heartbeat import Heart, Superseded
+from deborgen_worker.outbox import LogPump, Outbox
+from deborgen_worker.owner import Owner
+from deborgen_worker.runners.choose import make_runners
+from deborgen_worker.settings import Settings
+from deborgen_worker.spool import Spool
+
+CLAIMERS = 2
+SLOW_THREADS = 8
+TICK_SECONDS = 0.25
+IDLE_TICK_SECONDS = 2.0
+LOG_SECONDS = 0.5
+CHECK_SECONDS = 10.0
+DELIVER_SECONDS = 10.0
+
+
+class CannotRun(Exception):
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class TokenFile:
+    """The token, read again when the file changes. It is never in an argument, a log or a job's environment."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._read_at, self._token = path, -1.0, ""
+        self()
+
+    def __call__(self) -> str:
+        try:
+            changed = self._path.stat().st_mtime
+            if changed != self._read_at:
+                self._token, self._read_at = self._path.read_text().strip(), changed
+        except OSError as error:
+            if not self._token:
+                raise CannotRun(2, f"the token file {self._path} cannot be read: {error.strerror}") from None
+        return self._token
+
+
+class Daemon:
+    """One life of the worker: one session."""
+
+    def __init__(self, settings: Settings, console: Console) -> None:
+        self.settings, self.console = settings, console
+        self.session = uuid.uuid4().hex
+        self.state = Path(settings.state_dir)
+        self.state.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._lock_file = self._lock()
+        disk, boot = Disk(), host.boot_id()
+        transport = Transport(
+            settings.coordinator, TokenFile(Path(settings.token_file)),
+            agent=f"deborgen-worker/{__version__}", ca_file=settings.ca_file or None,
+        )  # fmt: skip
+        self.coordinator = HttpCoordinator(transport, settings.name)
+        self.contact = Contact(time.monotonic, console.say)
+        self.spool = Spool(self.state, disk, boot)
+        cache = BlobCache(self.state / "cache", settings.cache_size, self.coordinator.download)
+        self.pool = ThreadPoolExecutor(SLOW_THREADS, "slow")
+        self.agent = Agent(
+            settings, self.spool, cache, policy.offered(settings, disk, self.state),
+            clock=time.monotonic, say=console.say, run_slow=self._run_slow,
+            gpus=[name for name, _ in host.gpus()],
+        )  # fmt: skip
+        self.heart = Heart(self.agent, self.coordinator, self.contact, self.session)
+        self.outbox = Outbox(self.agent, self.coordinator, self.contact, self.session)
+        self.logs = LogPump(self.agent, self.coordinator, self.contact, self.session)
+        self.owner = Owner(self.agent, self.heart, self.contact, policy.PauseFile(self.state, disk))
+        self._disk, self._boot = disk, boot
+        self._registered = threading.Event()
+        self._over = threading.Event()
+        self._signaled: list[int] = []
+        self._exit: tuple[int, str] | None = None
+        self._wake_heart, self._wake_clock = threading.Event(), threading.Event()
+        self._wake_claims = [threading.Event() for _ in range(CLAIMERS)]
+        self._last_log = self._last_check = 0.0
+
+    def _lock(self) -> int:
+        fd = os.open(self.state / "worker.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise CannotRun(7, f"another worker runs on {self.state} already") from None
+        return fd
+
+    # A life
+
+    def run(self) -> int:
+        """Until a signal, or until the coordinator says that this session is over. Returns the exit code."""
+        agent = self.agent
+        agent.on_room = self._room
+        agent.on_result = self.outbox.add
+        self.owner.on_change = self._wake_heart.set
+        self.heart.on_orders = self._orders
+        self.contact.on_back += [self.outbox.wake, self._room, self._wake_heart.set]
+        for each in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(each, self._signal)
+        agent.runners = make_runners(self.settings, self.state, agent.exited)
+        for name, runner in agent.runners.items():
+            for warning in runner.describe().warnings:
+                self.console.say(f"{name}: {warning}")
+        self.owner.apply()
+        holding = recovery.recover(agent, self._boot)
+        control = ControlServer(self.state, self._control)
+        self._thread("heartbeat", lambda: self._beat(holding), self._wake_heart)
+        for number, wake in enumerate(self._wake_claims, 1):
+            claimer = Claimer(f"claim-{number}", agent, self.coordinator, self.contact, self.heart, self.session)
+            self._thread(f"claim-{number}", claimer.step, wake)
+        self._thread("finish", self.outbox.step, self.outbox.woken)
+        self._thread("uploads", self.outbox.step_uploads, self.outbox.woken_uploads)
+        self._thread("clock", self._tick, self._wake_clock)
+        self._watch()
+        control.close()
+        return self._end()
+
+    def _watch(self) -> None:
+        every = 1.0 if self.console.terminal else 2.0
+        while not self._over.wait(every if not self._signaled else 0.0):
+            if self._signaled:
+                return
+            self.console.show(self.owner.headline())
+
+    def _end(self) -> int:
+        if self._exit is not None:  # superseded: what we hold is somebody else's now
+            code, message = self._exit
+            self.console.say(message)
+            for attempt in list(self.agent.attempts.values()):
+                if attempt.on_machine:
+                    attempt.runner.discard(attempt.id)
+            self._close()
+            return code
+        if self._signaled[-1] == signal.SIGHUP:
+            self.console.say("handing over: what runs goes on, the next session takes it up")
+            self._close()
+            return 0
+        self._drain("the worker is stopping", self.settings.drain_grace)
+        self._close()
+        return 0
+
+    def _drain(self, reason: str, grace: float) -> None:
+        """Take nothing new, let what runs finish for a while, give the rest back, and see that all is delivered."""
+        self.agent.gate.close("draining", reason)
+        self._wake_heart.set()
+        first = len(self._signaled)
+        end = time.monotonic() + grace
+        while self._busy() and time.monotonic() < end and len(self._signaled) == first:
+            self.console.show(self.owner.headline())
+            time.sleep(0.05)
+        self.owner.release_all(reason)
+        self._until(lambda: not self._busy(), self.settings.kill_grace + 5.0)
+        self.outbox.wake()
+        self._until(lambda: self.outbox.empty, DELIVER_SECONDS if self._registered.is_set() else 0.0)
+        left = len(self.spool.unsent())
+        if left:
+            self.console.say(f"{left} results could not be delivered: they are kept for the next start")
+
+    def _close(self) -> None:
+        self.console.end()
+        for runner in self.agent.runners.values():
+            runner.close()
+        self.spool.commit()
+
+    def _busy(self) -> bool:
+        return any(each.stage is not Stage.ENDED for each in list(self.agent.attempts.values()))
+
+    @staticmethod
+    def _until(condition: Callable[[], bool], seconds: float) -> None:
+        end = time.monotonic() + seconds
+        while not condition() and time.monotonic() < end:
+            time.sleep(0.02)
+
+    # The threads
+
+    def _thread(self, name: str, step: Callable[[], float], wake: threading.Event) -> None:
+        needs_registration = name != "heartbeat" and name != "clock"
+
+        def loop() -> None:
+            if needs_registration:
+                self._registered.wait()
+            while not self._over.is_set():
+                wake.clear()
+                try:
+                    delay = step()
+                except Superseded as reason:
+                    return self._give_up(7, f"{reason}: this session ends")
+                except CannotRun as error:
+                    return self._give_up(error.code, str(error))
+                except Exception:  # a fault of ours must not silence the thread; it is told, and tried again
+                    self.console.say(f"a fault in the worker: {traceback.format_exc()}")
+                    delay = 5.0
+                if delay > 0:
+                    wake.wait(delay)
+            return None
+
+        threading.Thread(target=loop, name=name, daemon=True).start()
+
+    def _give_up(self, code: int, message: str) -> None:
+        if self._exit is None:
+            self._exit = (code, message)
+        self._over.set()
+
+    def _run_slow(self, work: Callable[[], None]) -> None:
+        def guarded() -> None:
+            try:
+                work()
+            except Exception:
+                self.console.say(f"a fault in the worker: {traceback.format_exc()}")
+
+        self.pool.submit(guarded)
+
+    def _room(self) -> None:
+        for wake in self._wake_claims:
+            wake.set()
+
+    def _beat(self, holding: list[str]) -> float:
+        if self._registered.is_set():
+            return self.heart.step()
+        try:
+            self._register(holding)
+        except Unreachable as error:
+            return self.contact.failed("register", error)
+        except Refused as refused:
+            if refused.status in {401, 403}:
+                raise CannotRun(4, f"the coordinator does not accept this worker: {refused.message}") from None
+            raise CannotRun(1, f"the coordinator refused this worker: {refused.message} {refused.hint}") from None
+        return 0.0
+
+    def _register(self, holding: list[str]) -> None:
+        labels: dict[str, Any] = {
+            **host.labels(),
+            "network": self.settings.network,
+            "runner.podman": False,
+            "runner.subprocess": False,
+        }
+        for runner in self.agent.runners.values():
+            labels |= runner.describe().labels
+        labels |= self.settings.labels
+        held = [name for name in holding if name in self.spool.entries]
+        answer = self.coordinator.register(
+            Register(
+                session=self.session, version=__version__, hostname=socket.gethostname(), labels=labels,
+                capacity=self.agent.ledger.offered.message(), holding=held,
+            )
+        )  # fmt: skip
+        self.heart.interval, self.heart.lease = answer.heartbeat_seconds, answer.lease_seconds
+        self.contact.most_seconds = min(60.0, max(2.0, answer.lease_seconds))
+        self.contact.ok("register")
+        self._registered.set()
+        offered = self.agent.ledger.offered
+        self.console.say(
+            f"{self.settings.name} is registered at {self.settings.coordinator}, with {offered.cpus:g} cpus, "
+            f"{format_size(offered.memory)} of memory and {offered.gpus} gpus; runs {' and '.join(self.agent.runners)}"
+        )
+
+    def _tick(self) -> float:
+        now = time.monotonic()
+        self.owner.apply()
+        self.agent.tick()
+        if now - self._last_log >= LOG_SECONDS:
+            self._last_log = now
+            if self._registered.is_set():
+                self.logs.step()
+        if now - self._last_check >= CHECK_SECONDS:
+            self._last_check = now
+            self._check()
+        if self._registered.is_set() and (waiting := self.heart.unconfirmed()) and not self.agent.gate.closed:
+            # A confirmation whose answer was lost: not later than the next heartbeat, but sooner if it can be.
+            oldest = min(
+                (self.agent.attempts[n].waiting_since for n in waiting if n in self.agent.attempts), default=now
+            )
+            if now - oldest > 1.0:
+                self._wake_heart.set()
+        return TICK_SECONDS if self.agent.attempts else IDLE_TICK_SECONDS
+
+    def _check(self) -> None:
+        """Hours, disk and runners: each closes the gate and opens it again."""
+        gate = self.agent.gate
+        outside = not policy.within(self.settings.hours, datetime.now())
+        self._keep("hours", f"its owner offers it at {self.settings.hours} only" if outside else "")
+        free = self._disk.free(self.state)
+        low = free < self.settings.min_free_disk
+        self._keep("disk", f"only {format_size(free)} of disk are free in {self.state}" if low else "")
+        trouble = [f"{name}: {why}" for name, runner in self.agent.runners.items() if (why := runner.check())]
+        self._keep("runner", "; ".join(trouble))
+        if not trouble:
+            recovery.ask_again(self.agent)
+        if gate.closed:
+            self._wake_heart_if_changed()
+
+    _told_state = ""
+
+    def _wake_heart_if_changed(self) -> None:
+        if self.agent.gate.reason != self._told_state:
+            self._told_state = self.agent.gate.reason
+            self._wake_heart.set()
+
+    def _keep(self, keeper: str, reason: str) -> None:
+        gate = self.agent.gate
+        if reason:
+            if keeper not in gate.reasons:
+                self.console.say(f"no new work is taken: {reason}")
+            gate.close(keeper, reason)
+        elif gate.open(keeper):
+            self.console.say("work is taken again" if not gate.closed else f"still no new work: {gate.reason}")
+            self._wake_heart.set()
+            self._room()
+
+    def _orders(self, pause: bool, drain: bool) -> None:
+        reason = "drained by an admin" if drain else "paused by an admin" if pause else ""
+        self._keep("order", reason)
+
+    # Signals and commands
+
+    def _signal(self, number: int, _frame: object) -> None:
+        self._signaled.append(signal.SIGTERM if number == signal.SIGINT else number)
+
+    def _control(self, ask: dict[str, Any]) -> dict[str, Any]:
+        match ask.get("command"):
+            case "status":
+                return self.owner.status()
+            case "pause":
+                return {"said": self.owner.pause(ask.get("seconds"), bool(ask.get("now")))}
+            case "resume":
+                return {"said": self.owner.resume()}
+            case "history":
+                return {"items": self.spool.history(int(ask.get("limit", 100)))}
+            case "leave":
+                return {"said": self._leave()}
+        raise ValueError(f"unknown command {ask.get('command')!r}")
+
+    def _leave(self) -> str:
+        """Give everything back, say goodbye, and end."""
+        self.agent.gate.close("leaving", "leaving the pool")
+        self.owner.release_all("the worker is leaving")
+        self._until(lambda: not self._busy(), self.settings.kill_grace + 5.0)
+        self._until(lambda: self.outbox.empty, DELIVER_SECONDS)
+        try:
+            self.coordinator.leave()
+            said = f"{self.settings.name} has left the pool"
+        except (Unreachable, Refused) as error:
+            said = f"stopped; the coordinator was not told ({error}), so what it held is free when its lease ends"
+        threading.Timer(0.2, self._signaled.append, (signal.SIGTERM,)).start()
+        return said

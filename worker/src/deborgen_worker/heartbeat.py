@@ -1,0 +1,115 @@
+"""Renews the leases, confirms what is about to start, carries progress up and orders down."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from deborgen_shared.messages import Heartbeat, HeartbeatAnswer, Held
+from deborgen_shared.transport import Refused, Unreachable
+from deborgen_worker import workspace
+from deborgen_worker.agent import Agent
+from deborgen_worker.attempt import Attempt, Ending, Stage
+from deborgen_worker.contact import Contact
+from deborgen_worker.coordinator import Coordinator
+
+#: So many heartbeats may be refused for their token before what runs is stopped.
+REFUSALS_BEFORE_STOP = 2
+
+
+class Superseded(Exception):
+    """A newer session speaks for this worker now, or the coordinator does not know it: this one must end."""
+
+
+class Heart:
+    """One `step` is one heartbeat. `confirm` is one too, for attempts that are about to start."""
+
+    def __init__(self, agent: Agent, coordinator: Coordinator, contact: Contact, session: str) -> None:
+        self._agent, self._coordinator, self._contact, self._session = agent, coordinator, contact, session
+        self.interval = 10.0
+        self.lease = 60.0
+        self._refused = 0
+        #: Called with the orders that came: whether an admin wants this worker paused or drained.
+        self.on_orders: Callable[[bool, bool], None] = lambda _pause, _drain: None
+
+    def step(self) -> float:
+        """Send one for everything that is held; the seconds until the next."""
+        with self._agent.lock:
+            attempts = [each for each in self._agent.attempts.values() if self._held(each)]
+        message = Heartbeat(
+            session=self._session,
+            holding=[self._describe(each) for each in attempts][:4096],
+            state=self._agent.gate.state,  # type: ignore[arg-type]
+            reason=self._agent.gate.reason[:2000],
+            free=self._agent.ledger.free().message(),
+        )
+        answer = self._send(message)
+        if answer is None:
+            return self._wait
+        self._agent.told(dict(answer.attempts))
+        return self.interval
+
+    def confirm(self, names: list[str]) -> None:
+        """Tell the coordinator that these are about to start. What is not answered, the next heartbeat confirms."""
+        if not names:
+            return
+        answer = self._send(
+            Heartbeat(
+                session=self._session,
+                holding=[Held(attempt=name) for name in names],
+                state=self._agent.gate.state,  # type: ignore[arg-type]
+                reason=self._agent.gate.reason[:2000],
+            )
+        )
+        if answer is not None:
+            self._agent.told(dict(answer.attempts))
+
+    def unconfirmed(self) -> list[str]:
+        with self._agent.lock:
+            return [each.id for each in self._agent.attempts.values() if each.stage is Stage.ASSIGNED]
+
+    def _held(self, attempt: Attempt) -> bool:
+        # A result that is just being sent would be answered as stale: it is named again only if it is stuck.
+        if attempt.stage is Stage.ENDED:
+            return self._agent.clock() - attempt.ended > self.interval
+        return attempt.ending is not Ending.STALE
+
+    def _describe(self, attempt: Attempt) -> Held:
+        if attempt.stage is not Stage.RUNNING:
+            return Held(attempt=attempt.id)
+        progress, message = workspace.progress_of(attempt.launch.workspace)
+        return Held(attempt=attempt.id, progress=progress, message=message)
+
+    def _send(self, message: Heartbeat) -> HeartbeatAnswer | None:
+        try:
+            answer = self._coordinator.heartbeat(message)
+        except Unreachable as error:
+            self._wait = self._contact.failed("heartbeat", error, self.lease / 3 if message.holding else None)
+            return None
+        except Refused as refused:
+            self._wait = self._when_refused(refused)
+            return None
+        self._contact.ok("heartbeat")
+        if self._refused:
+            self._refused = 0
+            if self._agent.gate.open("token"):
+                self._agent.say("the coordinator accepts the token again")
+                self._agent.on_room()
+        self.on_orders(answer.orders.pause, answer.orders.drain)
+        return answer
+
+    def _when_refused(self, refused: Refused) -> float:
+        if refused.code == "superseded":
+            raise Superseded(refused.message)
+        if refused.status in {401, 403}:
+            self._refused += 1
+            if self._agent.gate.close("token", "the coordinator does not accept the token of this worker"):
+                self._agent.say(f"the coordinator does not accept the token: {refused.message}; no new work is taken")
+            if self._refused == REFUSALS_BEFORE_STOP:
+                self._agent.say("the token is still not accepted: what runs is stopped")
+                for name in list(self._agent.attempts):
+                    self._agent.end(name, Ending.STALE, "")
+            return self.interval if self._refused < REFUSALS_BEFORE_STOP else min(60.0, self.interval * self._refused)
+        self._agent.say(f"the coordinator refused a heartbeat: {refused.message}")
+        return self.interval
+
+    _wait: float = 1.0

@@ -1,0 +1,248 @@
+"""Sends what the spool holds until it is acknowledged: results in batches, before them their artifacts and logs."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+
+from deborgen_shared.messages import Finish, Result
+from deborgen_shared.transport import Refused, Unreachable
+from deborgen_worker.agent import Agent
+from deborgen_worker.attempt import Attempt, Ending, Stage
+from deborgen_worker.contact import Contact
+from deborgen_worker.coordinator import Coordinator
+from deborgen_worker.crash import point
+from deborgen_worker.heartbeat import Superseded
+
+BATCH = 256
+BATCH_BYTES = 512 * 1024
+LOG_PART = 1 << 20
+NOTHING = 3600.0
+
+
+class Outbox:
+    """Two lanes: `step` sends results that are complete, `step_uploads` completes those that have more to send."""
+
+    def __init__(self, agent: Agent, coordinator: Coordinator, contact: Contact, session: str) -> None:
+        self._agent, self._coordinator, self._contact, self._session = agent, coordinator, contact, session
+        self._ready: deque[str] = deque()
+        self._uploads: deque[str] = deque()
+        self._lock = threading.Lock()
+        self.woken = threading.Event()
+        self.woken_uploads = threading.Event()
+
+    def add(self, attempt: str) -> None:
+        """A result was appended to the spool; the next `step` makes it durable and sends it."""
+        result = self._result(attempt)
+        if result is None:
+            return
+        with self._lock:
+            if self._complete(attempt, result):
+                self._ready.append(attempt)
+                self.woken.set()
+            else:
+                self._uploads.append(attempt)
+                self.woken_uploads.set()
+
+    def wake(self) -> None:
+        self.woken.set()
+        self.woken_uploads.set()
+
+    @property
+    def empty(self) -> bool:
+        return not self._ready and not self._uploads and not self._agent.spool.unsent()
+
+    def step(self) -> float:
+        """Send one batch; the seconds until the next try."""
+        batch = self._take()
+        if not batch:
+            return NOTHING
+        self._agent.spool.commit()
+        point("after-result-written")
+        return self._send(batch)
+
+    def _take(self) -> list[Result]:
+        batch: list[Result] = []
+        size = 0
+        with self._lock:
+            self.woken.clear()
+            while self._ready and len(batch) < BATCH:
+                result = self._result(self._ready[0])
+                if result is not None:
+                    size += len(result.log.data) if result.log else 0
+                    size += 100 * len(result.artifacts)
+                    if batch and size > BATCH_BYTES:
+                        break
+                    batch.append(result)
+                self._ready.popleft()
+        return batch
+
+    def _send(self, batch: list[Result]) -> float:
+        try:
+            answer = self._coordinator.finish(Finish(session=self._session, results=batch))
+        except Unreachable as error:
+            self._back(batch)
+            return self._contact.failed("finish", error)
+        except Refused as refused:
+            return self._when_refused(batch, refused)
+        self._contact.ok("finish")
+        point("after-result-sent")
+        for result in batch:
+            word = answer.results.get(result.attempt)
+            if word == "missing_blobs":
+                with self._lock:
+                    self._uploads.append(result.attempt)
+                self.woken_uploads.set()
+            elif word is not None:
+                self._agent.forget(result.attempt, word)
+            else:
+                self._back([result])
+        point("after-settled")
+        return 0.0 if self._ready else NOTHING
+
+    def _when_refused(self, batch: list[Result], refused: Refused) -> float:
+        if refused.code == "superseded":
+            self._back(batch)
+            raise Superseded(refused.message)
+        if refused.status in {401, 403}:
+            self._back(batch)
+            return 10.0
+        if len(batch) > 1:  # one of them is not acceptable: find out which
+            return max(self._send([result]) for result in batch)
+        result = batch[0]
+        if result.outcome == "error" and not result.artifacts and result.log is None:
+            self._agent.say(f"the coordinator will not take the result of {result.attempt}: {refused.message}")
+            self._agent.forget(result.attempt, "refused")
+            return 0.0
+        plain = Result(
+            attempt=result.attempt, outcome="error", seconds=result.seconds,
+            reason=f"the coordinator refused the result ({result.outcome}): {refused.message}"[:2000],
+        )  # fmt: skip
+        self._agent.spool.ended(result.attempt, plain)
+        self._back([plain])
+        return 0.0
+
+    def _back(self, batch: list[Result]) -> None:
+        with self._lock:
+            self._ready.extendleft(result.attempt for result in reversed(batch))
+
+    # What must be there before the result
+
+    def step_uploads(self) -> float:
+        """Complete one result: its artifacts, then the rest of its log."""
+        with self._lock:
+            self.woken_uploads.clear()
+            if not self._uploads:
+                return NOTHING
+            attempt = self._uploads[0]
+        self._agent.spool.commit()
+        result = self._result(attempt)
+        try:
+            if result is not None:
+                self._upload_artifacts(attempt, result)
+                if not self._upload_log(attempt, result):
+                    result = None  # stale: there is nothing to finish
+        except Unreachable as error:
+            with self._lock:
+                self._uploads.rotate(-1)
+            return self._contact.failed("upload", error)
+        except Refused as refused:
+            self._upload_refused(attempt, refused)
+            result = None
+        except OSError as error:
+            self._agent.say(f"what {attempt} left cannot be read: {error}")
+            self._replace(attempt, f"what the job left cannot be read: {error}")
+            result = None
+        else:
+            self._contact.ok("upload")
+        with self._lock:
+            self._uploads.popleft()
+            if result is not None:
+                self._ready.append(attempt)
+                self.woken.set()
+        return 0.0
+
+    def _upload_artifacts(self, attempt: str, result: Result) -> None:
+        if not result.artifacts:
+            return
+        folder = self._agent.spool.folder(attempt) / "artifacts"
+        files = {each.sha256: (folder / str(index), each.size) for index, each in enumerate(result.artifacts)}
+        for sha256, url in self._coordinator.missing(list(files)).items():
+            path, size = files[sha256]
+            self._coordinator.upload(path, sha256, size, url)
+
+    def _upload_log(self, attempt: str, result: Result) -> bool:
+        """Send the log up to where the result's own tail begins. False if the attempt is stale."""
+        held = self._agent.attempts.get(attempt)
+        end = result.log.offset if result.log is not None else result.log_size
+        if held is None or end == 0:
+            return True
+        with held.log_lock:
+            while held.log_sent < end:
+                data = held.log.read(held.log_sent, min(LOG_PART, end - held.log_sent))
+                if not data:
+                    return True
+                held.log_sent = self._coordinator.log(attempt, held.log_sent, data, self._session)
+        return True
+
+    def _upload_refused(self, attempt: str, refused: Refused) -> None:
+        if refused.code == "stale_attempt":
+            self._agent.forget(attempt, "stale")
+        elif refused.code == "superseded":
+            raise Superseded(refused.message)
+        else:
+            self._replace(attempt, f"the output could not be uploaded: {refused.message}")
+
+    def _replace(self, attempt: str, reason: str) -> None:
+        self._agent.spool.ended(attempt, Result(attempt=attempt, outcome="error", reason=reason[:2000]))
+        with self._lock:
+            self._ready.append(attempt)
+        self.woken.set()
+
+    def _complete(self, attempt: str, result: Result) -> bool:
+        if result.artifacts:
+            return False
+        if result.log is not None:
+            held = self._agent.attempts.get(attempt)
+            return result.log.offset == 0 or (held is not None and held.log_sent >= result.log.offset)
+        held = self._agent.attempts.get(attempt)
+        return result.log_size == 0 or held is None or held.log_sent >= result.log_size
+
+    def _result(self, attempt: str) -> Result | None:
+        entry = self._agent.spool.entries.get(attempt)
+        return entry.result if entry is not None else None
+
+
+class LogPump:
+    """Sends what running jobs write, so that people see it at most a second later."""
+
+    def __init__(self, agent: Agent, coordinator: Coordinator, contact: Contact, session: str) -> None:
+        self._agent, self._coordinator, self._contact, self._session = agent, coordinator, contact, session
+        self._not_before = 0.0
+
+    def step(self) -> None:
+        """Send the new bytes of every running attempt, and give disk back for what will never be sent."""
+        with self._agent.lock:
+            running = [each for each in self._agent.attempts.values() if each.stage is Stage.RUNNING]
+        for attempt in running:
+            with attempt.log_lock:
+                if attempt.stage is not Stage.RUNNING:
+                    continue
+                attempt.log.trim()
+                if self._agent.clock() < self._not_before:
+                    continue
+                try:
+                    self._send(attempt)
+                except Unreachable as error:
+                    self._not_before = self._agent.clock() + self._contact.failed("log", error)
+                except Refused as refused:
+                    if refused.code in {"stale_attempt", "superseded"}:
+                        self._agent.end(attempt.id, Ending.STALE, "")
+
+    def _send(self, attempt: Attempt) -> None:
+        for _ in range(16):
+            data = attempt.log.read(attempt.log_sent, LOG_PART)
+            if not data:
+                return
+            attempt.log_sent = self._coordinator.log(attempt.id, attempt.log_sent, data, self._session)
+            self._contact.ok("log")

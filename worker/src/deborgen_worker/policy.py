@@ -1,0 +1,100 @@
+"""What the owner allows: how much, at what hours, and whether just now. Time is an argument."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass, field
+from datetime import datetime, time
+from pathlib import Path
+
+import msgspec
+
+from deborgen_worker import host
+from deborgen_worker.capacity import Amount
+from deborgen_worker.disk import Disk
+from deborgen_worker.settings import Settings
+
+
+def offered(settings: Settings, disk: Disk, state: Path) -> Amount:
+    """What jobs may have in all, as the owner says, or else what the machine has with some left for its owner."""
+    space = max(0, disk.free(state) - settings.min_free_disk)
+    return Amount(
+        cpus=settings.cpus or float(host.processors()),
+        memory=settings.memory or host.memory() - host.memory() // 8,
+        gpus=len(host.gpus()) if settings.gpus < 0 else min(settings.gpus, len(host.gpus())),
+        disk=min(settings.disk, space) if settings.disk else space,
+    )
+
+
+def within(hours: str, now: datetime) -> bool:
+    """Whether the local time of day is in the hours that the owner offers; they may go over midnight."""
+    if not hours:
+        return True
+    first, last = (time.fromisoformat(part) for part in hours.split("-"))
+    at = now.time().replace(second=0, microsecond=0)
+    return first <= at < last if first <= last else at >= first or at < last
+
+
+class Pause(msgspec.Struct):
+    """The owner's pause. `until` is wall-clock time, None means until `resume`. `frozen` is what `--now` asked for."""
+
+    until: float | None = None
+    frozen: bool = False
+
+
+class PauseFile:
+    """The pause on disk: it holds over a restart, and can be set while no worker runs."""
+
+    def __init__(self, state: Path, disk: Disk) -> None:
+        self._path, self._disk = state / "pause.json", disk
+
+    def read(self, now: float) -> Pause | None:
+        try:
+            pause = msgspec.json.decode(self._path.read_bytes(), type=Pause)
+        except (OSError, msgspec.MsgspecError):
+            return None
+        if pause.until is not None and now >= pause.until:
+            self.clear()
+            return None
+        return pause
+
+    def write(self, pause: Pause) -> None:
+        self._disk.replace(self._path, msgspec.json.encode(pause))
+
+    def clear(self) -> None:
+        with contextlib.suppress(OSError):
+            self._path.unlink(missing_ok=True)
+            self._disk.sync_folder(self._path.parent)
+
+
+@dataclass
+class Gate:
+    """Whether new work may be taken, and if not, why: one reason for each who may close it, the owner's first."""
+
+    reasons: dict[str, str] = field(default_factory=dict)
+
+    #: Who may close the gate, in the order in which their reasons are told.
+    KEEPERS = ("leaving", "draining", "owner", "hours", "order", "disk", "runner", "token")
+
+    def close(self, keeper: str, reason: str) -> bool:
+        """True if that is news."""
+        news = self.reasons.get(keeper) != reason
+        self.reasons[keeper] = reason
+        return news
+
+    def open(self, keeper: str) -> bool:
+        return self.reasons.pop(keeper, None) is not None
+
+    @property
+    def closed(self) -> bool:
+        return bool(self.reasons)
+
+    @property
+    def state(self) -> str:
+        if "leaving" in self.reasons or "draining" in self.reasons:
+            return "draining"
+        return "paused" if self.reasons else "open"
+
+    @property
+    def reason(self) -> str:
+        return next((self.reasons[keeper] for keeper in self.KEEPERS if keeper in self.reasons), "")

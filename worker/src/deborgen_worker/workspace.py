@@ -1,0 +1,213 @@
+"""The folder in which a job runs, and what it is told there.
+
+An attempt's folder holds `work`, which the job may write to, and beside it what is the worker's: the output, the
+artifacts on their way. Inside `work`, `.deborgen` has the parameters, and takes the result and the progress.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import shutil
+import time
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from deborgen_shared.jobfile.model import JobSpec
+from deborgen_shared.jobfile.paths import check_path
+from deborgen_shared.jobfile.template import text_of
+from deborgen_shared.messages import Assignment, Input
+from deborgen_worker.cache import BlobCache
+from deborgen_worker.runners.protocol import CannotStart, Launch
+
+OWN = ".deborgen"
+IN_CONTAINER = "/job"
+PROGRESS_BYTES = 4096
+#: The shell of a script in a container: bash where the image has it.
+CONTAINER_SHELL = (
+    'if command -v bash >/dev/null 2>&1; then exec bash -eu -c "$0"; else exec sh -eu -c "$0"; fi'  # the script is $0
+)
+_host_shell = shutil.which("bash") or "/bin/sh"
+_host_path = os.environ.get("PATH", os.defpath)
+
+
+def spec_of(assignment: Assignment) -> JobSpec:
+    """The job's spec; what this version cannot read is refused in words."""
+    try:
+        return msgspec.convert(assignment.spec, JobSpec)
+    except msgspec.ValidationError as error:
+        raise CannotStart(f"this worker does not understand the job: {error}") from None
+
+
+def launch_of(
+    assignment: Assignment, spec: JobSpec, folder: Path, *, pids: int, tmp_size: int, gpus: tuple[str, ...] = ()
+) -> Launch:
+    """What the runner needs. It is the same again in a later session."""
+    container = bool(spec.image)
+    workspace = folder / "work"
+    inside = IN_CONTAINER if container else str(workspace)
+    if isinstance(spec.run, list):
+        argv = tuple(spec.run)
+    elif container:
+        argv = ("sh", "-c", CONTAINER_SHELL, spec.run)
+    else:
+        argv = (_host_shell, "-eu", "-c", spec.run)
+    return Launch(
+        attempt=assignment.attempt,
+        argv=argv,
+        env=_environment(assignment, spec, inside, folder, container),
+        folder=folder,
+        workspace=workspace,
+        image=spec.image or "",
+        cpus=spec.resources.cpus,
+        memory=spec.resources.memory,
+        gpus=gpus,
+        pids=pids,
+        tmp_size=tmp_size,
+        network=spec.network,
+        timeout_seconds=assignment.timeout_seconds,
+    )
+
+
+def _environment(
+    assignment: Assignment, spec: JobSpec, inside: str, folder: Path, container: bool
+) -> Mapping[str, str]:
+    env = {"HOME": inside, "LANG": "C.UTF-8"}
+    if not container:
+        env |= {"PATH": _host_path, "TMPDIR": str(folder / "tmp"), "USER": os.environ.get("USER", "")}
+    env |= spec.env
+    env |= assignment.secrets
+    for name, value in assignment.params.items():
+        env[f"DEBORGEN_PARAM_{re.sub(r'[^A-Za-z0-9_]', '_', name).upper()}"] = text_of(value)
+    return env | {
+        "DEBORGEN_JOB_ID": assignment.job,
+        "DEBORGEN_ATTEMPT": str(assignment.number),
+        "DEBORGEN_PARAMS": f"{inside}/{OWN}/params.json",
+        "DEBORGEN_RESULT": f"{inside}/{OWN}/result.json",
+        "DEBORGEN_PROGRESS": f"{inside}/{OWN}/progress",
+        "DEBORGEN_DEADLINE": str(int(time.time() + assignment.timeout_seconds)),
+    }
+
+
+def make(launch: Launch, assignment: Assignment, spec: JobSpec, cache: BlobCache) -> None:
+    """Lay everything out, fresh: what an interrupted try left is removed first."""
+    try:
+        _make_folders(launch)
+    except FileExistsError:
+        shutil.rmtree(launch.folder, ignore_errors=True)
+        _make_folders(launch)
+    with open(launch.workspace / OWN / "params.json", "wb") as file:  # noqa: PTH123 - once for every short job
+        file.write(msgspec.json.encode(assignment.params))
+    for each in spec.files:
+        cache.copy(each.sha256, place(launch.workspace, each.path), each.mode)
+    twice = Counter((each.step, each.path) for each in assignment.inputs)
+    for given in assignment.inputs:
+        path = _input_path(given, twice[given.step, given.path] > 1)
+        cache.copy(given.sha256, place(launch.workspace, path), 0o644)
+    if launch.image:
+        _open_for_anyone(launch.workspace)
+
+
+def _make_folders(launch: Launch) -> None:
+    launch.folder.mkdir(mode=0o700)
+    launch.workspace.mkdir()
+    (launch.workspace / OWN).mkdir()
+    (launch.folder / "tmp").mkdir()
+
+
+def _input_path(each: Input, several: bool) -> str:
+    index = each.job.rpartition(".")[2]
+    return f"inputs/{each.step}/{index}/{each.path}" if several else f"inputs/{each.step}/{each.path}"
+
+
+def place(workspace: Path, path: str) -> Path:
+    """Where a relative path lies in the workspace, with its folders made. The workspace has no links yet."""
+    problem = check_path(path)
+    if problem:
+        raise CannotStart(f"the path {path!r} {problem}")
+    target = workspace / path
+    target.parent.mkdir(parents=True, exist_ok=True)
+    return target
+
+
+def _open_for_anyone(workspace: Path) -> None:
+    """The image may run as any user, and no user has a capability. The attempt's folder around it stays closed."""
+    for folder, folders, files in os.walk(workspace):
+        for name in folders:
+            Path(folder, name).chmod(0o777)
+        for name in files:
+            path = Path(folder, name)
+            path.chmod(path.stat().st_mode | 0o666)
+    workspace.chmod(0o777)
+
+
+def progress_of(workspace: Path) -> tuple[float | None, str]:
+    """What the job last wrote to $DEBORGEN_PROGRESS: a share of the whole, and words."""
+    text = read_small(workspace, f"{OWN}/progress", PROGRESS_BYTES)
+    if not text:
+        return None, ""
+    lines = text.decode(errors="replace").strip().splitlines()
+    first, _, message = (lines[-1] if lines else "").strip().partition(" ")
+    with contextlib.suppress(ValueError):
+        share = float(first)
+        if 0 <= share <= 1:
+            return share, message.strip()[:500]
+    return None, (lines[-1] if lines else "").strip()[:500]
+
+
+def read_small(workspace: Path, path: str, limit: int) -> bytes | None:
+    """A small regular file below the workspace, reached without following any link; None if there is none.
+
+    One byte more than the limit is read, so that the caller can tell that it is too large.
+    """
+    with contextlib.suppress(OSError):
+        fd = open_inside(workspace, path)
+        with os.fdopen(fd, "rb") as file:
+            return file.read(limit + 1)
+    return None
+
+
+def open_inside(workspace: Path, path: str) -> int:
+    """Open a regular file below the workspace for reading. A link anywhere on the way is an error, as is a device."""
+    folder = os.open(workspace, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        *folders, name = path.split("/")
+        for each in folders:
+            following = os.open(each, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+            os.close(folder)
+            folder = following
+        # O_NONBLOCK: a FIFO of that name must not hold us up.
+        fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
+    finally:
+        os.close(folder)
+    if not os.path.isfile(f"/proc/self/fd/{fd}"):  # noqa: PTH113
+        os.close(fd)
+        raise OSError(f"{path} is not a regular file")
+    return fd
+
+
+def parse_result(data: bytes) -> tuple[dict[str, str | int | float | bool | None] | None, str]:
+    """The job's result, or what is wrong with it: a flat JSON object of at most 64 KiB."""
+    if len(data) > 64 * 1024:
+        return None, "the result is larger than 64 KiB and was left out"
+    try:
+        found = json.loads(data, parse_constant=_no_constant)
+    except (ValueError, RecursionError) as error:
+        return None, f"the result is not JSON and was left out: {error}"[:500]
+    if not isinstance(found, dict):
+        return None, "the result is not a JSON object and was left out"
+    for key, value in found.items():
+        if not isinstance(value, str | int | float | bool | None):
+            return None, f"the result is not flat ({key!r} holds more than one value) and was left out"[:500]
+        if isinstance(value, int) and not -(2**63) <= value < 2**64:
+            return None, f"the result has a number that is too large ({key!r}) and was left out"[:500]
+    return found, ""
+
+
+def _no_constant(name: str) -> float:
+    raise ValueError(f"{name} is not a JSON value")
