@@ -301,7 +301,8 @@ KEYS = (
     "artifacts result checkpoint labels sweep steps build"
 ).split()
 INNER = (
-    "git ref shared path every when sha256 size mode cpus memory grid cases exclude from to count scale step id needs run"
+    "git ref shared path every when sha256 size mode cpus memory grid cases exclude from to count scale step id needs "
+    "run"
 ).split()
 NESTED = st.recursive(
     JSON,

@@ -64,7 +64,7 @@ class Problem:
         return f"{head}\n{self.line:>{margin}}| {text}\n{'':>{margin}}| {pad}{carets} {self.hint}".rstrip()
 
 
-class TooManyProblems(Exception):  # noqa: N818 - never shown: it ends a check that found enough
+class TooManyProblems(Exception):
     """There are as many problems as anybody reads."""
 
 
@@ -77,7 +77,7 @@ class Problems(list[Problem]):
             raise TooManyProblems
 
 
-class JobFileInvalid(Exception):  # noqa: N818 - a sentence reads better with it
+class JobFileInvalid(Exception):
     """A job file that was refused, with all its problems, in the order of the file."""
 
     def __init__(self, problems: Iterable[Problem], source: str = "job.yml", lines: Sequence[str] = ()) -> None:

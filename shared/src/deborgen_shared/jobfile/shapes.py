@@ -42,7 +42,6 @@ def scalar(limit: int) -> Shape:
     return {
         "anyOf": [
             {"type": "string", "maxLength": limit, "pattern": NO_NUL},
-            {"type": "integer", "minimum": limits.INTEGER[0], "maximum": limits.INTEGER[1]},
             {"type": "number"},
             {"type": "boolean"},
         ]
@@ -71,7 +70,13 @@ SIZE: Shape = {
     "examples": ["512MiB", "8GiB"],
 }
 PATH: Shape = {"type": "string", "minLength": 1, "maxLength": limits.PATH_BYTES, "pattern": RELATIVE}
-IMAGE: Shape = {"type": "string", "minLength": 1, "maxLength": limits.IMAGE, "pattern": r"^[A-Za-z0-9$][^\s]*$"}
+_LOOKUP = r"\$\{\{\s*[A-Za-z_][A-Za-z0-9_.]*\s*\}\}"
+IMAGE: Shape = {
+    "type": "string",
+    "minLength": 1,
+    "maxLength": limits.IMAGE,
+    "pattern": rf"^([A-Za-z0-9]|{_LOOKUP})([A-Za-z0-9._/:@-]|{_LOOKUP})*$",
+}
 GIT_URL: Shape = {
     "type": "string",
     "maxLength": limits.URL,

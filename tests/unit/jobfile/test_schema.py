@@ -1,0 +1,161 @@
+"""The schema and the parser are made from one table; here they are held against each other."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import jsonschema_rs
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from deborgen_shared.jobfile import JobFileInvalid, load, parse, schema
+from deborgen_shared.jobfile.keys import KEYS
+
+RIGHT = sorted((Path(__file__).parent / "right").glob("*.yml"))
+VALIDATORS = {wire: jsonschema_rs.validator_for(schema(wire)) for wire in (False, True)}
+DIGEST = "0" * 64
+
+#: For each key, values that are right and values that are wrong by themselves, whatever stands beside them.
+GOOD = {
+    "name": ["pi", "a b", "日本", "x" * 200],
+    "run": ["echo", "a\nb", ["a"], ["a", 1, 2.5, True, ""]],
+    "image": ["busybox", "python:3.12-slim", "r.example.org:5000/a/b@sha256:0f", "a:${{ job.id }}"],
+    "workspace": [{"git": "https://example.org/a"}, {"git": "git@h:a/b", "ref": "v1"}, {"shared": "data"}],
+    "env": [{}, {"A": 1, "b_2": "x", "C": True, "D": 1.5, "E": ""}],
+    "secrets": [[], ["A", "B"]],
+    "resources": [{}, {"cpus": 0.5, "memory": "512MiB", "gpus": 0, "disk": "1.5GiB"}, {"cpus": 4}],
+    "requires": [{"os": "linux", "gpu": "rtx*"}, {"cuda/version": 12, "ok": True}],
+    "network": ["none", "internet"],
+    "timeout": ["90s", "1h30m", "3d", "0.5h"],
+    "max_attempts": [1, 100],
+    "retry": [{}, {"program": True, "backoff": "10s"}],
+    "priority": [0, -1000, 1000],
+    "artifacts": [[], ["out/*.png", "data/**", "x/", "./a"], [{"path": "a", "when": "always"}, {"path": "b"}]],
+    "result": ["metrics.json", "a/b.json", ".hidden", "..a"],
+    "checkpoint": [{"path": "state/"}, {"path": "s", "every": "5m"}],
+    "labels": [{}, {"project": "thesis", "n": 1}],
+    "sweep": [
+        {"grid": {"a": [1, "x", 2.5], "b": {"from": 1, "to": 5}}},
+        {"cases": [{"m": 1}, {"m": 2}], "grid": {"x": {"from": 0.1, "to": 1, "count": 3, "scale": "log"}}},
+        {"grid": {"x": {"from": 0, "to": 1, "step": 0.5}}, "exclude": [{"x": 0.5}]},
+    ],
+}
+BAD = {
+    "name": ["", " \n", 5, ["a"], "a\0b", "x" * 201, None],
+    "run": ["", "  ", [], [["a"]], {}, None, 5, [None]],
+    "image": ["", "a b", "-x", "a;b", 7, "${{ }}", None],
+    "workspace": [{}, {"git": "nonsense"}, {"git": "https://a", "shared": "b"}, {"shared": "a", "ref": "b"}, "x", None],
+    "env": [[], {"A B": 1}, {"1A": 1}, {"DEBORGEN_X": 1}, {"A": None}, {"A": []}, None],
+    "secrets": ["A", ["A", "A"], ["a b"], [5], None],
+    "resources": [4, {"cpu": 1}, {"cpus": 0}, {"memory": 5}, {"memory": "5GB"}, {"gpus": 1.5}, {"cpus": None}, None],
+    "requires": ["gpu", {"a b": 1}, {"a": None}, {"a": {}}, None],
+    "network": ["host", True, None],
+    "timeout": [90, "90", "2 hours", "1m1h", "", None, ["1h"]],
+    "max_attempts": [0, 101, "3", 1.5, True, None],
+    "retry": [3, {"program": "yes"}, {"backoff": 10}, {"attempts": 3}, None],
+    "priority": [1001, "high", 0.5, None],
+    "artifacts": ["a", ["../a"], ["/a"], [""], [{}], [{"path": "a", "when": "never"}], ["a\\b"], ["C:/a"], [5], None],
+    "result": ["", "/a", "a/../b", 5, "a//b", None],
+    "checkpoint": [{}, {"every": "5m"}, {"path": "s", "every": 5}, "state", None],
+    "labels": [[], {"a b": "x"}, {"a": "x" * 201}, {"a": None}, None],
+    "sweep": [
+        *({}, [], {"a": [1]}, {"grid": {}}, {"cases": []}, {"grid": {"a": []}}, {"grid": {"a": 5}}, {"exclude": []}),
+        *({"grid": {"a-b": [1]}}, {"grid": {"attempt": [1]}}, {"grid": {"a": [1, 1]}}, {"grid": {"a": {"from": 1}}}),
+        *({"grid": {"a": {"from": 1, "to": 2, "count": 1}}}, {"grid": {"a": [[1]]}}, {"cases": [{}]}, {"cases": [5]}),
+        None,
+    ],
+}
+FILES = {
+    False: (
+        [[], ["sim.py", "data/"], ["."], ["./a/b.c"]],
+        ["sim.py", ["../a"], ["/a"], [5], [{"path": "a", "sha256": DIGEST, "size": 1}], ["a", "a"], None],
+    ),
+    True: (
+        [[], [{"path": "a", "sha256": DIGEST, "size": 1}, {"path": "b/c", "sha256": DIGEST, "size": 0, "mode": 0o755}]],
+        [["a"], [{}], [{"path": "a/", "sha256": DIGEST, "size": 1}], [{"path": "a", "sha256": "x", "size": 1}], None],
+    ),
+}
+
+
+def accepted(data, wire: bool) -> bool:
+    try:
+        parse(data, wire=wire)
+    except JobFileInvalid:
+        return False
+    return True
+
+
+def pools(wire: bool) -> tuple[dict, dict]:
+    good, bad = FILES[wire]
+    return GOOD | {"files": good}, BAD | {"files": bad}
+
+
+@pytest.mark.parametrize("wire", [False, True])
+@pytest.mark.parametrize("key", [*GOOD, "files"])
+def test_the_schema_and_the_parser_agree_on_each_value(key, wire):
+    good, bad = pools(wire)
+    for value in good[key]:
+        data = {"run": "x"} | {key: value}
+        assert accepted(data, wire), value
+        assert VALIDATORS[wire].is_valid(data), value
+    for value in bad[key]:
+        data = {"run": "x"} | {key: value}
+        assert not accepted(data, wire), value
+        assert not VALIDATORS[wire].is_valid(data), value
+
+
+@st.composite
+def documents(draw, wire: bool):
+    """Documents of values that are right, with now and then one that is wrong, as one job or as steps."""
+    good, bad = pools(wire)
+
+    def level(keys: list[str]) -> dict:
+        picked = draw(st.lists(st.sampled_from(keys), max_size=5, unique=True))
+        found = {key: draw(st.sampled_from(good[key])) for key in picked}
+        if picked and draw(st.integers(0, 3)) == 0:
+            found[picked[0]] = draw(st.sampled_from(bad[picked[0]]))
+        if draw(st.integers(0, 15)) == 0:
+            found["unknown"] = 1
+        return found
+
+    keys = [key for key in good if key not in ("run", "secrets")]
+    if draw(st.booleans()):
+        return level(keys) | ({"run": "x"} if draw(st.integers(0, 9)) else {})
+    steps = [
+        level([key for key in keys if key != "labels"])
+        | {"id": f"s{i}"}
+        | ({"run": "x"} if draw(st.integers(0, 9)) else {})
+        for i in range(draw(st.integers(0, 3)))
+    ]
+    return level(keys) | {"steps": steps} | ({"run": "x"} if draw(st.integers(0, 9)) == 0 else {})
+
+
+@pytest.mark.parametrize("wire", [False, True])
+@settings(max_examples=300, deadline=None)
+@given(data=st.data())
+def test_the_schema_and_the_parser_agree_on_whole_documents(wire, data):
+    document = data.draw(documents(wire))
+    assert VALIDATORS[wire].is_valid(document) == accepted(document, wire)
+
+
+@pytest.mark.parametrize("file", RIGHT, ids=lambda file: file.stem)
+def test_an_editor_does_not_complain_about_a_right_file(file):
+    VALIDATORS[False].validate(load(file.read_bytes()).data)
+
+
+def test_every_key_is_described():
+    for wire in (False, True):
+        found = schema(wire)
+        assert set(found["properties"]) == {key.name for key in KEYS} | {"steps"}
+        assert found["additionalProperties"] is False
+        step = found["properties"]["steps"]["items"]
+        assert set(step["properties"]) == ({key.name for key in KEYS} | {"id", "needs"}) - {"labels"}
+        for properties in (found["properties"], step["properties"]):
+            assert all("Default: " in shape["description"] for shape in properties.values())
+    jsonschema_rs.meta.validate(schema())
+
+
+def test_a_schema_that_was_changed_by_its_reader_is_whole_again():
+    schema()["properties"].clear()
+    assert schema()["properties"]
