@@ -268,7 +268,7 @@ def detach(arguments: list[str], folder: Path) -> runtime.Runtime:
             return state
         if process.poll() is not None:
             said = log.read_text("utf-8", errors="replace").strip().removeprefix("error: ")
-            raise NotPossible(said or "it ended without a word", f"see {folder}")
+            raise NotPossible(said or f"it ended without a word; see {folder}")
         time.sleep(0.05)
     process.send_signal(signal.SIGTERM)
     raise Unreachable("it did not come up in time", f"see {log}")

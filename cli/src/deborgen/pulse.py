@@ -57,8 +57,11 @@ class Pulse:
 
     def _listen(self) -> None:
         try:
+            after = stream.newest(self._connection)
+            # Whoever looked before this moment may have missed something: look once more.
+            self._changed.set()
             for _ in stream.events(
-                self._connection, self._params, stream.NOW, stop=self._stop.is_set, on_trouble=self._on_trouble
+                self._connection, self._params, after, stop=self._stop.is_set, on_trouble=self._on_trouble
             ):
                 self._changed.set()
                 if self._stop.is_set():

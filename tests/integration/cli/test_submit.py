@@ -1,0 +1,189 @@
+"""Submitting: exactly once, only what is missing, and the exit code says how it ended."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from .conftest import Person, Pool
+
+HELLO = "run: echo hello\n"
+MIXED = "run: exit ${{ code }}\nsweep: {grid: {code: [0, 3]}}\n"
+
+
+def test_in_a_pipe_submit_prints_the_number_of_the_run_and_nothing_else(anna: Person) -> None:
+    first = int(anna.submit(HELLO))
+    assert int(anna.submit(HELLO)) == first + 1
+
+
+def test_wait_and_the_exit_code_say_how_it_ended(anna: Person) -> None:
+    anna.submit(HELLO, "--wait")
+    anna.submit("run: exit 3\n", "--wait", code=10)
+    anna.submit("run: exit ${{ code }}\nsweep: {grid: {code: [1, 2]}}\n", "--wait", code=10)
+    anna.submit(MIXED, "--wait", code=14)
+
+
+def test_what_failed_is_said_with_the_next_command(anna: Person) -> None:
+    anna.write("job.yml", MIXED)
+    said = anna.err("submit", "job.yml", "--wait", code=14)
+    assert "error: 1 of 2 jobs of run" in said
+    assert "deborgen logs" in said
+
+
+def test_standard_input_is_a_job_file_too(anna: Person) -> None:
+    run = anna.out("submit", "-", "--wait", stdin=b"run: echo from stdin\n").strip()
+    assert anna.out("logs", run) == "from stdin\n"
+    assert json.loads(anna.out("show", run, "--json"))["run"]["name"] == "stdin"
+
+
+def test_parameters_override_and_add_axes(anna: Person) -> None:
+    text = "run: echo ${{ seed }} $DEBORGEN_PARAM_X\nsweep: {grid: {seed: [1, 2]}}\n"
+    run = anna.submit(text, "-p", "seed=5..7", "-p", "x=a,b", "--wait")
+    rows = anna.rows("results", run)
+    assert [(row["seed"], row["x"]) for row in rows] == [(s, x) for s in "567" for x in "ab"]
+    assert anna.out("logs", f"{run}.6") == "7 b\n"
+
+
+def test_follow_prints_what_the_job_writes(anna: Person) -> None:
+    anna.write("job.yml", "run: for i in 1 2 3; do echo line $i; sleep 0.2; done\n")
+    assert anna.out("submit", "job.yml", "--follow").splitlines()[1:] == ["line 1", "line 2", "line 3"]
+
+
+def test_follow_of_several_jobs_puts_the_job_in_front_of_each_line(anna: Person) -> None:
+    anna.write("job.yml", "run: echo a; echo b\nsweep: {grid: {x: [1, 2, 3]}}\n")
+    run, *lines = anna.out("submit", "job.yml", "--follow").splitlines()
+    assert sorted(lines) == sorted(f"{run}.{x} | {text}" for x in (1, 2, 3) for text in "ab")
+
+
+def test_watch_in_a_pipe_is_plain_lines_on_stderr(anna: Person) -> None:
+    anna.write("job.yml", MIXED)
+    done = anna.run("submit", "job.yml", "--watch")
+    run = done.stdout.decode().strip()
+    lines = done.stderr.decode().splitlines()
+    assert done.returncode == 14
+    assert f"run {run}: 2/2 done (1 succeeded, 1 failed)" in lines
+    assert any(line.startswith(f"{run}.2 (code=3) failed: ") for line in lines)
+    assert b"\x1b" not in done.stderr
+
+
+def test_only_missing_files_are_uploaded(anna: Person) -> None:
+    anna.write("data/a.txt", "content of a\n")
+    anna.write("data/b.txt", "content of b\n")
+    anna.write("data/ignored.tmp", "x" * 1000)
+    anna.write("data/.gitignore", "*.tmp\n")
+    text = "run: cat data/*\nfiles: [data/]\n"
+    anna.write("job.yml", text)
+    before = json.loads(anna.out("check", "job.yml", "--json"))["plan"]
+    assert (before["files"], before["bytes"], before["missing_bytes"]) == (3, 32, 32)
+    run = anna.submit(text, "--wait")
+    assert anna.out("logs", run) == "content of a\ncontent of b\n"
+    assert json.loads(anna.out("check", "job.yml", "--json"))["plan"]["missing_bytes"] == 0
+    anna.write("data/b.txt", "other content\n")
+    assert json.loads(anna.out("check", "job.yml", "--json"))["plan"]["missing_bytes"] == 14
+
+
+def test_a_wrong_file_submits_nothing(anna: Person) -> None:
+    newest = anna.submit(HELLO)
+    anna.write("job.yml", "run: ls\nfiles: [nothing.txt]\ntimeout: 5\n")
+    said = anna.err("submit", "job.yml", code=3)
+    assert "job.yml:2:9: the file 'nothing.txt' does not exist" in said
+    assert "job.yml:3:10: 'timeout' is not a duration" in said
+    assert said.endswith("2 problems, nothing was submitted.\n")
+    assert anna.rows("list", "-n", "1")[0]["run"] == newest
+
+
+def test_what_only_the_fleet_can_know_is_a_warning(pool: Pool, anna: Person) -> None:
+    anna.write("job.yml", "run: ls\nrequires: {gpu: rtx*}\n")
+    assert "warning: no worker can run this: box has no label 'gpu'" in anna.run("check", "job.yml").stderr.decode()
+    run = anna.submit("run: ls\nrequires: {gpu: rtx*}\n")
+    assert "has no label 'gpu', the job requires gpu: rtx*" in anna.out("why", run)
+    anna.out("cancel", run)
+
+
+def test_a_sweep_over_the_limit_is_refused_before_anything_is_sent(anna: Person) -> None:
+    anna.write("job.yml", "run: ls\nsweep: {grid: {a: {from: 1, to: 1000}, b: {from: 1, to: 1000}}}\n")
+    assert "job.yml:2" in anna.err("submit", "job.yml", code=3)
+
+
+def test_the_same_key_is_the_same_run(anna: Person) -> None:
+    first = anna.submit(HELLO, "--key", "once")
+    assert anna.submit(HELLO, "--key", "once") == first
+    anna.write("job.yml", "run: echo other\n")
+    assert "error:" in anna.err("submit", "job.yml", "--key", "once", code=7)
+
+
+@contextmanager
+def losing_the_first_answer(port: int, start: bytes) -> Iterator[tuple[str, list[bytes]]]:
+    """A line to the coordinator that carries the first matching request there, and loses the answer."""
+    seen: list[bytes] = []
+    server = socket.create_server(("127.0.0.1", 0))
+
+    def carry(here: socket.socket) -> None:
+        with here, socket.create_connection(("127.0.0.1", port)) as there:
+
+            def back() -> None:
+                while data := there.recv(65536):
+                    if drop[0]:
+                        here.shutdown(socket.SHUT_RDWR)
+                        return
+                    here.sendall(data)
+
+            drop = [False]
+            threading.Thread(target=back, daemon=True).start()
+            try:
+                while data := here.recv(65536):
+                    if data.startswith(start):
+                        drop[0] = not seen
+                        seen.append(data)
+                    there.sendall(data)
+            except OSError:
+                pass
+
+    def serve() -> None:
+        while True:
+            try:
+                here, _ = server.accept()
+            except OSError:
+                return
+            threading.Thread(target=carry, args=(here,), daemon=True).start()
+
+    threading.Thread(target=serve, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.getsockname()[1]}", seen
+    finally:
+        server.close()
+
+
+def test_fault_04_a_submit_whose_answer_was_lost_is_one_run(pool: Pool) -> None:
+    ben = pool.person("ben")
+    port = int(pool.coordinator.url.rsplit(":", 1)[1])
+    with losing_the_first_answer(port, b"POST /v1/runs") as (url, seen):
+        ben.environment["DEBORGEN_URL"] = url
+        run = ben.submit(HELLO)
+        assert len(seen) == 2
+        assert [row["run"] for row in ben.rows("list", "--submitter", "ben")] == [run]
+
+
+def test_a_one_off_command_runs_and_its_output_comes_back(anna: Person) -> None:
+    assert anna.out("run", "--", "echo", "two words", "$HOME;") == "two words $HOME;\n"
+    assert anna.out("run", "-e", "WHO=me", "--", "sh", "-c", "echo $WHO") == "me\n"
+    anna.out("run", "--", "false", code=10)
+    anna.write("tool.sh", "echo made > out.txt; cat out.txt\n")
+    assert anna.out("run", "-F", "tool.sh", "-a", "out.txt", "--", "sh", "tool.sh") == "made\n"
+    assert anna.rows("artifacts", "list", "last")[0]["path"] == "out.txt"
+    assert anna.out("run", "-d", "--", "true").strip().isdigit()
+
+
+def test_a_one_off_can_be_swept(anna: Person) -> None:
+    lines = anna.out("run", "-p", "x=1..3", "--", "echo", "x is ${{ x }}").splitlines()
+    assert sorted(line.split(" | ")[1] for line in lines) == ["x is 1", "x is 2", "x is 3"]
+
+
+@pytest.mark.parametrize("words", [["run"], ["submit"], ["submit", "-p", "x", "f"], ["run", "--cpus", "many", "--", "ls"]])
+def test_wrong_usage_is_exit_code_2(anna: Person, words: list[str]) -> None:
+    assert "Usage:" in anna.err(*words, code=2)
