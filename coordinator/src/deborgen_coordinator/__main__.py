@@ -1,8 +1,9 @@
-"""deborgen-coordinator: serve, migrate, token create, backup, restore."""
+"""deborgen-coordinator: serve, migrate, token create, backup, restore, audit."""
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
 from collections.abc import Sequence
@@ -36,6 +37,10 @@ def parser() -> argparse.ArgumentParser:
         command = commands.add_parser(verb, help=explanation)
         command.add_argument("file", type=Path, metavar="FILE")
         settings.add_flags(command, PLACE)
+    audit = commands.add_parser("audit", help="check that history, states, attempts, logs and blobs agree")
+    audit.add_argument("--json", action="store_true", help="print the report as JSON")
+    audit.add_argument("--quick", action="store_true", help="do not read the bytes of the blobs")
+    settings.add_flags(audit, PLACE)
     return top
 
 
@@ -126,12 +131,40 @@ def _restore(given: argparse.Namespace, chosen: settings.Settings) -> None:
     print(f"All data of {given.file} is back.")
 
 
+def _audit(given: argparse.Namespace, chosen: settings.Settings) -> None:
+    """Print what does not agree; exits with 1 if there is anything."""
+    from deborgen_coordinator.app import open_context
+    from deborgen_coordinator.operations.audit import run_audit
+
+    logs.configure(chosen.log_format, chosen.log_level)
+    if chosen.uses_sqlite and not Path(chosen.data_dir).is_dir():
+        _fail(f"there is no data in {chosen.data_dir}", 2)
+    context = open_context(chosen)
+    try:
+        report = run_audit(context, quick=given.quick)
+    finally:
+        context.store.close()
+    if given.json:
+        print(json.dumps(report.as_json(), indent=2))
+    else:
+        print("\n".join(report.lines()))
+    if not report.clean:
+        raise SystemExit(1)
+
+
 def _fail(sentence: str, code: int) -> None:
     print(f"deborgen-coordinator: {logs.masked(sentence)}", file=sys.stderr)
     raise SystemExit(code)
 
 
-COMMANDS = {"serve": _serve, "migrate": _migrate, "token": _token, "backup": _backup, "restore": _restore}
+COMMANDS = {
+    "serve": _serve,
+    "migrate": _migrate,
+    "token": _token,
+    "backup": _backup,
+    "restore": _restore,
+    "audit": _audit,
+}
 
 
 if __name__ == "__main__":

@@ -1,0 +1,3 @@
+from support.postgres import postgres, postgres_url
+
+__all__ = ["postgres", "postgres_url"]
