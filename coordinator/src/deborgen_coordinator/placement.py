@@ -63,7 +63,7 @@ def lacks(machine: Machine, needs: Needs) -> str:
         if needs.runner == "podman":
             return "cannot run containers, the job has an image"
         return "runs containers only, the job has no image"
-    if needs.network == "internet" and _spell(machine.labels.get("network", "none")) != "internet":
+    if needs.network != "none" and _spell(machine.labels.get(f"network.{needs.network}", "false")) != "true":
         return "gives jobs no network, the job asks for internet"
     return _short_of(machine.capacity, needs.resources, "in all")
 

@@ -1,0 +1,285 @@
+"""The lifecycle under every order of events that hypothesis can think of, on the real operations and a clock of its own.
+
+Answers get lost, messages come twice and late, workers restart and forget, the coordinator restarts. What must hold is
+checked after every step. The last tests plant a fault each and see that the machine finds it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
+
+from deborgen_coordinator.operations import claims, finish
+from deborgen_coordinator.storage import attempts, jobs
+from deborgen_shared.states import TERMINAL, Outcome, State
+from support.pool import LEASE, Pool, PoolWorker
+
+TERMINAL_NAMES = {str(state) for state in TERMINAL}
+OUTCOMES = [str(outcome) for outcome in Outcome if outcome is not Outcome.LOST]
+IN_MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None
+
+
+class Lifecycle(RuleBasedStateMachine):
+    """Two workers, one coordinator, and all that can go wrong between them."""
+
+    attempts_given = Bundle("attempts_given")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.folder = Path(tempfile.mkdtemp(dir=IN_MEMORY))
+        self.pool = Pool(self.folder)
+        self.machines: dict[str, PoolWorker] = {name: self.pool.worker(name) for name in ("pc1", "pc2")}
+        self.owner: dict[str, str] = {}
+        self.sent_claims: list[tuple[str, str, str, frozenset[str]]] = []
+        self.terminal: dict[str, tuple[str, Any]] = {}
+        self.promised: dict[str, int] = {}
+        self.accepted: dict[str, str] = {}
+        self.acknowledged = 0
+        self.most: dict[int, int] = {}
+
+    def teardown(self) -> None:
+        self.pool.close()
+        shutil.rmtree(self.folder)
+
+    @rule(count=st.integers(1, 3), most=st.integers(1, 3), repeat=st.booleans())
+    def submit(self, count: int, most: int, repeat: bool) -> None:
+        key = f"key-{self.acknowledged}"
+        keys = {"sweep": {"grid": {"n": list(range(count))}}, "max_attempts": most, "retry": {"backoff": "5s"}}
+        run = self.pool.submit(key=key, **keys)
+        if repeat:
+            assert self.pool.submit(key=key, **keys).id == run.id, "a repeated submit made another run"
+        self.acknowledged = run.id
+        self.most[run.id] = most
+
+    @rule(
+        target=attempts_given,
+        name=st.sampled_from(["pc1", "pc2"]),
+        most=st.integers(1, 3),
+        answer_lost=st.booleans(),
+        confirm=st.booleans(),
+    )
+    def claim(self, name: str, most: int, answer_lost: bool, confirm: bool) -> Any:
+        worker = self.machines[name]
+        request = f"r{len(self.sent_claims)}"
+        given = worker.claim(most, request)
+        for attempt in given:
+            assert attempt not in self.owner, f"{attempt} was given twice"
+            self.owner[attempt] = name
+        if answer_lost:
+            again = worker.claim(most, request)
+            assert again == given, f"the repeat of a claim got {again}, not {given}"
+        self.sent_claims.append((name, worker.session, request, frozenset(given)))
+        if confirm and given:
+            worker.beat(*given)
+        return given[0] if given else "9.9/9"
+
+    @rule(data=st.data())
+    def replay_an_old_claim(self, data: st.DataObject) -> None:
+        if not self.sent_claims:
+            return
+        name, session, request, given = data.draw(st.sampled_from(self.sent_claims))
+        worker = self.machines[name]
+        if session != worker.session or not given:
+            return
+        again = set(worker.claim(3, request))
+        assert again <= given, f"an old claim got more than it ever had: {again - given}"
+
+    @rule(attempt=attempts_given, claimed_by=st.sampled_from(["owner", "pc1", "pc2"]))
+    def beat(self, attempt: str, claimed_by: str) -> None:
+        name = self.owner.get(attempt, "pc1") if claimed_by == "owner" else claimed_by
+        answer = self.machines[name].beat(attempt)[attempt]
+        if self.owner.get(attempt) != name:
+            assert answer == "stop", "a worker renewed what was never its own"
+
+    @rule(attempt=attempts_given, outcome=st.sampled_from(OUTCOMES), twice=st.booleans())
+    def finish(self, attempt: str, outcome: str, twice: bool) -> None:
+        name = self.owner.get(attempt)
+        if name is None:
+            return
+        job = attempt.split("/")[0]
+        answer = self.machines[name].finish(attempt, outcome)
+        if answer == "accepted":
+            state = self.pool.job(job).state
+            if outcome == "succeeded":
+                assert state == "succeeded"
+            if state in TERMINAL_NAMES:
+                assert job not in self.accepted, f"{job} has two winners: {self.accepted[job]} and {attempt}"
+                self.accepted[job] = attempt
+        if twice:
+            again = self.machines[name].finish(attempt, outcome)
+            assert again != "accepted", "the same result was recorded twice"
+
+    @rule(data=st.data())
+    def cancel(self, data: st.DataObject) -> None:
+        if not self.acknowledged:
+            return
+        run = data.draw(st.integers(1, self.acknowledged))
+        for job, meaning in self.pool.cancel(str(run)).items():
+            if meaning == "canceled":
+                self.promised[job] = len(self.pool.job(job).history)
+
+    @rule(seconds=st.sampled_from([1.0, 10.0, LEASE / 2, LEASE + 5]))
+    def time_passes(self, seconds: float) -> None:
+        self.pool.sleep(seconds)
+
+    @rule(down_for=st.sampled_from([0.0, 5.0, 1000.0]))
+    def the_coordinator_restarts(self, down_for: float) -> None:
+        running = {job.id for job in self.every_job() if job.state == "running"}
+        self.pool.restart(down_for)
+        still = {job.id for job in self.every_job() if job.state == "running"}
+        assert running == still, "a restart of the coordinator lost a lease"
+
+    @rule(name=st.sampled_from(["pc1", "pc2"]), remembers=st.booleans())
+    def a_worker_restarts(self, name: str, remembers: bool) -> None:
+        worker = self.machines[name]
+        worker.restart(worker.holding if remembers else [])
+
+    @rule(name=st.sampled_from(["pc1", "pc2"]))
+    def a_registration_is_repeated(self, name: str) -> None:
+        worker = self.machines[name]
+        holding = worker.holding
+        before = [job.state for job in self.every_job()]
+        worker.register()
+        worker.holding = holding
+        assert before == [job.state for job in self.every_job()], "a repeated registration ended something"
+
+    def every_job(self) -> list[Any]:
+        found = []
+        for run in range(1, self.acknowledged + 1):
+            counts = self.pool.run(run).jobs
+            total = sum(getattr(counts, state) for state in ("queued", "running", "succeeded", "failed", "canceled"))
+            found += [self.pool.job(f"{run}.{index}") for index in range(1, total + 1)]
+        return found
+
+    @invariant()
+    def all_of_it_holds(self) -> None:
+        counted: dict[tuple[int, str], int] = {}
+        for job in self.every_job():
+            counted[job.run, job.state] = counted.get((job.run, job.state), 0) + 1
+            live = [attempt.number for attempt in job.history if attempt.outcome is None]
+            assert len(live) <= 1, f"{job.id} has two live attempts: {live}"
+            assert (len(live) == 1) == (job.state == "running"), f"{job.id} is {job.state} with live attempts {live}"
+            assert job.attempts <= self.most[job.run], f"{job.id} used {job.attempts} attempts of {self.most[job.run]}"
+            assert [attempt.number for attempt in job.history] == list(range(1, len(job.history) + 1))
+            if job.id in self.terminal:
+                assert self.terminal[job.id] == (job.state, job.exit_code), f"{job.id} left its terminal state"
+            elif job.state in TERMINAL_NAMES:
+                self.terminal[job.id] = (job.state, job.exit_code)
+            if job.id in self.promised:
+                assert len(job.history) == self.promised[job.id], f"{job.id} started after its cancel was promised"
+        for run in range(1, self.acknowledged + 1):
+            counts = self.pool.run(run).jobs
+            for state in ("queued", "running", "succeeded", "failed", "canceled"):
+                assert getattr(counts, state) == counted.get((run, state), 0), f"run {run} miscounts {state} jobs"
+
+
+QUICK = settings(
+    max_examples=120,
+    stateful_step_count=30,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=list(HealthCheck),
+)
+
+
+def test_the_lifecycle_holds_in_every_order_of_events() -> None:
+    run_state_machine_as_test(Lifecycle, settings=QUICK)
+
+
+def no_fence(patch: pytest.MonkeyPatch) -> None:
+    """Results are taken for any attempt of this worker's, current or not, and written without a condition."""
+    real = attempts.get
+
+    def current_by_decree(tx: Any, job: int, number: int) -> Any:
+        held = real(tx, job, number)
+        return held and dataclasses.replace(
+            held, outcome=None, digest=None, job_last_attempt=number, job_state=State.RUNNING
+        )
+
+    def end_regardless(tx: Any, job: int, number: int, outcome: Outcome, *, now: float, **_: Any) -> int:
+        sql = "UPDATE attempt SET outcome = ?, finished_at = ?, lease_clock = NULL WHERE job_id = ? AND number = ?"
+        return tx.run(sql, (outcome.value, now, job, number))  # type: ignore[no-any-return]
+
+    def finish_regardless(tx: Any, job: int, number: int, state: State, *, exit_code: Any, now: float, **_: Any) -> int:
+        sql = (
+            "UPDATE job SET state = ?, exit_code = ?, finished_at = ?, ready = 0, wait_clock = NULL, avoid_clock = NULL"
+        )
+        return tx.run(sql + " WHERE id = ?", (state.value, exit_code, now, job))  # type: ignore[no-any-return]
+
+    patch.setattr(finish.attempts, "get", current_by_decree)
+    patch.setattr(attempts, "end", end_regardless)
+    patch.setattr(jobs, "finish", finish_regardless)
+
+
+def no_idempotent_claim(patch: pytest.MonkeyPatch) -> None:
+    """A repeated claim is answered as if it were new."""
+    numbers = iter(range(10**6))
+    patch.setattr(claims.attempts, "claim_of", lambda *args: None)
+    real = attempts.new_claim
+    patch.setattr(claims.attempts, "new_claim", lambda tx, w, r, now: real(tx, w, f"{r}-{next(numbers)}", now))
+
+
+def check_then_write(patch: pytest.MonkeyPatch) -> None:
+    """What is claimed was looked up a moment ago, and is taken without asking whether it is still there."""
+    real = jobs.first_of_lane
+
+    def late(tx: Any, head: Any, most: int) -> Any:
+        before, now = getattr(tx.connection, "seen", []), real(tx, head, most)
+        tx.connection.seen = now
+        return before or now
+
+    def regardless(tx: Any, picked: Any, worker_id: int, now: float) -> int:
+        return tx.many(  # type: ignore[no-any-return]
+            "UPDATE job SET state = 'running', ready = 0, attempts = attempts + 1, last_attempt = last_attempt + 1,"
+            " worker_id = ?, started_at = ?, finished_at = NULL WHERE id = ?",
+            [(worker_id, now, job) for job in picked],
+        )
+
+    patch.setattr(claims.jobs, "first_of_lane", late)
+    patch.setattr(jobs, "start", regardless)
+
+
+def lease_counted_while_down(patch: pytest.MonkeyPatch) -> None:
+    """A restart gives live leases no further time, and the clock runs on while nobody is there."""
+    from deborgen_coordinator.operations import sweep
+
+    patch.setattr(sweep, "turn", lambda elapsed, interval: sweep.attempts and _Turn(elapsed or 2 * LEASE))
+
+
+@dataclasses.dataclass(frozen=True)
+class _Turn:
+    advance: float
+    regrant: bool = False
+
+
+def registration_without_memory(patch: pytest.MonkeyPatch) -> None:
+    """A repeated registration is taken for a new one."""
+    from deborgen_coordinator.operations import workers as operations
+
+    patch.setattr(operations.workers, "session", lambda *args: None)
+    patch.setattr(operations.workers, "add_session", lambda *args: None)
+
+
+@pytest.mark.parametrize(
+    ("plant", "finding"),
+    [
+        (no_fence, "CHECK constraint failed|two winners|left its terminal state|miscounts"),
+        (no_idempotent_claim, "the repeat of a claim got"),
+        (check_then_write, "UNIQUE constraint failed|was given twice|two live attempts"),
+        (lease_counted_while_down, "a restart of the coordinator lost a lease"),
+        (registration_without_memory, "a repeated registration ended something"),
+    ],
+)
+def test_the_machine_finds_a_planted_fault(plant: Any, finding: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    plant(monkeypatch)
+    hunt = settings(QUICK, max_examples=300, phases=[Phase.generate], report_multiple_bugs=False, print_blob=False)
+    with pytest.raises(Exception, match=finding):
+        run_state_machine_as_test(Lifecycle, settings=hunt)

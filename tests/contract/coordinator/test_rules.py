@@ -1,0 +1,443 @@
+"""The rules that never bend, each by its number, on both databases."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from typing import Any
+
+import pytest
+
+from deborgen_coordinator.leases import FAILURES_BEFORE_REST, FIRST_REST
+from deborgen_coordinator.operations import blobs, jobs, runs, workers
+from deborgen_coordinator.storage import attempts as attempt_rows
+from deborgen_shared import messages as m
+from deborgen_shared.errors import Code, Refusal
+from support.pool import LEASE, Pool, person
+
+
+def refused(code: Code, call: Any, *args: Any, **kwargs: Any) -> Refusal:
+    with pytest.raises(Refusal) as caught:
+        call(*args, **kwargs)
+    assert caught.value.code is code
+    return caught.value
+
+
+def test_rule_01_workers_that_race_never_get_the_same_attempt(pool: Pool) -> None:
+    pool.submit(sweep={"grid": {"n": {"from": 1, "to": 60}}})
+    machines = [pool.worker(f"pc{i}") for i in range(6)]
+    given: list[list[str]] = [[] for _ in machines]
+
+    def take(at: int) -> None:
+        while found := machines[at].claim(3):
+            given[at] += found
+
+    threads = [threading.Thread(target=take, args=(at,)) for at in range(len(machines))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    everything = [attempt for part in given for attempt in part]
+    assert sorted(everything) == sorted(f"1.{n}/1" for n in range(1, 61))
+
+
+def test_rule_02_the_same_claim_gets_the_same_attempts_back_and_never_more(pool: Pool) -> None:
+    pool.submit(sweep={"grid": {"n": {"from": 1, "to": 5}}})
+    worker = pool.worker()
+    first = worker.claim(2, request="r1")
+    assert worker.claim(5, request="r1") == first
+    assert worker.claim(5, request="r2") == ["1.3/1", "1.4/1", "1.5/1"]
+
+
+def test_rule_02_a_used_up_claim_gets_nothing_new(pool: Pool) -> None:
+    pool.submit(sweep={"grid": {"n": {"from": 1, "to": 5}}})
+    worker = pool.worker()
+    (attempt,) = worker.claim(1, request="r1")
+    worker.beat(attempt)
+    worker.finish(attempt)
+    assert worker.claim(5, request="r1") == []
+
+
+def test_rule_02_an_attempt_that_was_never_confirmed_is_released_when_its_lease_ends(pool: Pool) -> None:
+    pool.submit()
+    pool.worker().claim()
+    pool.sleep(LEASE + 10)
+    job = pool.job("1.1")
+    assert (job.state, job.attempts, job.history[0].outcome) == ("queued", 0, "released")
+    assert pool.worker("pc2").claim() == ["1.1/2"]
+
+
+def test_rule_03_what_is_not_of_the_current_attempt_is_stale_and_changes_nothing(pool: Pool) -> None:
+    pool.submit(max_attempts=3, retry={"backoff": "1s"})
+    old, new = pool.worker("old"), pool.worker("new")
+    (first,) = old.start()
+    pool.sleep(LEASE + 10)
+    (second,) = new.start()
+    before = pool.job("1.1")
+    assert (first, second) == ("1.1/1", "1.1/2")
+    assert old.beat(first) == {first: "stop"}
+    assert old.finish(first) == "stale"
+    refused(Code.STALE_ATTEMPT, old.write_log, first, b"late")
+    assert pool.job("1.1") == before
+    assert pool.types(job="1.1").count("result.stale") >= 1
+    assert new.finish(second) == "accepted"
+
+
+def test_rule_03_another_workers_attempt_is_forbidden(pool: Pool) -> None:
+    pool.submit()
+    (attempt,) = pool.worker("pc1").start()
+    thief = pool.worker("pc2")
+    refused(Code.FORBIDDEN, thief.finish, attempt)
+    refused(Code.FORBIDDEN, thief.write_log, attempt, b"x")
+    assert thief.beat(attempt) == {attempt: "stop"}
+    assert pool.job("1.1").state == "running"
+
+
+def test_rule_03_an_older_session_is_superseded(pool: Pool) -> None:
+    pool.submit()
+    worker = pool.worker()
+    (attempt,) = worker.start()
+    old = worker.session
+    worker.restart(holding=[attempt])
+    new = worker.session
+    worker.session = old
+    for call in (worker.claim, lambda: worker.beat(attempt), lambda: worker.finish(attempt), worker.register):
+        refused(Code.SUPERSEDED, call)
+    worker.session = new
+    assert worker.finish(attempt) == "accepted"
+
+
+def test_rule_04_the_first_terminal_result_wins_and_its_repeat_is_recorded_once(pool: Pool) -> None:
+    pool.submit()
+    worker = pool.worker()
+    (attempt,) = worker.start()
+    assert worker.finish(attempt, result={"x": 1}) == "accepted"
+    assert worker.finish(attempt, result={"x": 1}) == "already_recorded"
+    assert worker.finish(attempt, "failed", exit_code=9) == "stale"
+    job = pool.job("1.1")
+    assert (job.state, job.result, job.exit_code) == ("succeeded", {"x": 1}, 0)
+    assert pool.types(job="1.1").count("job.succeeded") == 1
+    assert pool.types(job="1.1").count("result.stale") == 1
+
+
+@pytest.mark.parametrize("step", [86_400.0, -86_400.0])
+def test_rule_05_a_step_of_the_wall_clock_decides_nothing(pool: Pool, step: float) -> None:
+    pool.submit(timeout="1h")
+    worker = pool.worker()
+    (attempt,) = worker.start()
+    pool.clock.step_wall(step)
+    pool.sleep(20)
+    assert pool.job("1.1").state == "running"
+    assert worker.beat(attempt) == {attempt: "continue"}
+
+
+@pytest.mark.parametrize("outcome", ["failed", "timeout", "out_of_memory"])
+def test_rule_06_a_failure_of_the_program_is_final(pool: Pool, outcome: str) -> None:
+    pool.submit(max_attempts=5)
+    worker = pool.worker()
+    worker.finish(*worker.start(), outcome)
+    assert pool.job("1.1").state == "failed"
+
+
+def test_rule_06_a_program_that_opted_in_is_tried_again(pool: Pool) -> None:
+    pool.submit(max_attempts=2, retry={"program": True, "backoff": "1s"})
+    worker = pool.worker()
+    worker.finish(*worker.start(), "failed")
+    pool.sleep(3)
+    assert worker.start() == ["1.1/2"]
+    worker.finish("1.1/2", "failed")
+    assert pool.job("1.1").state == "failed"
+
+
+def test_rule_06_infrastructure_is_tried_again_after_a_backoff_while_attempts_are_left(pool: Pool) -> None:
+    pool.submit(max_attempts=2, retry={"backoff": "30s"})
+    worker, other = pool.worker("pc1"), pool.worker("pc2")
+    worker.finish(*worker.start(), "error", reason="no such image")
+    assert pool.job("1.1").state == "queued"
+    assert other.claim() == []
+    pool.sleep(33)
+    assert other.start() == ["1.1/2"]
+    other.finish("1.1/2", "error", reason="no such image")
+    job = pool.job("1.1")
+    assert (job.state, job.reason, job.attempts) == ("failed", "no such image", 2)
+
+
+def test_rule_06_a_job_that_a_machine_could_not_run_is_offered_elsewhere_first(pool: Pool) -> None:
+    pool.submit(max_attempts=3, retry={"backoff": "3s"})
+    worker = pool.worker("pc1")
+    worker.finish(*worker.start(), "error", reason="no such image")
+    pool.sleep(6)
+    assert worker.claim() == []
+    assert pool.worker("pc2").claim() == ["1.1/2"]
+
+
+def test_rule_06_with_nobody_else_the_same_machine_gets_it_in_the_end(pool: Pool) -> None:
+    pool.submit(max_attempts=3, retry={"backoff": "3s"})
+    worker = pool.worker("pc1")
+    worker.finish(*worker.start(), "error", reason="no such image")
+    for _ in range(30):
+        pool.sleep(3)
+        worker.beat()
+    assert worker.claim() == ["1.1/2"]
+
+
+def test_rule_07_a_release_loses_nobody_an_attempt(pool: Pool) -> None:
+    pool.submit(max_attempts=1)
+    worker = pool.worker()
+    for number in range(1, 5):
+        (attempt,) = worker.start()
+        assert attempt == f"1.1/{number}"
+        worker.finish(attempt, "released", reason="paused by its owner")
+        job = pool.job("1.1")
+        assert (job.state, job.attempts) == ("queued", 0)
+    assert [attempt.outcome for attempt in pool.job("1.1").history] == ["released"] * 4
+
+
+def test_rule_07_a_worker_that_leaves_releases_all_it_held(pool: Pool) -> None:
+    pool.submit(sweep={"grid": {"n": [1, 2, 3]}})
+    worker = pool.worker()
+    worker.start(3)
+    worker.leave()
+    worker.leave()
+    assert pool.run(1).jobs.queued == 3
+    assert pool.types(worker="pc1").count("worker.left") == 1
+    assert pool.worker("pc2").claim(3) == ["1.1/2", "1.2/2", "1.3/2"]
+
+
+def test_rule_08_a_worker_that_was_away_takes_its_lease_up_again(pool: Pool) -> None:
+    pool.submit(max_attempts=2)
+    worker = pool.worker()
+    (attempt,) = worker.start()
+    pool.sleep(LEASE + 5)
+    assert pool.job("1.1").state == "queued"
+    assert worker.beat(attempt) == {attempt: "continue"}
+    assert "lease.resumed" in pool.types(job="1.1")
+    assert worker.finish(attempt) == "accepted"
+    job = pool.job("1.1")
+    assert (job.state, job.attempts, len(job.history)) == ("succeeded", 1, 1)
+
+
+def test_rule_08_a_finished_result_of_a_worker_that_was_away_counts_too(pool: Pool) -> None:
+    pool.submit(max_attempts=2)
+    worker = pool.worker()
+    (attempt,) = worker.start()
+    pool.sleep(LEASE + 5)
+    assert worker.finish(attempt) == "accepted"
+    assert pool.job("1.1").state == "succeeded"
+
+
+def test_rule_08_once_somebody_else_has_claimed_it_the_old_attempt_is_stale(pool: Pool) -> None:
+    pool.submit(max_attempts=2, retry={"backoff": "1s"})
+    worker, other = pool.worker("pc1"), pool.worker("pc2")
+    (attempt,) = worker.start()
+    pool.sleep(LEASE + 5)
+    assert other.start() == ["1.1/2"]
+    assert worker.beat(attempt) == {attempt: "stop"}
+
+
+def test_rule_09_time_in_which_the_coordinator_was_down_does_not_count(pool: Pool) -> None:
+    pool.submit()
+    worker = pool.worker()
+    (attempt,) = worker.start()
+    pool.sleep(LEASE - 5)
+    pool.restart(down_for=86_400)
+    pool.sleep(LEASE - 5)
+    assert pool.job("1.1").state == "running"
+    assert worker.beat(attempt) == {attempt: "continue"}
+
+
+def test_rule_09_a_sweep_that_comes_far_too_late_expires_nothing(pool: Pool) -> None:
+    pool.submit()
+    worker = pool.worker()
+    worker.start()
+    pool.clock.pass_by(10 * LEASE)  # stopped or asleep: no turn of the sweep in all that time
+    pool.sweeper.turn()
+    pool.sleep(LEASE - 5)
+    assert pool.job("1.1").state == "running"
+    pool.sleep(10)
+    assert pool.job("1.1").state == "failed"
+
+
+def test_rule_10_a_restarted_worker_goes_on_with_what_it_holds(pool: Pool) -> None:
+    pool.submit(sweep={"grid": {"n": [1, 2]}})
+    worker = pool.worker()
+    first, second = worker.start(2)
+    assert worker.restart(holding=[first]) == [second]
+    assert pool.job("1.2").history[0].outcome == "lost"
+    assert worker.beat(first) == {first: "continue"}
+    assert worker.finish(first) == "accepted"
+
+
+def test_rule_10_what_was_granted_and_never_confirmed_is_released_by_a_restart(pool: Pool) -> None:
+    pool.submit()
+    worker = pool.worker()
+    worker.claim()
+    worker.restart()
+    job = pool.job("1.1")
+    assert (job.state, job.attempts) == ("queued", 0)
+
+
+def test_rule_10_a_repeated_registration_loses_nothing_and_gets_the_same_answer(pool: Pool) -> None:
+    pool.submit(sweep={"grid": {"n": [1, 2]}}, max_attempts=2)
+    worker = pool.worker()
+    (first,) = worker.start()
+    lost = worker.restart()
+    assert lost == [first]
+    (second,) = worker.start()
+    assert worker.register() == [first]
+    assert worker.beat(second) == {second: "continue"}
+
+
+def test_rule_11_a_result_is_taken_as_long_as_the_lease_could_not_be_lost(pool: Pool) -> None:
+    pool.submit()
+    worker = pool.worker()
+    (attempt,) = worker.start()
+    pool.restart(down_for=5 * 86_400)
+    assert worker.finish(attempt) == "accepted"
+
+
+def test_rule_12_a_result_counts_only_with_all_its_blobs(pool: Pool) -> None:
+    pool.submit(artifacts=["out.txt"])
+    worker = pool.worker()
+    (attempt,) = worker.start()
+    data = b"forty-two"
+    digest = hashlib.sha256(data).hexdigest()
+    artifact = m.Artifact(path="out.txt", sha256=digest, size=len(data))
+    assert worker.finish(attempt, artifacts=[artifact]) == "missing_blobs"
+    assert (pool.job("1.1").state, pool.job("1.1").artifacts) == ("running", [])
+    blobs.put(pool.ctx, digest, [data])
+    assert worker.finish(attempt, artifacts=[artifact]) == "accepted"
+    assert [(a.path, a.sha256, a.size) for a in pool.job("1.1").artifacts] == [("out.txt", digest, 9)]
+
+
+def test_rule_13_a_cancel_of_a_queued_job_is_a_promise(pool: Pool) -> None:
+    pool.submit(sweep={"grid": {"n": [1, 2]}})
+    assert pool.cancel("1.1") == {"1.1": "canceled"}
+    assert pool.worker().claim(5) == ["1.2/1"]
+    assert pool.cancel("1.1") == {"1.1": "already_terminal"}
+
+
+def test_rule_13_a_cancel_of_a_running_job_goes_with_the_next_heartbeat(pool: Pool) -> None:
+    pool.submit()
+    worker = pool.worker()
+    (attempt,) = worker.start()
+    assert pool.cancel("1") == {"1.1": "cancel_requested"}
+    assert worker.beat(attempt) == {attempt: "cancel"}
+    assert worker.finish(attempt, "canceled") == "accepted"
+    assert pool.job("1.1").state == "canceled"
+
+
+def test_rule_13_if_the_program_finished_first_its_result_wins(pool: Pool) -> None:
+    pool.submit()
+    worker = pool.worker()
+    (attempt,) = worker.start()
+    pool.cancel("1.1")
+    assert worker.finish(attempt) == "accepted"
+    assert pool.job("1.1").state == "succeeded"
+
+
+@pytest.mark.parametrize("end", ["lost", "error", "released"])
+def test_rule_13_a_job_whose_cancel_was_asked_for_is_never_tried_again(pool: Pool, end: str) -> None:
+    pool.submit(max_attempts=5, retry={"program": True})
+    worker = pool.worker()
+    (attempt,) = worker.start()
+    pool.cancel("1.1")
+    if end == "lost":
+        pool.sleep(LEASE + 5)
+    else:
+        worker.finish(attempt, end)
+    assert pool.job("1.1").state == "canceled"
+
+
+def test_rule_14_a_worker_that_renews_past_the_limit_is_ended(pool: Pool) -> None:
+    pool.submit(timeout="60s")
+    worker = pool.worker()
+    (attempt,) = worker.start()
+    for _ in range(12):
+        pool.sleep(9)
+        answer = worker.beat(attempt)
+    assert answer == {attempt: "stop"}
+    job = pool.job("1.1")
+    assert (job.state, job.history[0].outcome) == ("failed", "timeout")
+
+
+def test_rule_15_a_job_lost_on_three_machines_in_a_row_is_poison(pool: Pool) -> None:
+    pool.submit(max_attempts=50, retry={"backoff": "1s"})
+    for at in range(3):
+        worker = pool.worker(f"pc{at}")
+        assert worker.start() == [f"1.1/{at + 1}"]
+        pool.sleep(LEASE + 10)
+    job = pool.job("1.1")
+    assert job.state == "failed"
+    assert job.reason.startswith("poisoned")
+
+
+def test_rule_15_the_same_machine_three_times_is_not_poison(pool: Pool) -> None:
+    pool.submit(max_attempts=50, retry={"backoff": "1s"})
+    for at in range(4):
+        worker = pool.worker("pc1")
+        assert worker.start() == [f"1.1/{at + 1}"]
+        pool.sleep(2 * LEASE + 30)
+    assert pool.job("1.1").state == "queued"
+
+
+def test_rule_15_a_worker_with_five_failures_in_a_row_rests_and_says_so(pool: Pool) -> None:
+    pool.submit(sweep={"grid": {"n": {"from": 1, "to": 20}}})
+    worker = pool.worker()
+    for _ in range(FAILURES_BEFORE_REST):
+        worker.finish(*worker.start(), "error", reason="no disk")
+    assert worker.claim() == []
+    shown = workers.get_worker(pool.ctx, "pc1")
+    assert shown.state == "resting"
+    assert "infrastructure failures" in shown.reason
+    for _ in range(int(FIRST_REST / 9) + 2):
+        pool.sleep(9)
+        worker.beat()
+    assert worker.start() != []
+
+
+def test_rule_15_jobs_lost_together_count_as_one_failure(pool: Pool) -> None:
+    pool.submit(sweep={"grid": {"n": {"from": 1, "to": 20}}})
+    worker = pool.worker()
+    worker.start(8)
+    pool.sleep(LEASE + 10)
+    worker.restart()
+    assert len(worker.claim(2)) == 2
+
+
+def test_rule_16_the_history_tells_who_ran_what_where_and_how_it_ended(pool: Pool) -> None:
+    pool.submit(by="alice")
+    worker = pool.worker("pc1")
+    worker.finish(*worker.start(), "failed", exit_code=3)
+    story = [(e.type, e.actor, e.worker, e.attempt, e.old_state, e.new_state) for e in pool.events(run=1)]
+    assert story == [
+        ("run.submitted", "submitter:alice", None, None, None, "queued"),
+        ("job.queued", "submitter:alice", None, None, None, "queued"),
+        ("lease.granted", "worker:pc1", "pc1", "1.1/1", None, None),
+        ("job.started", "worker:pc1", "pc1", "1.1/1", "queued", "running"),
+        ("job.failed", "worker:pc1", "pc1", "1.1/1", "running", "failed"),
+    ]
+    assert [event.seq for event in pool.events()] == list(range(1, len(pool.events()) + 1))
+
+
+def test_a_transition_that_the_table_does_not_know_is_refused(pool: Pool) -> None:
+    pool.submit()
+    worker = pool.worker()
+    worker.finish(*worker.start())
+    refused(Code.INVALID_TRANSITION, runs.retry_run, pool.ctx, person("alice"), 1, "failed")
+    assert pool.cancel("1.1") == {"1.1": "already_terminal"}
+
+
+def test_only_the_submitter_or_an_admin_cancels(pool: Pool) -> None:
+    pool.submit(by="alice")
+    refused(Code.FORBIDDEN, pool.cancel, "1", by="bob")
+    assert jobs.get_job(pool.ctx, 1, 1).state == "queued"
+
+
+def test_at_most_one_attempt_of_a_job_lives_whatever_the_code_does(pool: Pool) -> None:
+    pool.submit()
+    worker = pool.worker()
+    worker.start()
+    row = (1 << 20 | 1, 2, 1, worker.session, 1, 0.0, 100.0, 100.0, 0.0)
+    with pytest.raises(Exception, match="(?i)unique"):
+        pool.ctx.store.write(lambda tx: attempt_rows.grant(tx, [row]))

@@ -1,0 +1,344 @@
+"""The storage keeps its promises on SQLite and on PostgreSQL alike."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from deborgen_coordinator.storage import migrate as migrations
+from deborgen_coordinator.storage.database import Database, DatabaseDamaged, DatabaseUnavailable, database_for
+from deborgen_coordinator.storage.migrate import Migration, migrate, statements
+from deborgen_coordinator.storage.store import Store
+from deborgen_coordinator.storage.transactions import Tx
+from support.pool import Pool
+from support.postgres import PostgresCluster
+
+
+@pytest.fixture
+def store(tmp_path: Path, database: str) -> Any:
+    opened = Store.open(database, tmp_path)
+    yield opened
+    opened.close()
+
+
+def add_submitter(name: str) -> Any:
+    return lambda tx: tx.run("INSERT INTO submitter (name) VALUES (?)", (name,))
+
+
+def names(store: Store) -> list[str]:
+    return sorted(row[0] for row in store.read(lambda reader: reader.rows("SELECT name FROM submitter")))
+
+
+def test_what_was_written_is_read(store: Store) -> None:
+    store.write(add_submitter("alice"))
+    assert names(store) == ["alice"]
+
+
+def test_a_transaction_that_raises_is_undone_and_the_others_of_its_group_stay(store: Store) -> None:
+    """A first transaction holds the writer, so that the three behind it share one commit."""
+    hold, entered = threading.Event(), threading.Event()
+    caught: list[Exception] = []
+
+    def waits(tx: Tx) -> None:
+        entered.set()
+        hold.wait(20)
+
+    def fails(tx: Tx) -> None:
+        add_submitter("bad")(tx)
+        raise ValueError("no")
+
+    def run(work: Any) -> None:
+        try:
+            store.write(work)
+        except ValueError as error:
+            caught.append(error)
+
+    threads = [threading.Thread(target=run, args=(waits,))]
+    threads[0].start()
+    assert entered.wait(20)
+    threads += [threading.Thread(target=run, args=(w,)) for w in (add_submitter("a"), fails, add_submitter("b"))]
+    for thread in threads[1:]:
+        thread.start()
+    hold.set()
+    for thread in threads:
+        thread.join(20)
+    assert names(store) == ["a", "b"]
+    assert len(caught) == 1
+
+
+def test_many_writers_at_once_never_see_a_lock(store: Store) -> None:
+    def write(part: int) -> None:
+        for n in range(20):
+            store.write(add_submitter(f"{part}-{n}"))
+
+    threads = [threading.Thread(target=write, args=(part,)) for part in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert len(names(store)) == 320
+
+
+def test_a_read_sees_one_snapshot_whatever_is_written_meanwhile(store: Store) -> None:
+    with store.reading() as reader:
+        reader.rows("SELECT name FROM submitter")
+        store.write(add_submitter("later"))
+        assert reader.rows("SELECT name FROM submitter") == []
+    assert names(store) == ["later"]
+
+
+def test_a_reader_cannot_write(store: Store) -> None:
+    with pytest.raises(Exception, match="(?i)readonly|read-only"):
+        store.read(lambda reader: reader.run("INSERT INTO submitter (name) VALUES ('x')"))
+    assert names(store) == []
+
+
+IMPOSSIBLE = {
+    "a job in an unknown state": "UPDATE job SET state = 'lost'",
+    "a terminal job that never ended": "UPDATE job SET state = 'succeeded', attempts = 1, ready = 0",
+    "a queued job that has ended": "UPDATE job SET finished_at = 1",
+    "a ready job that is running": (
+        "UPDATE job SET state = 'running', started_at = 1, worker_id = 1, last_attempt = 1, attempts = 1"
+    ),
+    "a running job that was never started": "UPDATE job SET state = 'running', ready = 0",
+    "more attempts used than made": "UPDATE job SET attempts = 5",
+    "a run whose counts do not add up": "UPDATE run SET queued = 7",
+    "a run that ended with a job to go": "UPDATE run SET finished_at = 1",
+    "a second lease clock": "INSERT INTO lease_clock (id, value) VALUES (2, 0)",
+    "a token of an unknown role": (
+        "INSERT INTO token (id, role, name, digest, created_at) VALUES ('x', 'god', 'n', 'd', 0)"
+    ),
+    "an attempt of no job": (
+        "INSERT INTO attempt (job_id, number, worker_id, session, claim_id, granted_clock, deadline_clock, lease_clock,"
+        " started_at) VALUES (99, 1, 1, 's', 1, 0, 0, 0, 0)"
+    ),
+    "an ended attempt with a lease": "UPDATE attempt SET outcome = 'lost', finished_at = 1",
+    "a live attempt without a lease": "UPDATE attempt SET lease_clock = NULL",
+    "an outcome that is none": "UPDATE attempt SET outcome = 'fine', finished_at = 1, lease_clock = NULL",
+    "a worker in an unknown state": "UPDATE worker SET state = 'asleep'",
+    "a blob of negative size": "INSERT INTO blob (digest, size, touched_at) VALUES ('x', -1, 0)",
+}
+
+
+@pytest.mark.parametrize("what", IMPOSSIBLE)
+def test_the_database_refuses(pool: Pool, what: str) -> None:
+    if "attempt" in IMPOSSIBLE[what].split()[1] or "attempt SET" in IMPOSSIBLE[what]:
+        pool.submit()
+        pool.worker().start()
+    else:
+        pool.worker()
+        pool.submit()
+    with pytest.raises(Exception, match="(?i)constraint"):
+        pool.ctx.store.write(lambda tx: tx.run(IMPOSSIBLE[what]))
+
+
+def schema_of(database: Database) -> Any:
+    """Tables, columns, indexes and constraints, as the database itself tells them."""
+    connection = database.connect(readonly=True)
+    try:
+        if database.dialect == "sqlite":
+            found = connection.rows("SELECT type, name, tbl_name, sql FROM sqlite_master ORDER BY type, name")
+            return [(*row[:3], " ".join((row[3] or "").split())) for row in found]
+        return [
+            connection.rows(
+                "SELECT table_name, column_name, data_type, is_nullable, column_default FROM information_schema.columns"
+                " WHERE table_schema = 'public' ORDER BY 1, 2"
+            ),
+            connection.rows("SELECT indexdef FROM pg_indexes WHERE schemaname = 'public' ORDER BY 1"),
+            connection.rows(
+                "SELECT conrelid::regclass::text, conname, pg_get_constraintdef(oid) FROM pg_constraint"
+                " WHERE connamespace = 'public'::regnamespace ORDER BY 1, 2"
+            ),
+        ]
+    finally:
+        connection.close()
+
+
+def fresh_and_empty(tmp_path: Path, request: pytest.FixtureRequest, database: str, name: str) -> Database:
+    if not database:
+        return database_for("", tmp_path / name)
+    cluster: PostgresCluster = request.getfixturevalue("postgres")
+    return database_for(cluster.database(), tmp_path)
+
+
+def prepared(database: Database, **how: Any) -> Database:
+    if database.dialect == "sqlite":
+        database.path.parent.mkdir(parents=True, exist_ok=True)  # type: ignore[attr-defined]
+    connection = database.connect(readonly=False)
+    migrate(connection, database, **how)
+    connection.close()
+    return database
+
+
+def test_a_fresh_schema_equals_the_migrated_one(tmp_path: Path, request: pytest.FixtureRequest, database: str) -> None:
+    fresh = prepared(fresh_and_empty(tmp_path, request, database, "fresh"))
+    migrated = prepared(fresh_and_empty(tmp_path, request, database, "migrated"), step_by_step=True)
+    assert schema_of(fresh) == schema_of(migrated)
+
+
+def test_fault_60_a_migration_that_fails_half_way_leaves_the_old_database_as_it_was(
+    tmp_path: Path, request: pytest.FixtureRequest, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = prepared(fresh_and_empty(tmp_path, request, database, "old"))
+    before = schema_of(old)
+    broken = Migration(999, "0999_broken.sql", "CREATE TABLE half (id BIGINT); CREATE TABLE half (id BIGINT);")
+    real = migrations.migrations()
+    monkeypatch.setattr(migrations, "migrations", lambda: [*real, broken])
+    with pytest.raises(Exception, match="(?i)half"):
+        prepared(old)
+    monkeypatch.undo()
+    assert schema_of(old) == before
+
+
+def test_a_database_of_a_newer_version_is_refused(
+    tmp_path: Path, request: pytest.FixtureRequest, database: str
+) -> None:
+    newer = prepared(fresh_and_empty(tmp_path, request, database, "newer"))
+    connection = newer.connect(readonly=False)
+    connection.run("INSERT INTO schema_version (version) VALUES (12345)")
+    connection.close()
+    with pytest.raises(migrations.SchemaTooNew, match="install a newer one"):
+        prepared(newer)
+
+
+def test_migrations_are_numbered_without_gaps() -> None:
+    assert [step.version for step in migrations.migrations()] == list(range(1, migrations.latest() + 1))
+
+
+def test_comments_and_semicolons_do_not_confuse_the_statements() -> None:
+    sql = "-- one; two\nCREATE TABLE a (x {double}); -- three\nCREATE TABLE b (y TEXT);\n"
+    assert statements(sql, {"double": "REAL"}) == ["CREATE TABLE a (x REAL)", "CREATE TABLE b (y TEXT)"]
+
+
+def test_sqlite_is_in_wal_mode_and_flushes_every_commit(tmp_path: Path) -> None:
+    store = Store.open("", tmp_path)
+    pragmas = store.write(
+        lambda tx: [tx.one(f"PRAGMA {name}") for name in ("journal_mode", "synchronous", "foreign_keys")]
+    )
+    store.close()
+    assert pragmas == [("wal",), (2,), (1,)]
+
+
+def test_fault_44_a_damaged_database_file_is_refused(tmp_path: Path) -> None:
+    Store.open("", tmp_path).close()
+    path = tmp_path / "deborgen.sqlite"
+    whole = path.read_bytes()
+    for damaged in (whole[: len(whole) // 2], b"not a database at all" * 100, whole[:4096] + bytes(len(whole) - 4096)):
+        path.write_bytes(damaged)
+        for leftover in tmp_path.glob("deborgen.sqlite-*"):
+            leftover.unlink()
+        with pytest.raises(DatabaseDamaged):
+            Store.open("", tmp_path)
+    path.write_bytes(whole)
+    Store.open("", tmp_path).close()
+
+
+def test_fault_42_a_file_that_another_process_keeps_locked_is_a_refusal_and_then_all_is_well(tmp_path: Path) -> None:
+    store = Store.open("", tmp_path)
+    intruder = sqlite3.connect(tmp_path / "deborgen.sqlite", isolation_level=None)
+    intruder.execute("BEGIN IMMEDIATE")
+    with pytest.raises(DatabaseUnavailable):
+        store.write(add_submitter("alice"))
+    assert names(store) == []
+    intruder.execute("ROLLBACK")
+    intruder.close()
+    store.write(add_submitter("bob"))
+    assert names(store) == ["bob"]
+    store.close()
+
+
+@pytest.mark.postgres
+def test_a_commit_whose_answer_was_lost_is_asked_after_and_never_done_twice(
+    tmp_path: Path, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The connection is cut just after, then just before, the server has committed."""
+    import psycopg
+
+    store = Store.open(postgres_url, tmp_path)
+    real = Tx.commit
+    cuts = iter(["after", "before"])
+
+    def cut(tx: Tx) -> None:
+        when = next(cuts, None)
+        if when != "before":
+            real(tx)
+        if when:
+            tx.connection._connection.close()  # type: ignore[attr-defined]
+            raise psycopg.OperationalError("the line was cut")
+
+    monkeypatch.setattr(Tx, "commit", cut)
+    store.write(add_submitter("after"))
+    store.write(add_submitter("before"))
+    assert names(store) == ["after", "before"]
+    store.close()
+
+
+@pytest.mark.postgres
+def test_fault_45_postgres_restarted_under_load_loses_nothing(tmp_path: Path, postgres: PostgresCluster) -> None:
+    store = Store.open(postgres.database(), tmp_path)
+    acknowledged: list[str] = []
+    enough = threading.Event()
+
+    def write(part: int) -> None:
+        n = 0
+        while not enough.is_set():
+            store.write(add_submitter(f"{part}-{n}"))
+            acknowledged.append(f"{part}-{n}")
+            n += 1
+
+    threads = [threading.Thread(target=write, args=(part,)) for part in range(4)]
+    for thread in threads:
+        thread.start()
+    for mode in ("fast", "immediate"):
+        seen = len(acknowledged)
+        wait_for_more(acknowledged, seen + 50)
+        postgres.stop(mode)
+        postgres.start()
+    wait_for_more(acknowledged, len(acknowledged) + 50)
+    enough.set()
+    for thread in threads:
+        thread.join(60)
+    assert sorted(acknowledged) == names(store)
+    store.close()
+
+
+def wait_for_more(acknowledged: list[str], count: int) -> None:
+    from support.coordinator import wait_until
+
+    wait_until(lambda: len(acknowledged) >= count, seconds=60)
+
+
+@pytest.mark.postgres
+def test_a_commit_in_one_process_wakes_another(tmp_path: Path, postgres_url: str) -> None:
+    told: list[set[str]] = []
+    listening = threading.Event()
+
+    def hear(signals: set[str]) -> None:
+        told.append(signals)
+        listening.set()
+
+    one = Store.open(postgres_url, tmp_path)
+    other = Store.open(postgres_url, tmp_path, hear)
+    assert listening.wait(20)  # the first word is that it listens now
+    told.clear()
+    one.write(lambda tx: tx.wake("jobs"))
+    from support.coordinator import wait_until
+
+    wait_until(lambda: any("jobs" in signals for signals in told), seconds=20)
+    one.close()
+    other.close()
+
+
+def test_a_copy_of_the_file_taken_while_it_is_open_can_be_opened(tmp_path: Path) -> None:
+    store = Store.open("", tmp_path / "a")
+    store.write(add_submitter("alice"))
+    shutil.copytree(tmp_path / "a", tmp_path / "b")
+    copy = Store.open("", tmp_path / "b")
+    assert names(copy) == ["alice"]
+    copy.close()
+    store.close()

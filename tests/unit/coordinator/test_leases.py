@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from deborgen_coordinator.leases import rest, sweep_interval, turn, verdict
+from deborgen_shared.states import Outcome, State
+
+
+def judged(outcome: Outcome, **changes: Any) -> Any:
+    facts: dict[str, Any] = {
+        "reason": "why",
+        "attempts": 1,
+        "max_attempts": 3,
+        "retry_program": False,
+        "backoff": 10.0,
+        "cancel_requested": False,
+        "lost_on": 0,
+    }
+    return verdict(outcome, **{**facts, **changes})
+
+
+@pytest.mark.parametrize(
+    ("outcome", "changes", "state"),
+    [
+        (Outcome.SUCCEEDED, {}, State.SUCCEEDED),
+        (Outcome.SUCCEEDED, {"cancel_requested": True}, State.SUCCEEDED),
+        (Outcome.FAILED, {}, State.FAILED),
+        (Outcome.FAILED, {"retry_program": True}, State.QUEUED),
+        (Outcome.FAILED, {"retry_program": True, "attempts": 3}, State.FAILED),
+        (Outcome.FAILED, {"retry_program": True, "cancel_requested": True}, State.FAILED),
+        (Outcome.TIMEOUT, {}, State.FAILED),
+        (Outcome.OUT_OF_MEMORY, {}, State.FAILED),
+        (Outcome.CANCELED, {}, State.CANCELED),
+        (Outcome.ERROR, {}, State.QUEUED),
+        (Outcome.ERROR, {"attempts": 3}, State.FAILED),
+        (Outcome.ERROR, {"cancel_requested": True}, State.CANCELED),
+        (Outcome.LOST, {"lost_on": 1}, State.QUEUED),
+        (Outcome.LOST, {"lost_on": 3}, State.FAILED),
+        (Outcome.LOST, {"lost_on": 3, "cancel_requested": True}, State.CANCELED),
+        (Outcome.RELEASED, {"attempts": 3}, State.QUEUED),
+        (Outcome.RELEASED, {"cancel_requested": True}, State.CANCELED),
+    ],
+)
+def test_what_the_end_of_an_attempt_means(outcome: Outcome, changes: dict[str, Any], state: State) -> None:
+    assert judged(outcome, **changes).state is state
+
+
+def test_only_a_release_gives_the_attempt_back() -> None:
+    assert [outcome for outcome in Outcome if judged(outcome).refund] == [Outcome.RELEASED]
+
+
+def test_the_backoff_doubles_and_has_an_end() -> None:
+    waits = [judged(Outcome.LOST, attempts=n, max_attempts=99).backoff for n in (1, 2, 3, 30)]
+    assert waits == [10.0, 20.0, 40.0, 3600.0]
+
+
+def test_a_poisoned_job_says_so() -> None:
+    assert judged(Outcome.LOST, lost_on=3).reason.startswith("poisoned")
+
+
+def test_the_lease_clock_moves_with_the_sweep_and_stands_when_the_sweep_did() -> None:
+    assert (turn(3.0, 3.0).advance, turn(3.0, 3.0).regrant) == (3.0, False)
+    for gap in (None, 1000.0, -5.0):
+        assert (turn(gap, 3.0).advance, turn(gap, 3.0).regrant) == (0.0, True)
+
+
+def test_a_worker_rests_after_five_failures_and_longer_each_time() -> None:
+    assert [rest(n, 0) for n in (1, 4, 5)] == [0.0, 0.0, 600.0]
+    assert [rest(5, n) for n in (1, 2, 20)] == [1200.0, 2400.0, 86_400.0]
+
+
+@pytest.mark.parametrize(("lease", "interval"), [(60.0, 3.0), (2.0, 0.1), (0.1, 0.05), (3600.0, 3.0)])
+def test_the_sweep_comes_often_enough_for_the_lease(lease: float, interval: float) -> None:
+    assert sweep_interval(lease) == interval

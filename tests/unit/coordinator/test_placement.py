@@ -1,0 +1,117 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from deborgen_coordinator.placement import Amounts, Head, Machine, Needs, choose, lacks, short
+
+GIB = 2**30
+
+
+def needs(cpus: float = 1, memory: int = GIB, gpus: int = 0, disk: int | None = None, **others: Any) -> Needs:
+    facts: dict[str, Any] = {"requires": {}, "network": "none", "runner": "subprocess", **others}
+    return Needs(Amounts(cpus, memory, gpus, disk), **facts)
+
+
+def machine(cpus: float = 8, memory: int = 16 * GIB, gpus: int = 0, **labels: Any) -> Machine:
+    return Machine({"runner.subprocess": True, "os": "linux", **labels}, Amounts(cpus, memory, gpus))
+
+
+@pytest.mark.parametrize(
+    ("wanted", "have", "sentence"),
+    [
+        (needs(), machine(), ""),
+        (needs(requires={"os": "linux"}), machine(), ""),
+        (needs(requires={"gpu": "rtx*"}), machine(gpu="RTX 4090"), ""),
+        (needs(requires={"cores": "8"}), machine(cores=8), ""),
+        (needs(requires={"fast": "true"}), machine(fast=True), ""),
+        (needs(requires={"gpu": "rtx*"}), machine(), "has no label 'gpu', the job requires gpu: rtx*"),
+        (needs(requires={"os": "macos"}), machine(), "has os: linux, the job requires os: macos"),
+        (needs(runner="podman"), machine(), "cannot run containers, the job has an image"),
+        (needs(network="internet"), machine(), "gives jobs no network, the job asks for internet"),
+        (needs(network="internet"), machine(**{"network.internet": True}), ""),
+        (needs(cpus=16), machine(), "has 8 cpus in all, the job asks for 16"),
+        (needs(memory=32 * GIB), machine(), "has 16GiB of memory in all, the job asks for 32GiB"),
+        (needs(gpus=1), machine(), "has 0 gpus in all, the job asks for 1"),
+    ],
+)
+def test_a_machine_says_what_it_lacks(wanted: Needs, have: Machine, sentence: str) -> None:
+    assert lacks(have, wanted) == sentence
+
+
+def test_what_is_not_free_is_said_with_its_amount() -> None:
+    assert short(Amounts(1, 8 * GIB), needs(memory=16 * GIB)) == "has 8GiB of memory free, the job asks for 16GiB"
+    assert short(Amounts(1, 8 * GIB, 0, 5), needs(disk=6)).startswith("has 5B of disk free")
+    assert short(Amounts(1, 8 * GIB), needs(disk=10**15)) == ""
+
+
+class Queue:
+    """Lanes of jobs in memory: what the storage gives `choose`."""
+
+    def __init__(self, *jobs: tuple[int, int, int, int]) -> None:
+        self.lanes: dict[tuple[int, int], list[tuple[int, int]]] = {}
+        for class_id, submitter, rank, job in sorted(jobs, key=lambda row: (row[2], row[3])):
+            self.lanes.setdefault((class_id, submitter), []).append((rank, job))
+        self.fetches = 0
+
+    def heads(self) -> list[Head]:
+        return [Head(*jobs[0], class_id, who, 0) for (class_id, who), jobs in self.lanes.items()]
+
+    def fetch(self, head: Head, most: int) -> list[tuple[int, int]]:
+        self.fetches += 1
+        return self.lanes[head.class_id, head.submitter][:most]
+
+
+def chosen(queue: Queue, most: int = 10, free: Amounts | None = None, **others: Any) -> list[int]:
+    room = free or Amounts(100, 100 * GIB)
+    found = choose(queue.heads(), most=most, free=room, needs_of=lambda c: needs(cpus=c), fetch=queue.fetch, **others)
+    return [job for job, _ in found]
+
+
+def test_the_order_is_by_priority_and_then_by_submission() -> None:
+    queue = Queue((1, 1, 0, 10), (2, 1, 0, 11), (1, 2, -5, 12), (2, 2, 0, 9), (1, 1, 3, 1))
+    assert chosen(queue) == [12, 9, 10, 11, 1]
+
+
+def test_what_does_not_fit_is_passed_over_and_smaller_jobs_go_ahead() -> None:
+    queue = Queue((8, 1, 0, 1), (1, 1, 0, 2), (1, 1, 0, 3), (1, 1, 0, 4))
+    assert chosen(queue, free=Amounts(2, 100 * GIB)) == [2, 3]
+
+
+def test_fair_share_serves_who_has_used_least_and_then_takes_turns() -> None:
+    queue = Queue(*[(1, 1, 0, n) for n in range(1, 6)], *[(1, 2, 0, n) for n in range(11, 16)])
+    assert chosen(queue, most=4, used={1: 100.0, 2: 0.0}) == [11, 12, 13, 14]
+    assert chosen(queue, most=4, used={1: 0.0, 2: 0.0}) == [1, 11, 2, 12]
+
+
+def test_a_submitter_at_the_cap_waits_and_others_do_not() -> None:
+    queue = Queue(*[(1, 1, 0, n) for n in range(1, 6)], *[(1, 2, 0, n) for n in range(11, 13)])
+    assert chosen(queue, room={1: 2, 2: 5}) == [1, 2, 11, 12]
+    assert chosen(queue, room={1: 0}) == [11, 12]
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(1, 3), st.integers(1, 3), st.integers(-2, 2), st.integers(1, 10**6)),
+        unique_by=lambda row: row[3],
+    ),
+    st.integers(1, 20),
+    st.integers(0, 12),
+)
+def test_however_the_queue_looks_the_choice_fits_and_keeps_the_order(
+    jobs: list[tuple[int, int, int, int]], most: int, cpus: int
+) -> None:
+    queue = Queue(*jobs)
+    picked = chosen(queue, most, Amounts(cpus, 10**15))
+    by_job = {row[3]: row for row in jobs}
+    assert len(picked) == len(set(picked)) <= most
+    assert sum(by_job[job][0] for job in picked) <= cpus
+    assert queue.fetches <= len(queue.lanes)
+    order = [(by_job[job][2], job) for job in picked]
+    assert order == sorted(order)
+    if len(picked) < most:  # whatever was left behind of a class does not fit any more
+        left = cpus - sum(by_job[job][0] for job in picked)
+        assert all(row[0] > left for row in jobs if row[3] not in picked)
