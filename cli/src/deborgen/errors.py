@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, ClassVar
 
 #: The exit codes of every command, in one table. The documentation is compared with it.
@@ -87,13 +88,21 @@ _BY_STATUS: dict[int, type[DeborgenError]] = {
     504: Unreachable,
 }
 
+_HINTS = {
+    401: "deborgen login URL stores a token for this coordinator",
+    404: "deborgen list shows the runs, deborgen workers the machines",
+}
+_SPEAKS_HTTP = re.compile(r"(GET|POST|PUT|HEAD|PATCH|DELETE) /|Send the header")
+
 
 def from_answer(status: int, error: dict[str, Any]) -> DeborgenError:
     """The refusal of a coordinator, as the error a person sees."""
     code = str(error.get("code") or "")
     message = str(error.get("message") or f"the coordinator answered {status}")
     hint = str(error.get("hint") or "")
-    if status == 401 and not hint:
-        hint = "deborgen login URL stores a token for this coordinator"
+    # Hints that speak HTTP are for people with curl.
+    hint = "" if _SPEAKS_HTTP.match(hint) else hint
+    if status in _HINTS and not hint:
+        hint = _HINTS[status]
     details = {k: v for k, v in error.items() if k not in ("code", "message", "hint")}
     return _BY_STATUS.get(status, DeborgenError)(message, hint, code=code, details=details)

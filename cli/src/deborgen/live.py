@@ -148,7 +148,9 @@ def _eta(picture: Picture, left: float | None) -> str:
     run = picture.run.data
     if picture.ended and run.finished_at:
         return f"{picture.run.state} after {output.seconds((run.finished_at - run.created_at).total_seconds())}"
-    return f"about {output.seconds(left)} left" if left is not None else ""
+    if left is None:
+        return ""
+    return f"about {output.seconds(left) if left >= 10 else f'{max(1, round(left))}s'} left"
 
 
 def _line(job: Job, state: str) -> RenderableType:

@@ -165,7 +165,7 @@ class Run:
             text = f"{counts['failed']} of {self.total} jobs of run {self.id} failed"
             if counts["succeeded"]:
                 return SomeJobsFailed(text)
-            return JobsFailed(text if self.total > 1 else f"job {self.id}.1 failed")
+            return JobsFailed(text if self.total > 1 else f"the job of run {self.id} failed")
         return JobsCanceled(f"run {self.id} was canceled") if self.state == State.CANCELED else None
 
     def as_completed(self) -> Iterator[Job]:

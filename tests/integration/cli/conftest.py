@@ -44,14 +44,18 @@ class Person:
     def out(self, *words: str, code: int = 0, stdin: bytes = b"") -> str:
         """What it prints on stdout, when it ends as expected."""
         done = self.run(*words, stdin=stdin)
-        assert done.returncode == code, f"{words} ended with {done.returncode}:\n{done.stdout!r}\n{done.stderr.decode()}"
+        assert done.returncode == code, (
+            f"{words} ended with {done.returncode}:\n{done.stdout!r}\n{done.stderr.decode()}"
+        )
         assert b"Traceback" not in done.stderr
         return done.stdout.decode()
 
     def err(self, *words: str, code: int, stdin: bytes = b"") -> str:
         """What it prints on stderr, when it ends as expected."""
         done = self.run(*words, stdin=stdin)
-        assert done.returncode == code, f"{words} ended with {done.returncode}:\n{done.stdout!r}\n{done.stderr.decode()}"
+        assert done.returncode == code, (
+            f"{words} ended with {done.returncode}:\n{done.stdout!r}\n{done.stderr.decode()}"
+        )
         assert b"Traceback" not in done.stderr
         return done.stderr.decode()
 

@@ -184,6 +184,8 @@ def test_a_one_off_can_be_swept(anna: Person) -> None:
     assert sorted(line.split(" | ")[1] for line in lines) == ["x is 1", "x is 2", "x is 3"]
 
 
-@pytest.mark.parametrize("words", [["run"], ["submit"], ["submit", "-p", "x", "f"], ["run", "--cpus", "many", "--", "ls"]])
+@pytest.mark.parametrize(
+    "words", [["run"], ["submit"], ["submit", "-p", "x", "f"], ["run", "--cpus", "many", "--", "ls"]]
+)
 def test_wrong_usage_is_exit_code_2(anna: Person, words: list[str]) -> None:
     assert "Usage:" in anna.err(*words, code=2)

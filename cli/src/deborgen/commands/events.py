@@ -57,8 +57,9 @@ def _sentence(event: Event) -> str:
     parts = [event.time.astimezone().strftime("%H:%M:%S"), f"{event.type:<20}", f"{what:<10}"]
     if event.worker and event.worker != what:
         parts.append(f"on {event.worker}")
-    if event.actor and event.actor not in (event.worker, "coordinator"):
-        parts.append(f"by {event.actor}")
+    who = event.actor.rpartition(":")[2]
+    if who and who not in (event.worker, "coordinator"):
+        parts.append(f"by {who}")
     if event.data:
         parts.append(output.cell(event.data))
     return output.one_line("  ".join(parts)).rstrip()

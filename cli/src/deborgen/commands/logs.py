@@ -31,7 +31,7 @@ def command(app: App, ref: str, follow: bool, attempt: int | None, failed: bool)
     run = app.client.run(ref)
     with waiting.detachable(run):
         if run.total == 1 and not failed:
-            following.one(app.client.job(f"{run.id}.1"), attempt, follow)
+            following.one(next(run.jobs(limit=1)), attempt, follow)
         elif follow:
             following.all_of(run)
         else:

@@ -7,8 +7,11 @@ import click
 from deborgen import output
 from deborgen.cli import App, json_option
 from deborgen.cli import command as verb
-from deborgen.results import AFTER, Results, Row
+from deborgen.results import Results, Row
 from deborgen.runs import Run
+
+#: Columns of which the smallest value is the one that people look for.
+SMALLER_IS_BETTER = frozenset({"error", "err", "loss", "cost", "rmse", "mse", "mae", "residual"})
 
 
 def _best(ctx: click.Context, param: click.Parameter, value: str | None) -> tuple[str, str] | None:
@@ -60,12 +63,9 @@ def _print(run: Run, table: Results) -> None:
     open_jobs = counts["queued"] + counts["running"]
     if open_jobs:
         output.hint(f"{output.counted(open_jobs, 'job')} not done yet: deborgen watch {run.id}")
-    if len(table) > 1 and (measured := [n for n in columns if n not in AFTER and n in _results_of(table)]):
-        output.hint(f"the best: deborgen results {run.id} --best {measured[-1]}:min")
-
-
-def _results_of(table: Results) -> set[str]:
-    return {name for row in table for name, value in row.items() if isinstance(value, float) and name not in AFTER}
+    smaller = next((name for name in columns if name.removeprefix("result.") in SMALLER_IS_BETTER), None)
+    if len(table) > 1 and smaller:
+        output.hint(f"the best: deborgen results {run.id} --best {smaller}:min")
 
 
 def _is_number(value: object) -> bool:

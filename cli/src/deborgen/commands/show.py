@@ -8,6 +8,7 @@ from deborgen import output, refs
 from deborgen.cli import App, json_option
 from deborgen.cli import command as verb
 from deborgen.runs import Job, Run
+from deborgen_shared.jobfile import render
 
 ATTEMPT_COLUMNS = ["attempt", "worker", "outcome", "exit_code", "seconds", "log", "started", "reason"]
 JOB_COLUMNS = ["job", "state", "params", "worker", "exit_code", "seconds", "reason"]
@@ -30,7 +31,7 @@ def command(app: App, ref: str, limit: int, as_json: bool) -> None:
         jobs = [job.data for job in run.jobs(limit=limit)]
         output.json("run", {**_fields(run.data), "items": jobs})
     elif run.total == 1 and output.on_terminal():
-        _show_job(app.client.job(f"{run.id}.1"), as_json)
+        _show_job(next(run.jobs(limit=1)), as_json)
     else:
         _show_run(run, limit)
 
@@ -80,7 +81,7 @@ def _show_job(job: Job, as_json: bool) -> None:
         params = output.cell(detail.params)
         output.write(f"job {detail.id}  {output.one_line(detail.name)}  {detail.state}")
         output.write(f": {output.one_line(detail.reason)}\n" if detail.reason else "\n")
-        command_line = detail.spec.get("run")
+        command_line = render(detail.spec, detail.params, {"job.id": detail.id, "run.id": str(detail.run)}).get("run")
         for name, value in {
             "step": detail.step,
             "parameters": params,

@@ -21,7 +21,7 @@ def command(app: App, ref: str, as_json: bool) -> None:
     if as_json:
         output.json("why", why)
     elif output.on_terminal():
-        output.write(f"{why.job} {output.one_line(why.summary)}\n")
+        output.write(f"{why.job}: {output.one_line(why.summary)}\n")
         width = max((len(worker.worker) for worker in why.workers), default=0)
         for worker in why.workers:
             mark = "✓" if worker.fits else "✗"

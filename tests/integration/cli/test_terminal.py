@@ -1,0 +1,149 @@
+"""On a terminal: the live view draws, updates and leaves the terminal as it was; nothing a job writes steers it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from .conftest import DEBORGEN, Person
+from .screen import Terminal
+
+SWEEP = """
+name: waves
+run: |
+  echo "wave ${{ x }}"
+  while [ ! -e "$GATE/${{ x }}" ]; do sleep 0.05; done
+  if [ ${{ x }} = 3 ]; then printf 'about to \\033[2Jfail\\n'; exit 7; fi
+env: {GATE: "GATE_FOLDER"}
+sweep: {grid: {x: {from: 1, to: 4}}}
+"""
+
+Open = Callable[..., Terminal]
+
+
+@pytest.fixture
+def terminal(anna: Person) -> Iterator[Open]:
+    opened: list[Terminal] = []
+
+    def start(*words: str, **environment: str) -> Terminal:
+        opened.append(Terminal([str(DEBORGEN), *words], anna.folder, {**anna.environment, **environment}))
+        return opened[-1]
+
+    yield start
+    for each in opened:
+        if each.process.poll() is None:
+            each.process.kill()
+            each.process.wait()
+        each.close()
+
+
+class Gates:
+    """Jobs that wait until their gate is opened."""
+
+    def __init__(self, person: Person, name: str) -> None:
+        self.folder = person.folder / f"gates-{name}"
+        self.folder.mkdir()
+        person.write("waves.yml", SWEEP.replace("GATE_FOLDER", str(self.folder)))
+
+    def open(self, *names: int) -> None:
+        for name in names:
+            (self.folder / str(name)).touch()
+
+
+def test_the_live_view_draws_updates_and_leaves_the_terminal_clean(anna: Person, terminal: Open) -> None:
+    gates = Gates(anna, "live")
+    watching = terminal("submit", "waves.yml", "--watch")
+    watching.until(lambda screen: "0/4" in screen.text and "2 running" in screen.text)
+    watching.until(lambda screen: "x=1" in screen.text and "on box" in screen.text)
+    assert not watching.screen.cursor_shown
+    updates = watching.screen.updates
+    gates.open(1, 2)
+    watching.until(lambda screen: "2/4" in screen.text and "2 succeeded" in screen.text)
+    assert watching.screen.updates > updates
+    gates.open(3)
+    watching.until(lambda screen: "exit code 7" in screen.text)
+    shown = watching.until(lambda screen: "about to" in screen.text).text
+    assert "about to ␛[2Jfail" in shown, "the last lines of what failed, made inert"
+    assert "next: deborgen logs" in shown
+    gates.open(4)
+    assert watching.end() == 14
+    assert watching.is_clean()
+    last = watching.screen.text
+    assert "4/4 failed after" in last
+    assert last.count("waves ━") == 1, "one picture stays, not one for every update"
+    assert "\x1b[?1049h" not in watching.raw.decode()
+
+
+def test_ctrl_c_detaches_and_says_how_to_cancel(anna: Person, terminal: Open) -> None:
+    gates = Gates(anna, "detach")
+    watching = terminal("submit", "waves.yml", "--watch")
+    watching.until(lambda screen: "2 running" in screen.text)
+    run = watching.screen.lines[0].split()[1].rstrip(":")
+    watching.type("\x03")
+    assert watching.end() == 130
+    assert watching.is_clean()
+    assert f"detached; run {run} goes on" in watching.screen.text
+    assert f"deborgen cancel {run}" in watching.screen.text
+    gates.open(1, 2, 3, 4)
+    anna.out("wait", run, code=14)
+
+
+def test_ctrl_c_detaches_from_logs_too(anna: Person, terminal: Open) -> None:
+    gates = Gates(anna, "logs")
+    run = anna.out("submit", "waves.yml").strip()
+    following = terminal("logs", "-f", f"{run}.1")
+    following.until(lambda screen: "wave 1" in screen.text)
+    following.type("\x03")
+    assert following.end() == 130
+    assert f"detached; job {run}.1 goes on" in following.screen.text
+    assert following.is_clean()
+    gates.open(1, 2, 3, 4)
+    anna.out("wait", run, code=14)
+
+
+def test_fault_37_what_a_job_writes_cannot_steer_the_terminal(anna: Person, terminal: Open) -> None:
+    hostile = r"\033[2J\033]0;owned\007\033[31mred\xc2\x9b2J\xe2\x80\xaeback\r\nnext\n"
+    run = anna.submit(f"name: \"evil\\e[2Jname\"\nrun: printf '{hostile}'\n", "--wait")
+    for words in (["logs", run], ["show", run], ["list"], ["watch", run], ["logs", "-f", run]):
+        # The screen refuses any control sequence but those of our own live view.
+        shown = terminal(*words)
+        assert shown.end() == 0
+        assert b"owned\x07" not in shown.raw
+        assert b"\x1b[2J" not in shown.raw
+        assert shown.is_clean()
+    assert anna.run("logs", run).stdout == (
+        b"\x1b[2J\x1b]0;owned\x07\x1b[31mred\xc2\x9b2J\xe2\x80\xaeback\r\nnext\n"
+    ), "in a pipe the bytes are as they were written"
+
+
+def test_on_a_terminal_a_list_is_a_table_and_in_colour_unless_no_color(anna: Person, terminal: Open) -> None:
+    anna.submit("run: 'true'\n", "--wait")
+    shown = terminal("list")
+    assert shown.end() == 0
+    assert shown.screen.text.splitlines()[0].split()[:3] == ["RUN", "NAME", "STATE"]
+    assert b"\x1b[32m" in shown.raw
+    plain = terminal("list", NO_COLOR="1")
+    assert plain.end() == 0
+    assert b"\x1b[3" not in plain.raw
+
+
+def test_a_narrow_terminal_gets_short_values_and_a_pipe_full_ones(anna: Person, terminal: Open) -> None:
+    name = "long-" * 30 + "name"
+    anna.submit(f"name: {name}\nrun: 'true'\n", "--wait")
+    shown = terminal("list", COLUMNS="80")
+    assert shown.end() == 0
+    assert name not in shown.screen.text
+    assert "…" in shown.screen.text
+    assert name in anna.out("list")
+
+
+def test_login_asks_for_the_token_without_showing_it(anna: Person, terminal: Open) -> None:
+    token = anna.environment["DEBORGEN_TOKEN"]
+    asking = terminal("login", anna.environment["DEBORGEN_URL"])
+    asking.until(lambda screen: "Token" in screen.text)
+    asking.type(token + "\n")
+    assert asking.end() == 0
+    assert "Logged in" in asking.screen.text
+    assert token not in asking.screen.text
+    assert asking.is_clean()
