@@ -46,11 +46,11 @@ class EventsQuery(msgspec.Struct, frozen=True):
 )  # fmt: skip
 def list_events(call: Call[None, EventsQuery]) -> m.Events | Response:
     q = call.query
+    last = call.header("Last-Event-ID")
+    if last is not None and not (last.isascii() and last.isdigit() and len(last) < 17 and int(last) < 2**53):
+        raise malformed("The Last-Event-ID must be the number of an event.")
     if EVENT_STREAM not in (call.header("Accept") or ""):
         return events.list_events(call.ctx, after=q.after, run=q.run, job=q.job, worker=q.worker, limit=q.limit)
-    last = call.header("Last-Event-ID")
-    if last is not None and not (last.isascii() and last.isdigit() and len(last) < 17):
-        raise malformed("The Last-Event-ID must be the number of an event.")
     after = q.after if last is None else int(last)
     chunks = _stream(call.ctx, call.streams, call.environ, after, q)
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}

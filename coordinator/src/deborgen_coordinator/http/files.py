@@ -49,7 +49,7 @@ def send_blob(ctx: Context, environ: dict[str, Any], digest: str, name: str | No
         start, end = wanted
         headers["Content-Range"] = f"bytes {start}-{end - 1}/{size}"
     headers["Content-Length"] = str(end - start)
-    body = b"" if environ["REQUEST_METHOD"] == "HEAD" else blobs.open_range(ctx, digest, start, end)
+    body = iter(()) if environ["REQUEST_METHOD"] == "HEAD" else blobs.open_range(ctx, digest, start, end)
     return Response(body, 206 if wanted else 200, headers, content_type=RAW, direct_passthrough=True)
 
 

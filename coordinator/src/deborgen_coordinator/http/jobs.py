@@ -10,6 +10,7 @@ from deborgen_coordinator.http.query import Cursor, Limit, RunNumber, StateName
 from deborgen_coordinator.http.routes import PEOPLE, SUBMITTERS, Answer, Call, NoQuery, route
 from deborgen_coordinator.operations import jobs, runs
 from deborgen_shared import messages as m
+from deborgen_shared.errors import Code
 
 
 class JobsQuery(msgspec.Struct, frozen=True):
@@ -22,6 +23,7 @@ class JobsQuery(msgspec.Struct, frozen=True):
 
 @route(
     "GET", "/v1/jobs", roles=PEOPLE, query=JobsQuery, answers={200: Answer("jobs", m.Jobs)},
+    refusals=(Code.NOT_FOUND,),
     summary="Jobs of all runs, by state, run or worker.",
 )  # fmt: skip
 def list_jobs(call: Call[None, JobsQuery]) -> m.Jobs:

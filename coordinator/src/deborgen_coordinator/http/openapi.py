@@ -112,7 +112,16 @@ def _parameters(route: Route) -> list[dict[str, Any]]:
         schema: dict[str, Any] = {"type": "string", "pattern": f"^{kind.pattern}$"}
         if name == "path":
             schema = {"type": "string", "minLength": 1, "maxLength": 1024}
-        found.append({"name": name, "in": "path", "required": True, "schema": schema, "description": kind.hint})
+        found.append(
+            {
+                "name": name,
+                "in": "path",
+                "required": True,
+                "schema": schema,
+                "example": kind.example,
+                "description": kind.hint,
+            }
+        )
     for field in msgspec.structs.fields(route.query):
         schema = msgspec.json.schema(field.type)
         if "anyOf" in schema:
@@ -121,9 +130,11 @@ def _parameters(route: Route) -> list[dict[str, Any]]:
     for name, explanation in route.headers.items():
         if name in HTTP_OWN:
             continue
-        schema = {"type": "string", "pattern": "^[!-~]{1,200}$"}
-        if name in COUNTS:
-            schema = {"type": "integer", "minimum": 0, "maximum": 2**36}
+        schema = {"type": "string"}
+        if name == "Idempotency-Key":
+            schema = {"type": "string", "pattern": "^[!-~]{1,200}$"}
+        elif name in COUNTS:
+            schema = {"type": "integer", "minimum": 0, "maximum": 2**53 - 1 if name == "Last-Event-ID" else 2**36}
         elif name == "Content-Encoding":
             schema = {"type": "string", "enum": ["identity", "gzip"]}
         found.append(

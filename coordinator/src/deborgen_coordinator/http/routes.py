@@ -33,6 +33,7 @@ UPLOADERS = frozenset({Role.ADMIN, Role.SUBMITTER, Role.WORKER})
 WORKERS = frozenset({Role.WORKER})
 ADMINS = frozenset({Role.ADMIN})
 
+METHODS = {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE"}
 RAW = "application/octet-stream"
 KEY = re.compile(r"[\x21-\x7e]{1,200}")
 
@@ -155,6 +156,24 @@ def register(app: Flask, ctx: Context, streams: Streams) -> None:
             for rule in app.url_map.iter_rules(f"GET {entry.path}"):
                 assert rule.methods is not None
                 rule.methods.discard("HEAD")
+
+    _refuse_other_methods(app)
+
+
+def _refuse_other_methods(app: Flask) -> None:
+    """A fixed path like /v1/runs/check is never taken for the name of a run, whatever the method."""
+    for path in {r.path for r in ROUTES if not r.path_names}:
+        taken = {r.method for r in ROUTES if r.path == path}
+        taken |= {"HEAD"} if "GET" in taken else set()
+
+        def refuse(allowed: str = ", ".join(sorted(taken))) -> Response:
+            message = "This path does not take that method."
+            raise Refusal(Code.METHOD_NOT_ALLOWED, message, headers={"Allow": allowed})
+
+        app.add_url_rule(path, f"other {path}", refuse, methods=METHODS - taken, provide_automatic_options=False)
+        for rule in app.url_map.iter_rules(f"other {path}"):
+            assert rule.methods is not None
+            rule.methods -= taken
 
 
 def _view(entry: Route, ctx: Context, streams: Streams) -> Callable[..., Response]:

@@ -68,7 +68,8 @@ def heartbeat(call: Call[m.Heartbeat, NoQuery]) -> m.HeartbeatAnswer:
 
 
 @route(
-    "POST", "/v1/workers/{name}/finish", roles=WORKERS, body=m.Finish, limit="max_body", refusals=FENCED,
+    "POST", "/v1/workers/{name}/finish", roles=WORKERS, body=m.Finish, limit="max_body",
+    refusals=(*FENCED, Code.INVALID_JOB),
     answers={200: Answer("what became of each result", m.Finished)},
     summary="Report how attempts ended.",
 )  # fmt: skip

@@ -1,0 +1,198 @@
+"""Logs byte by byte, and events one by one, while things happen."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import requests
+
+from support.coordinator import Client, CoordinatorProcess, wait_until
+from support.scripted_worker import ScriptedWorker
+
+
+@pytest.fixture(scope="module")
+def worker(coordinator: CoordinatorProcess) -> ScriptedWorker:
+    return ScriptedWorker(coordinator, "w1")
+
+
+@pytest.fixture
+def ada(coordinator: CoordinatorProcess) -> Client:
+    return coordinator.client("submitter", "ada")
+
+
+def started(ada: Client, worker: ScriptedWorker) -> tuple[str, str]:
+    """A job that runs: its name, and its attempt's."""
+    run = ada.post("/v1/runs", json={"run": "true"}).json()["id"]
+    (assignment,) = worker.claim()
+    assert assignment["job"] == f"{run}.1"
+    return assignment["job"], assignment["attempt"]
+
+
+def test_fault_36_log_bytes_come_back_as_they_were_written(ada: Client, worker: ScriptedWorker) -> None:
+    job, attempt = started(ada, worker)
+    data = os.urandom(50_000) + b"\0\xff\xfe\r\n\x1b[31mred\x1b[0m<script>"
+    assert worker.write_log(attempt, 0, data[:20_000]).json() == {"size": 20_000}
+    packed = gzip.compress(data[20_000:])
+    answer = worker.write_log(attempt, 20_000, packed, headers={"Content-Encoding": "gzip"})
+    assert answer.json() == {"size": len(data)}
+    got = ada.get(f"/v1/jobs/{job}/log")
+    assert got.content == data
+    assert (got.headers["Deborgen-Log-Size"], got.headers["Deborgen-Log-Attempt"]) == (str(len(data)), "1")
+    assert got.headers["Content-Type"] == "application/octet-stream"
+    assert ada.get(f"/v1/jobs/{job}/log?offset=49990&attempt=1").content == data[49_990:]
+    assert ada.get(f"/v1/jobs/{job}/log?offset=99999999").content == b""
+    assert ada.get(f"/v1/jobs/{job}/log?attempt=2").status_code == 404
+    worker.finish(attempt, log_size=len(data))
+    wait_until(lambda: ada.get(f"/v1/jobs/{job}/log").content == data)
+
+
+def test_fault_20_repeated_log_bytes_are_skipped_and_a_gap_is_409_with_the_size(
+    ada: Client, worker: ScriptedWorker
+) -> None:
+    job, attempt = started(ada, worker)
+    worker.write_log(attempt, 0, b"hello ")
+    assert worker.write_log(attempt, 0, b"hello world").json() == {"size": 11}
+    assert worker.write_log(attempt, 3, b"lo").json() == {"size": 11}
+    gap = worker.write_log(attempt, 12, b"!")
+    assert (gap.status_code, gap.json()["error"]["code"], gap.json()["error"]["size"]) == (409, "log_gap", 11)
+    assert ada.get(f"/v1/jobs/{job}/log").content == b"hello world"
+    worker.finish(attempt, log_size=11)
+    late = worker.write_log(attempt, 11, b"late")
+    assert (late.status_code, late.json()["error"]["code"]) == (409, "stale_attempt")
+
+
+def test_a_followed_log_streams_until_the_attempt_ends(ada: Client, worker: ScriptedWorker) -> None:
+    job, attempt = started(ada, worker)
+    worker.write_log(attempt, 0, b"one ")
+    answer = ada.get(f"/v1/jobs/{job}/log?follow=1", stream=True)
+    pieces = answer.iter_content(None)
+    assert next(pieces) == b"one "
+    worker.write_log(attempt, 4, b"two ")
+    assert next(pieces) == b"two "
+    worker.write_log(attempt, 8, b"three")
+    worker.finish(attempt, log_size=13)
+    assert b"".join(pieces) == b"three"
+    assert ada.get(f"/v1/jobs/{job}/log?follow=1").content == b"one two three"
+
+
+def test_the_log_of_a_job_that_never_ran_is_empty(ada: Client) -> None:
+    run = ada.post("/v1/runs", json={"run": "true", "requires": {"gpu": "none"}}).json()["id"]
+    assert ada.get(f"/v1/jobs/{run}.1/log").content == b""
+    ada.post(f"/v1/runs/{run}/cancel")
+
+
+def stream(answer: requests.Response) -> Iterator[dict[str, Any]]:
+    """The events of a server-sent stream."""
+    assert answer.status_code == 200, answer.text
+    assert answer.headers["Content-Type"] == "text/event-stream"
+    fields: dict[str, str] = {}
+    for raw in answer.iter_lines(chunk_size=1):
+        line = raw.decode()
+        if not line and "data" in fields:
+            event = json.loads(fields["data"])
+            assert (fields["id"], fields["event"]) == (str(event["seq"]), event["type"])
+            yield event
+        if not line:
+            fields = {}
+        elif not line.startswith(":"):
+            name, _, value = line.partition(": ")
+            fields[name] = value
+
+
+def test_the_history_is_read_in_pages(ada: Client, worker: ScriptedWorker) -> None:
+    job, attempt = started(ada, worker)
+    worker.finish(attempt)
+    page = ada.get(f"/v1/events?job={job}").json()
+    types = [event["type"] for event in page["items"]]
+    for name in ("job.queued", "lease.granted", "job.succeeded"):
+        assert name in types
+    assert [e["seq"] for e in page["items"]] == sorted(e["seq"] for e in page["items"])
+    end = next(e for e in page["items"] if e["type"] == "job.succeeded")
+    assert (end["job"], end["attempt"], end["worker"]) == (job, attempt, "w1")
+    assert (end["old_state"], end["new_state"]) == ("running", "succeeded")
+    seen, after = [], 0
+    while True:
+        part = ada.get(f"/v1/events?job={job}&after={after}&limit=1").json()
+        if not part["items"]:
+            break
+        seen += part["items"]
+        after = part["items"][-1]["seq"]
+    assert seen == page["items"]
+
+
+def test_a_stream_tells_what_happens_and_resumes_without_loss(
+    coordinator: CoordinatorProcess, ada: Client, worker: ScriptedWorker
+) -> None:
+    start = ada.get("/v1/events?limit=1000").json()["items"][-1]["seq"]
+    live = {"Accept": "text/event-stream"}
+    with coordinator.client("viewer").get(f"/v1/events?after={start}", headers=live, stream=True) as answer:
+        events = stream(answer)
+        job, attempt = started(ada, worker)
+        first = [next(events), next(events)]
+    worker.finish(attempt)
+    resumed = {**live, "Last-Event-ID": str(first[-1]["seq"])}
+    with coordinator.client("viewer").get("/v1/events", headers=resumed, stream=True) as answer:
+        rest = []
+        for event in stream(answer):
+            rest.append(event)
+            if event["type"] == "job.succeeded" and event["job"] == job:
+                break
+    kept = ada.get(f"/v1/events?after={start}&limit=1000").json()["items"]
+    assert first + rest == kept[: len(first + rest)]
+
+
+def test_a_filtered_stream_tells_only_what_was_asked_for(
+    coordinator: CoordinatorProcess, ada: Client, worker: ScriptedWorker
+) -> None:
+    one, attempt = started(ada, worker)
+    headers = {"Accept": "text/event-stream"}
+    with coordinator.client("viewer").get(f"/v1/events?job={one}", headers=headers, stream=True) as answer:
+        events = stream(answer)
+        assert next(events)["job"] == one
+        _, other = started(ada, worker)
+        worker.finish(other)
+        worker.finish(attempt)
+        for event in events:
+            assert event["job"] == one
+            if event["type"] == "job.succeeded":
+                break
+
+
+@pytest.mark.parametrize("last", ["-1", "x", "1.5", "9" * 30])
+def test_a_last_event_id_that_is_no_number_is_400(ada: Client, last: str) -> None:
+    headers = {"Accept": "text/event-stream", "Last-Event-ID": last}
+    assert ada.get("/v1/events", headers=headers).status_code == 400
+
+
+def test_streams_are_bounded_and_a_place_is_free_again_when_its_client_goes(coordinator: CoordinatorProcess) -> None:
+    headers = {"Accept": "text/event-stream"}
+    viewer = coordinator.client("viewer")
+    open_streams: list[requests.Response] = []
+    lock = threading.Lock()
+
+    def full() -> bool:
+        answer = viewer.get("/v1/events", headers=headers, stream=True)
+        if answer.status_code == 200:
+            with lock:
+                open_streams.append(answer)
+            return False
+        assert answer.status_code == 429
+        assert int(answer.headers["Retry-After"]) > 0
+        assert answer.json()["error"]["code"] == "slow_down"
+        return True
+
+    wait_until(full)
+    assert len(open_streams) <= 16
+    assert viewer.get("/v1/runs").status_code == 200, "everything else goes on"
+    for answer in open_streams:
+        answer.close()
+    open_streams.clear()
+    wait_until(lambda: not full(), 15, every=0.5)
+    for answer in open_streams:
+        answer.close()

@@ -1,0 +1,261 @@
+"""Runs and jobs, as a person with curl sees them."""
+
+from __future__ import annotations
+
+import csv
+import io
+import threading
+from typing import Any
+
+import pytest
+
+from support.coordinator import Client, CoordinatorProcess
+from support.scripted_worker import ScriptedWorker
+
+
+@pytest.fixture
+def ada(coordinator: CoordinatorProcess) -> Client:
+    return coordinator.client("submitter", "ada")
+
+
+@pytest.fixture(scope="module")
+def worker(coordinator: CoordinatorProcess) -> ScriptedWorker:
+    return ScriptedWorker(coordinator, "w1")
+
+
+def submit(client: Client, **document: Any) -> dict[str, Any]:
+    answer = client.post("/v1/runs", json={"run": "echo hello", **document})
+    assert answer.status_code == 201, answer.text
+    assert answer.headers["Location"] == f"/v1/runs/{answer.json()['id']}"
+    return dict(answer.json())
+
+
+def drain(worker: ScriptedWorker) -> None:
+    """Nothing that another test left is in the way."""
+    while found := worker.claim(64):
+        for assignment in found:
+            worker.finish(assignment["attempt"])
+
+
+def test_one_line_is_a_complete_job(ada: Client) -> None:
+    run = submit(ada)
+    assert run["state"] == "queued"
+    assert run["submitter"] == "ada"
+    assert run["jobs"] == {"queued": 1, "running": 0, "succeeded": 0, "failed": 0, "canceled": 0}
+    assert (run["finished_at"], run["retry_of"]) == (None, None)
+    assert run["created_at"].endswith("Z")
+    assert ada.get(f"/v1/runs/{run['id']}").json() == {**run, "warnings": run["warnings"]}
+    job = ada.get(f"/v1/jobs/{run['id']}.1").json()
+    assert (job["id"], job["state"], job["attempts"]) == (f"{run['id']}.1", "queued", 0)
+    assert job["history"] == job["artifacts"] == []
+    assert job["spec"]["run"] == "echo hello"
+
+
+def test_fault_4_five_repeats_of_a_submit_in_parallel_are_one_run(coordinator: CoordinatorProcess) -> None:
+    answers: list[Any] = []
+
+    def send() -> None:
+        client = coordinator.client("submitter", "ada")
+        answers.append(client.post("/v1/runs", json={"run": "true"}, headers={"Idempotency-Key": "five"}))
+
+    threads = [threading.Thread(target=send) for _ in range(5)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(a.status_code for a in answers) == [200, 200, 200, 200, 201]
+    assert len({a.json()["id"] for a in answers}) == 1
+
+
+def test_fault_5_another_body_under_the_same_key_is_409_and_stores_nothing(ada: Client) -> None:
+    headers = {"Idempotency-Key": "fault-5"}
+    assert ada.post("/v1/runs", json={"run": "true"}, headers=headers).status_code == 201
+    before = ada.get("/v1/runs?limit=1").json()
+    answer = ada.post("/v1/runs", json={"run": "false"}, headers=headers)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (409, "idempotency_conflict")
+    assert ada.get("/v1/runs?limit=1").json() == before
+
+
+def test_an_idempotency_key_belongs_to_its_submitter(coordinator: CoordinatorProcess, ada: Client) -> None:
+    headers = {"Idempotency-Key": "shared-word"}
+    one = ada.post("/v1/runs", json={"run": "true"}, headers=headers)
+    two = coordinator.client("submitter", "bob").post("/v1/runs", json={"run": "true"}, headers=headers)
+    assert (one.status_code, two.status_code) == (201, 201)
+    assert one.json()["id"] != two.json()["id"]
+
+
+def test_runs_are_listed_newest_first_in_pages_and_by_filter(ada: Client, coordinator: CoordinatorProcess) -> None:
+    ids = [submit(ada, labels={"project": "paging", "n": n})["id"] for n in range(5)]
+    first = ada.get("/v1/runs?label=project%3Dpaging&limit=2").json()
+    assert [run["id"] for run in first["items"]] == ids[:2:-1]
+    second = ada.get(f"/v1/runs?label=project%3Dpaging&limit=2&cursor={first['next']}").json()
+    third = ada.get(f"/v1/runs?label=project%3Dpaging&limit=2&cursor={second['next']}").json()
+    assert [run["id"] for run in second["items"] + third["items"]] == ids[2::-1]
+    assert third["next"] is None
+    assert ada.get("/v1/runs?label=project%3Dnone").json() == {"items": [], "next": None}
+    assert ada.get("/v1/runs?submitter=nobody").json()["items"] == []
+    assert {run["submitter"] for run in ada.get("/v1/runs?submitter=ada&limit=1000").json()["items"]} == {"ada"}
+    assert ids[0] in [run["id"] for run in ada.get("/v1/runs?state=queued&limit=1000").json()["items"]]
+    assert ada.get("/v1/runs?state=failed&label=project").json()["items"] == []
+
+
+def test_a_sweep_is_many_jobs_and_they_are_listed_in_order(ada: Client) -> None:
+    run = submit(ada, run="echo ${{ seed }}", sweep={"grid": {"seed": {"from": 1, "to": 5}}})
+    assert run["jobs"]["queued"] == 5
+    first = ada.get(f"/v1/runs/{run['id']}/jobs?limit=3").json()
+    rest = ada.get(f"/v1/runs/{run['id']}/jobs?limit=3&cursor={first['next']}").json()
+    jobs = first["items"] + rest["items"]
+    assert [job["params"] for job in jobs] == [{"seed": n} for n in range(1, 6)]
+    assert [job["index"] for job in jobs] == [1, 2, 3, 4, 5]
+    assert ada.get(f"/v1/jobs?run={run['id']}&state=queued").json()["items"] == jobs
+    assert ada.get(f"/v1/jobs?run={run['id']}&state=running").json()["items"] == []
+
+
+def test_the_table_of_results_comes_as_json_and_as_csv(ada: Client, worker: ScriptedWorker) -> None:
+    drain(worker)
+    sweep = {"grid": {"method": ["euler", "rk4"], "state": [1.5]}}
+    run = submit(ada, run="echo ${{ method }}", sweep=sweep)
+    for assignment in worker.claim(2):
+        result = {"error": 1e-9, "method": 'a "quoted", one', "ok": True, "note": "=1+1"}
+        assert worker.finish(assignment["attempt"], result=result) == "accepted"
+    rows = ada.get(f"/v1/runs/{run['id']}/results").json()
+    assert [row["params"]["method"] for row in rows["items"]] == ["euler", "rk4"]
+    assert rows["items"][0]["result"]["error"] == 1e-9
+    assert {row["state"] for row in rows["items"]} == {"succeeded"}
+    assert {row["worker"] for row in rows["items"]} == {"w1"}
+    answer = ada.get(f"/v1/runs/{run['id']}/results?format=csv")
+    assert answer.headers["Content-Type"] == "text/csv; charset=utf-8"
+    table = list(csv.DictReader(io.StringIO(answer.text)))
+    assert list(table[0]) == [
+        "job", "step", "method", "param.state", "error", "result.method", "note", "ok", "state", "seconds", "worker",
+    ]  # fmt: skip
+    assert table[1]["method"] == "rk4"
+    assert float(table[1]["error"]) == 1e-9
+    assert table[1]["result.method"] == 'a "quoted", one'
+    assert (table[1]["ok"], table[1]["note"], table[1]["seconds"]) == ("true", "=1+1", "1.5")
+
+
+def test_a_canceled_run_says_what_it_meant_for_each_job(ada: Client, worker: ScriptedWorker) -> None:
+    drain(worker)
+    run = submit(ada, sweep={"cases": [{"n": 1}, {"n": 2}, {"n": 3}]})["id"]
+    done, running = worker.claim(2)
+    worker.finish(done["attempt"])
+    answer = ada.post(f"/v1/runs/{run}/cancel", json={"reason": "a mistake"}).json()
+    assert answer["jobs"] == {
+        f"{run}.1": "already_terminal",
+        f"{run}.2": "cancel_requested",
+        f"{run}.3": "canceled",
+    }
+    assert worker.heartbeat(running["attempt"])["attempts"] == {running["attempt"]: "cancel"}
+    assert worker.finish(running["attempt"], "canceled") == "accepted"
+    assert ada.get(f"/v1/runs/{run}").json()["state"] == "canceled"
+    job = ada.get(f"/v1/jobs/{run}.3").json()
+    assert (job["state"], "a mistake" in job["reason"]) == ("canceled", True)
+
+
+def test_a_cancel_needs_no_body(ada: Client) -> None:
+    run = submit(ada)["id"]
+    assert ada.post(f"/v1/jobs/{run}.1/cancel").json() == {"jobs": {f"{run}.1": "canceled"}}
+    assert ada.post(f"/v1/jobs/{run}.1/cancel", json={}).json() == {"jobs": {f"{run}.1": "already_terminal"}}
+
+
+def test_only_the_submitter_or_an_admin_cancels_or_retries(coordinator: CoordinatorProcess, ada: Client) -> None:
+    run = submit(ada)["id"]
+    bob = coordinator.client("submitter", "bob")
+    for path in (f"/v1/runs/{run}/cancel", f"/v1/jobs/{run}.1/cancel", f"/v1/runs/{run}/retry"):
+        assert bob.post(path, json={}).status_code == 403
+    assert bob.get(f"/v1/runs/{run}").json()["state"] == "queued"
+    assert coordinator.client("admin").post(f"/v1/runs/{run}/cancel").status_code == 200
+
+
+def test_a_retry_is_a_new_run_linked_to_the_old_one(ada: Client, worker: ScriptedWorker) -> None:
+    drain(worker)
+    run = submit(ada, sweep={"cases": [{"n": 1}, {"n": 2}]})["id"]
+    for assignment, outcome in zip(worker.claim(2), ["succeeded", "failed"], strict=True):
+        worker.finish(assignment["attempt"], outcome, exit_code=0 if outcome == "succeeded" else 3)
+    assert ada.get(f"/v1/runs/{run}").json()["state"] == "failed"
+    key = {"Idempotency-Key": "again"}
+    answer = ada.post(f"/v1/runs/{run}/retry", json={"only": "failed"}, headers=key)
+    assert answer.status_code == 201, answer.text
+    again = answer.json()
+    assert (again["retry_of"], again["jobs"]["queued"]) == (run, 1)
+    repeated = ada.post(f"/v1/runs/{run}/retry", json={"only": "failed"}, headers=key)
+    assert (repeated.status_code, repeated.json()["id"]) == (200, again["id"])
+    conflict = ada.post(f"/v1/runs/{run}/retry", json={"only": "all"}, headers=key)
+    assert conflict.status_code == 409
+    assert ada.get(f"/v1/jobs/{again['id']}.2").json()["params"] == {"n": 2}, "a job keeps its index"
+    assert ada.get(f"/v1/runs/{run}").json()["state"] == "failed", "the old run is as it was"
+
+
+def test_why_says_for_each_worker_what_is_missing(ada: Client, worker: ScriptedWorker) -> None:
+    run = submit(ada, requires={"gpu": "rtx*"})["id"]
+    why = ada.get(f"/v1/jobs/{run}.1/why").json()
+    assert (why["job"], why["state"]) == (f"{run}.1", "queued")
+    (line,) = [w for w in why["workers"] if w["worker"] == "w1"]
+    assert line["fits"] is False
+    assert "gpu" in line["reason"]
+    ada.post(f"/v1/runs/{run}/cancel")
+
+
+def test_workers_are_seen_and_steered(coordinator: CoordinatorProcess, ada: Client) -> None:
+    other = ScriptedWorker(coordinator, "w2", gpu="rtx4090")
+    assert "w2" in [w["name"] for w in ada.get("/v1/workers").json()["items"]]
+    seen = ada.get("/v1/workers/w2").json()
+    assert (seen["state"], seen["labels"]["gpu"], seen["paused"], seen["running"]) == ("open", "rtx4090", False, [])
+    admin = coordinator.client("admin")
+    steered = admin.patch("/v1/workers/w2", json={"paused": True})
+    assert (steered.status_code, steered.json()["paused"]) == (200, True)
+    assert other.heartbeat()["orders"] == {"pause": True, "drain": False}
+    assert admin.patch("/v1/workers/w2", json={"pause": True}).status_code == 400
+    assert admin.patch("/v1/workers/nobody", json={"paused": True}).status_code == 404
+    admin.patch("/v1/workers/w2", json={"paused": False})
+    assert other.http.delete("/v1/workers/w2").status_code == 204
+    assert ada.get("/v1/workers/w2").json()["state"] == "left"
+
+
+def test_a_claim_with_nothing_to_do_is_204_with_a_time_to_come_back(worker: ScriptedWorker) -> None:
+    drain(worker)
+    body = {"request_id": "none", "free": {"cpus": 1}, "wait_seconds": 0}
+    answer = worker.post("claim", body)
+    assert (answer.status_code, answer.content) == (204, b"")
+    assert int(answer.headers["Retry-After"]) >= 0
+
+
+def test_a_waiting_claim_wakes_for_a_submit(ada: Client, worker: ScriptedWorker) -> None:
+    drain(worker)
+    found: list[Any] = []
+    thread = threading.Thread(target=lambda: found.extend(worker.claim(1, wait=20)))
+    thread.start()
+    run = submit(ada)["id"]
+    thread.join(10)
+    assert [a["job"] for a in found] == [f"{run}.1"]
+    worker.finish(found[0]["attempt"])
+
+
+def test_an_older_session_is_superseded(coordinator: CoordinatorProcess) -> None:
+    worker = ScriptedWorker(coordinator, "w3")
+    old = worker.session
+    worker.session = "newer"
+    worker.register()
+    worker.session = old
+    answer = worker.post("heartbeat", {})
+    assert (answer.status_code, answer.json()["error"]["code"]) == (409, "superseded")
+
+
+def test_the_numbers_are_those_of_the_database(coordinator: CoordinatorProcess, ada: Client) -> None:
+    queued = sum(run["jobs"]["queued"] for run in ada.get("/v1/runs?limit=1000").json()["items"])
+    answer = ada.get("/metrics")
+    assert answer.headers["Content-Type"].startswith("text/plain")
+    numbers = dict(line.rsplit(" ", 1) for line in answer.text.splitlines() if not line.startswith("#"))
+    assert float(numbers['deborgen_jobs{state="queued"}']) == queued
+    assert float(numbers["deborgen_workers_online"]) >= 1
+    for name in ("lease_expired_total", "job_retries_total", "stale_results_total"):
+        assert float(numbers[f"deborgen_{name}"]) >= 0
+    for name in ("queue_wait_seconds", "run_seconds"):
+        assert float(numbers[f"deborgen_{name}_count"]) > 0
+        assert numbers[f'deborgen_{name}_bucket{{le="+Inf"}}'] == numbers[f"deborgen_{name}_count"]
+
+
+def test_health_needs_no_token(coordinator: CoordinatorProcess) -> None:
+    answer = coordinator.client(None).get("/health")
+    assert answer.json() == {"status": "ok", "version": "0.1.0"}
