@@ -92,7 +92,7 @@ _HINTS = {
     401: "deborgen login URL stores a token for this coordinator",
     404: "deborgen list shows the runs, deborgen workers the machines",
 }
-_SPEAKS_HTTP = re.compile(r"(GET|POST|PUT|HEAD|PATCH|DELETE) /|Send the header")
+_SPEAKS_HTTP = re.compile(r"(GET|POST|PUT|HEAD|PATCH|DELETE) /|[Ss]end (the header|Authorization)")
 
 
 def from_answer(status: int, error: dict[str, Any]) -> DeborgenError:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from support.coordinator import CoordinatorProcess, clean_environment
 
 DEBORGEN = Path(sys.executable).parent / "deborgen"

@@ -1,0 +1,143 @@
+"""Acting: cancel, retry, steer, tokens, login; and every refusal has its exit code."""
+
+from __future__ import annotations
+
+import json
+import stat
+import time
+from pathlib import Path
+
+from .conftest import Person, Pool, eventually
+
+
+def state_of(person: Person, run: str) -> str:
+    return str(json.loads(person.out("show", run, "--json"))["run"]["state"])
+
+
+def test_a_queued_job_that_is_canceled_never_starts(anna: Person) -> None:
+    run = anna.submit("run: ls\nrequires: {moon: full}\nsweep: {grid: {x: [1, 2, 3]}}\n")
+    assert "1 job: will never start" in anna.err("cancel", f"{run}.2", code=0)
+    assert "2 jobs: will never start\n1 job: had ended already" in anna.err("cancel", run, "--reason", "enough", code=0)
+    assert state_of(anna, run) == "canceled"
+    assert "nothing was left to cancel" in anna.err("cancel", run, code=7)
+    anna.out("wait", run, code=11)
+    assert "enough" in anna.out("events", f"{run}.1")
+
+
+def test_a_running_job_that_is_canceled_is_told_to_stop(anna: Person) -> None:
+    run = anna.submit("run: echo up; sleep 600\n")
+    eventually(lambda: anna.out("logs", run) == "up\n", "the job runs")
+    assert "1 job: told to stop" in anna.err("cancel", run, code=0)
+    anna.out("wait", run, "--timeout", "30s", code=11)
+
+
+def test_retry_runs_the_failed_ones_again_as_a_new_run(anna: Person) -> None:
+    flag = anna.folder / "flag"
+    run = anna.submit(
+        f"run: '[ ${{{{ x }}}} = 1 ] || [ -e {flag} ]'\nsweep: {{grid: {{x: [1, 2, 3]}}}}\n", "--wait", code=14
+    )
+    flag.touch()
+    new = anna.out("retry", run, "--failed", "--watch").strip()
+    assert [row["params"] for row in anna.rows("show", new)] == ["x=2", "x=3"]
+    assert json.loads(anna.out("show", new, "--json"))["run"]["retry_of"] == int(run)
+    assert len(anna.rows("show", anna.out("retry", run, "--all").strip())) == 3
+    assert "error:" in anna.err("retry", new, "--failed", code=7)
+
+
+def test_wait_runs_out_with_124_and_the_job_goes_on(anna: Person) -> None:
+    run = anna.submit("run: sleep 600\n")
+    started = time.monotonic()
+    assert "the wait ran out" in anna.err("wait", run, "--timeout", "1s", code=124)
+    assert time.monotonic() - started < 10
+    assert state_of(anna, run) in ("queued", "running")
+    anna.out("cancel", run)
+    anna.out("wait", f"{run}.1", code=11)
+
+
+def test_wait_for_several_ends_with_the_first_that_did_not_succeed(anna: Person) -> None:
+    good, bad = anna.submit("run: 'true'\n"), anna.submit("run: exit 1\n")
+    assert anna.err("wait", good, bad, code=10).splitlines() == [f"run {good} succeeded", f"run {bad} failed"]
+    assert anna.err("wait", "-q", good, code=0) == ""
+
+
+def test_a_worker_is_paused_drained_and_resumed(admin: Person, anna: Person) -> None:
+    admin.out("workers", "pause", "box")
+    assert admin.rows("workers")[0]["state"] == "paused"
+    run = anna.submit("run: echo now\n")
+    assert "paused" in anna.out("why", run)
+    admin.out("workers", "resume", "box")
+    anna.out("wait", run, "--timeout", "30s")
+    admin.out("workers", "drain", "box")
+    eventually(lambda: admin.rows("workers")[0]["state"] in ("draining", "left", "offline"), "it drains")
+    admin.out("workers", "resume", "box")
+    eventually(lambda: admin.rows("workers")[0]["state"] == "open", "it is open again")
+
+
+def test_only_an_admin_steers_and_mints(anna: Person) -> None:
+    for words in (
+        ["workers", "pause", "box"],
+        ["token", "create", "--role", "viewer", "--name", "x"],
+        ["token", "list"],
+    ):
+        assert "error:" in anna.err(*words, code=4)
+
+
+def test_a_token_is_made_used_and_revoked(pool: Pool, admin: Person, stranger: Person) -> None:
+    secret = admin.out("token", "create", "--role", "submitter", "--name", "emil", "--expires", "30d").strip()
+    assert secret.startswith("dbg_submitter_")
+    row = next(row for row in admin.rows("token", "list") if row["name"] == "emil")
+    assert secret not in admin.out("token", "list")
+    assert row["expires"]
+    stranger.out("login", pool.coordinator.url, stdin=f"{secret}\n".encode())
+    assert stranger.submit("run: echo hi\n", "--wait").isdigit()
+    admin.out("token", "revoke", row["id"])
+    assert "deborgen login" in stranger.err("list", code=4)
+
+
+def test_login_keeps_the_token_to_its_owner_and_its_address(pool: Pool, anna: Person, stranger: Person) -> None:
+    secret = anna.environment["DEBORGEN_TOKEN"]
+    said = stranger.err("login", pool.coordinator.url, stdin=f"{secret}\n".encode(), code=0)
+    assert "as anna (submitter)" in said
+    assert secret not in said
+    (path,) = (stranger.home / "config/deborgen/tokens").iterdir()
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert path.read_text().strip() == secret
+    stranger.out("list")
+    other = pool.coordinator.url.replace("127.0.0.1", "localhost")
+    assert "error:" in stranger.err("--url", other, "list", code=4), "another address gets no token"
+
+
+def test_a_wrong_token_is_not_stored(pool: Pool, stranger: Person) -> None:
+    stranger.err("login", pool.coordinator.url, stdin=b"dbg_submitter_x_y\n", code=4)
+    stranger.err("login", pool.coordinator.url, stdin=b"\n", code=4)
+    assert not (stranger.home / "config").exists()
+
+
+def test_doctor_walks_in_order_and_stops_at_what_is_wrong(pool: Pool, anna: Person, stranger: Person) -> None:
+    well = anna.out("doctor").splitlines()
+    assert [line[0] for line in well] == ["✓", "✓", "✓", "✓", "✓", "-", "✓"]
+    assert "deborgen up" in stranger.out("doctor", code=5)
+    wrong = stranger.out("doctor", "--url", "http://127.0.0.1:9", code=5).splitlines()
+    assert wrong[-2].startswith("✗ nothing listens at")
+    unknown = stranger.out("doctor", "--url", pool.coordinator.url, code=4).splitlines()
+    assert unknown[-2:] == ["✗ no token is known for it", f"    deborgen login {pool.coordinator.url}"]
+
+
+def test_every_kind_of_refusal_has_its_exit_code(pool: Pool, anna: Person, stranger: Person, tmp_path: Path) -> None:
+    url = pool.coordinator.url
+    assert "nothing listens" in anna.err("--url", "http://127.0.0.1:9", "list", code=5)
+    assert "no coordinator is known" in stranger.err("list", code=5)
+    assert "error:" in stranger.err("--url", url, "list", code=4)
+    assert "there is no run 99999" in anna.err("show", "99999", code=6)
+    assert "there is no job" in anna.err("logs", "99999.1", code=6)
+    assert "names neither" in anna.err("show", "nonsense", code=2)
+    assert "there is no file" in anna.err("submit", "missing.yml", code=3)
+    assert "is not the address" in anna.err("--url", "ftp://x", "list", code=2)
+    for words in (["show", "99999"], ["logs", "99999.1"]):
+        assert "GET /" not in anna.err(*words, code=6)
+
+
+def test_somebody_elses_run_is_not_mine_to_cancel(pool: Pool, anna: Person) -> None:
+    run = anna.submit("run: ls\nrequires: {moon: full}\n")
+    assert "error:" in pool.person("fred").err("cancel", run, code=4)
+    anna.out("cancel", run)

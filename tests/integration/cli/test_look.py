@@ -1,0 +1,237 @@
+"""Looking: lists, logs, reasons, results, artifacts and the history."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import io
+import json
+from pathlib import Path
+
+import pytest
+
+from .conftest import Person, Pool, eventually
+
+SWEEP = """
+name: curve
+labels: {project: thesis}
+run: |
+  echo "x is ${{ x }}"
+  mkdir out; printf 'artifact %s' ${{ x }} > out/value.txt
+  printf '{"y": %s}' $(( (${{ x }} - 2) * (${{ x }} - 2) )) > "$DEBORGEN_RESULT"
+artifacts: [out/*]
+sweep: {grid: {x: {from: 1, to: 4}}}
+"""
+
+
+@pytest.fixture(scope="module")
+def curve(anna: Person) -> str:
+    """A finished run of four jobs with results and artifacts."""
+    return anna.submit(SWEEP, "--wait", name="curve.yml")
+
+
+def test_list_shows_my_run_and_filters(anna: Person, curve: str) -> None:
+    row = anna.rows("list", "--label", "project=thesis")[0]
+    assert {key: row[key] for key in ("run", "name", "state", "done", "jobs", "failed", "submitter")} == {
+        "run": curve, "name": "curve", "state": "succeeded", "done": "4", "jobs": "4", "failed": "0",
+        "submitter": "anna",
+    }  # fmt: skip
+    assert anna.rows("list", "--submitter", "nobody") == []
+    assert all(row["state"] == "failed" for row in anna.rows("list", "--state", "failed"))
+
+
+def test_last_is_my_newest_run_and_not_somebody_elses(pool: Pool, anna: Person, curve: str) -> None:
+    mine = anna.submit("run: echo mine\n", "--wait")
+    pool.person("carl").submit("run: echo his\n", "--wait")
+    assert anna.out("logs") == "mine\n"
+    assert anna.out("logs", "last.1") == "mine\n"
+    assert json.loads(anna.out("show", "last", "--json"))["run"]["id"] == int(mine)
+
+
+def test_before_i_submitted_anything_there_is_no_last(pool: Pool) -> None:
+    assert "dora has submitted nothing yet" in pool.person("dora").err("show", code=6)
+
+
+def test_a_run_may_be_said_for_its_only_job(anna: Person, curve: str) -> None:
+    run = anna.submit("run: echo alone\n", "--wait")
+    assert anna.out("logs", run) == anna.out("logs", f"{run}.1") == "alone\n"
+    assert anna.out("why", run).splitlines()[1].startswith(f"{run}.1\t")
+    assert "has more than one job" in anna.err("why", curve, code=6)
+
+
+def test_show_lists_jobs_and_attempts(anna: Person, curve: str) -> None:
+    rows = anna.rows("show", curve)
+    assert [(row["job"], row["params"], row["exit_code"]) for row in rows] == [
+        (f"{curve}.{x}", f"x={x}", "0") for x in range(1, 5)
+    ]
+    (attempt,) = anna.rows("show", f"{curve}.2")
+    assert (attempt["attempt"], attempt["worker"], attempt["outcome"], attempt["log"]) == ("1", "box", "succeeded", "7")
+
+
+def test_fault_36_a_log_in_a_pipe_is_byte_for_byte_what_was_written(anna: Person) -> None:
+    data = bytes(range(256)) * 300 + b"no line end"
+    path = anna.folder / "noise.bin"
+    path.write_bytes(data)
+    run = anna.submit("run: cat noise.bin\nfiles: [noise.bin]\n", "--wait")
+    assert anna.run("logs", run).stdout == data
+    assert anna.run("logs", "-f", run).stdout == data
+
+
+def test_logs_of_several_jobs_come_under_their_names(anna: Person, curve: str) -> None:
+    done = anna.run("logs", curve)
+    assert done.stdout.decode() == "".join(f"x is {x}\n" for x in range(1, 5))
+    assert f"==> {curve}.3 (x=3) succeeded <==" in done.stderr.decode()
+
+
+def test_only_the_logs_of_what_failed(anna: Person) -> None:
+    run = anna.submit("run: echo ${{ x }}; exit ${{ x }}\nsweep: {grid: {x: [0, 1, 2]}}\n", "--wait", code=14)
+    assert anna.out("logs", run, "--failed") == "1\n2\n"
+
+
+def test_a_log_is_followed_while_it_grows(anna: Person) -> None:
+    gate = anna.folder / "gate"
+    run = anna.submit(f"run: echo before; while [ ! -e {gate} ]; do sleep 0.05; done; echo after\n")
+    import subprocess
+
+    following = anna.start("logs", "-f", run, stdout=subprocess.PIPE)
+    assert following.stdout is not None
+    assert following.stdout.readline() == b"before\n"
+    gate.touch()
+    assert following.stdout.read() == b"after\n"
+    assert following.wait(20) == 0
+
+
+def test_a_log_that_is_followed_before_the_job_starts_comes_when_it_does(
+    pool: Pool, anna: Person, admin: Person
+) -> None:
+    admin.out("workers", "pause", "box")
+    run = anna.submit("run: echo at last\n")
+    import subprocess
+
+    following = anna.start("logs", "-f", run, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert following.stderr is not None
+    assert b"waits" in following.stderr.readline()
+    admin.out("workers", "resume", "box")
+    assert following.communicate(timeout=30)[0] == b"at last\n"
+
+
+def test_the_log_of_another_attempt_can_be_asked_for(anna: Person) -> None:
+    count = anna.folder / "count"
+    text = f"""
+run: echo x >> {count}; wc -l < {count}; [ $(wc -l < {count}) = 2 ]
+max_attempts: 2
+retry: {{program: true, backoff: 0s}}
+"""
+    run = anna.submit(text, "--wait")
+    assert anna.out("logs", run).strip() == "2"
+    assert anna.out("logs", run, "--attempt", "1").strip() == "1"
+    assert anna.out("logs", f"{run}.1/1").strip() == "1"
+    assert [row["outcome"] for row in anna.rows("show", f"{run}.1")] == ["failed", "succeeded"]
+
+
+def test_why_says_one_line_a_worker(anna: Person) -> None:
+    run = anna.submit("run: ls\nresources: {memory: 500GiB}\n")
+    rows = anna.rows("why", run)
+    assert rows[0]["worker"] == ""
+    assert rows[1] == {
+        "job": f"{run}.1", "worker": "box", "fits": "false",
+        "reason": "has 4GiB of memory in all, the job asks for 500GiB",
+    }  # fmt: skip
+    anna.out("cancel", run)
+    assert "cancel" in anna.out("why", run)
+
+
+def test_results_are_a_table_that_is_sorted_and_searched(anna: Person, curve: str) -> None:
+    rows = anna.rows("results", curve)
+    assert [(row["job"], row["state"], row["x"], row["y"], row["worker"]) for row in rows] == [
+        (f"{curve}.{x}", "succeeded", str(x), str((x - 2) ** 2), "box") for x in range(1, 5)
+    ]
+    assert [row["y"] for row in anna.rows("results", curve, "--sort", "y")] == ["0", "1", "1", "4"]
+    assert [row["y"] for row in anna.rows("results", curve, "--sort", "-y")] == ["4", "1", "1", "0"]
+    assert [row["x"] for row in anna.rows("results", curve, "--best", "y:min")] == ["2"]
+    assert [row["x"] for row in anna.rows("results", curve, "--best", "y:max")] == ["4"]
+    assert "did you mean 'y'?" in anna.err("results", curve, "--sort", "yy", code=2)
+
+
+def test_results_as_csv_and_json_are_the_same_table(anna: Person, curve: str) -> None:
+    lines = list(csv.DictReader(io.StringIO(anna.out("results", curve, "--csv"))))
+    table = json.loads(anna.out("results", curve, "--json"))["results"]
+    assert list(lines[0]) == table["columns"] == ["job", "state", "x", "y", "seconds", "worker"]
+    assert [int(line["y"]) for line in lines] == [row["y"] for row in table["rows"]] == [1, 0, 1, 4]
+
+
+def test_artifacts_are_listed_with_their_digests(anna: Person, curve: str) -> None:
+    rows = anna.rows("artifacts", "list", curve)
+    assert [(row["job"], row["path"], row["size"]) for row in rows] == [
+        (f"{curve}.{x}", "out/value.txt", "10") for x in range(1, 5)
+    ]
+    assert rows[0]["sha256"] == hashlib.sha256(b"artifact 1").hexdigest()
+
+
+def test_artifacts_are_pulled_into_a_folder_a_job_and_only_once(anna: Person, curve: str) -> None:
+    printed = anna.out("artifacts", "pull", curve).splitlines()
+    folder = anna.folder / f"curve-{curve}"
+    assert printed == [f"curve-{curve}/{x}/out/value.txt" for x in range(1, 5)]
+    assert (folder / "3/out/value.txt").read_text() == "artifact 3"
+    kept = (folder / "3/out/value.txt").stat()
+    (folder / "2/out/value.txt").write_text("damaged!!!")
+    anna.out("artifacts", "pull", curve)
+    assert (folder / "2/out/value.txt").read_text() == "artifact 2"
+    assert (folder / "3/out/value.txt").stat().st_ino == kept.st_ino
+
+
+def test_the_artifacts_of_one_job_go_where_i_say(anna: Person, curve: str, tmp_path: Path) -> None:
+    anna.out("artifacts", "pull", f"{curve}.4", "--into", str(tmp_path / "here"))
+    assert (tmp_path / "here/out/value.txt").read_text() == "artifact 4"
+
+
+def test_events_are_the_history(anna: Person, curve: str) -> None:
+    types = [row["type"] for row in anna.rows("events", f"{curve}.1")]
+    assert types[0] == "job.queued"
+    assert types[-1] == "job.succeeded"
+    assert anna.rows("events", curve)[0]["type"] == "run.submitted"
+    lines = [json.loads(line) for line in anna.out("events", curve, "--json").splitlines()]
+    assert all(line["version"] == 1 for line in lines)
+    after = lines[3]["event"]["seq"]
+    assert len(anna.rows("events", curve, "--after", str(after))) == len(lines) - 4
+    assert len(anna.rows("events", curve, "-n", "2")) == 2
+
+
+def test_events_are_followed_live_and_survive_a_restart_of_the_coordinator(pool: Pool, anna: Person) -> None:
+    import subprocess
+
+    following = anna.start("events", "-f", "--json", stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    assert following.stdout is not None
+    try:
+        first = ""
+        # The stream begins with what happens after it was opened: make something happen until it is.
+        import threading
+
+        lines: list[str] = []
+        threading.Thread(
+            target=lambda: lines.extend(iter(lambda: following.stdout.readline().decode(), "")),  # type: ignore[union-attr]
+            daemon=True,
+        ).start()
+
+        def heard() -> str:
+            run = anna.submit("run: 'true'\n")
+            return run if any(f'"run":{run}' in line for line in lines) else ""
+
+        first = eventually(heard, "an event arrives")
+        pool.coordinator.restart()
+        eventually(lambda: pool.coordinator.client().get("/health").ok, "the coordinator is back")
+        second = anna.submit("run: 'true'\n")
+        eventually(lambda: any(f'"run":{second}' in line for line in lines), "events arrive after the restart")
+        numbers = [json.loads(line)["event"]["seq"] for line in lines]
+        assert numbers == sorted(set(numbers)), "none twice, all in order"
+        assert int(second) > int(first)
+    finally:
+        following.kill()
+        following.wait()
+
+
+def test_workers_shows_the_machines(anna: Person) -> None:
+    (row,) = anna.rows("workers")
+    assert (row["worker"], row["state"]) == ("box", "open")
+    assert row["cpus"].endswith("/2")
+    assert "runner.subprocess=true" in row["labels"]
