@@ -65,6 +65,8 @@ def run(arguments: argparse.Namespace) -> int:
     from deborgen_worker.daemon import CannotRun, Daemon
     from deborgen_worker.runners.protocol import CannotStart
 
+    # Short jobs pass through several threads; the default of 5 ms makes each wait for the other.
+    sys.setswitchinterval(0.0005)
     try:
         return Daemon(settings, Console()).run()
     except CannotRun as error:

@@ -12,6 +12,7 @@ import dataclasses
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable
+from itertools import islice
 from pathlib import Path
 
 from deborgen_shared.messages import Assignment, Result
@@ -25,10 +26,12 @@ from deborgen_worker.journal import SpoolFullError
 from deborgen_worker.policy import Gate
 from deborgen_worker.runners.protocol import CannotStart, Exit, Runner, RunnerDown
 from deborgen_worker.settings import Settings
-from deborgen_worker.spool import Spool, remove_folder
+from deborgen_worker.spool import Spool
 
 #: How long an attempt that was claimed ahead may wait for its turn before it is given back.
 AHEAD_WAIT_SECONDS = 5.0
+#: Of those that wait for their turn, so many are looked at: a small one may pass a large one, within reason.
+LOOK_AT = 8
 #: After KILL, how long the runner may take to tell of the end before the attempt is ended without it.
 AFTER_KILL_SECONDS = 30.0
 #: How long the files of a job are asked for when the coordinator cannot be reached.
@@ -53,7 +56,7 @@ class Agent:
         self.settings, self.spool, self.cache, self.clock, self.say = settings, spool, cache, clock, say
         self.run_slow = run_slow
         self.runners: dict[str, Runner] = {}
-        self.ledger = Ledger(offered)
+        self.ledger = Ledger(offered, settings.slots)
         self.gate = Gate()
         self.attempts: dict[str, Attempt] = {}
         self.lock = threading.RLock()
@@ -138,7 +141,7 @@ class Agent:
                 self.run_slow(lambda attempt=attempt: self._start(attempt))  # type: ignore[misc]
 
     def _next(self) -> Attempt | None:
-        for name in list(self._turn):
+        for name in list(islice(self._turn, LOOK_AT)):
             attempt = self.attempts.get(name)
             if attempt is None or attempt.stage is not Stage.CONFIRMED:
                 self._turn.remove(name)
@@ -162,7 +165,7 @@ class Agent:
         def prepare() -> None:
             with contextlib.suppress(CannotStart, OSError, Unreachable, Refused), attempt.log_lock:
                 if attempt.stage is Stage.CONFIRMED:
-                    workspace.make(attempt.launch, attempt.assignment, attempt.spec, self.cache)
+                    workspace.make(attempt.launch, attempt.assignment, attempt.spec, self.cache, self.spool.folders)
                     attempt.runner.prepare(attempt.launch)
                     attempt.prepared = True
 
@@ -195,7 +198,7 @@ class Agent:
         pause = threading.Event()
         while True:
             try:
-                return workspace.make(attempt.launch, attempt.assignment, attempt.spec, self.cache)
+                return workspace.make(attempt.launch, attempt.assignment, attempt.spec, self.cache, self.spool.folders)
             except Unreachable as error:
                 if self.clock() > end or attempt.ending is not None:
                     raise CannotStart(f"the files of the job cannot be fetched: {error}") from None
@@ -309,7 +312,7 @@ class Agent:
             self.run_slow(clean)
 
     def remove(self, folder: Path) -> None:
-        if folder.exists() and not remove_folder(folder):
+        if folder.exists() and not self.spool.folders.give_back(folder):
             self.say(f"{folder} could not be removed")
 
     # Time

@@ -18,7 +18,7 @@ from pathlib import Path
 from deborgen_shared.jobfile.model import ArtifactPattern
 from deborgen_shared.jobfile.paths import check_path, find_twins
 from deborgen_shared.messages import Artifact
-from deborgen_worker.workspace import OWN
+from deborgen_worker.folders import OWN
 
 MOST = 10_000
 NAMED = 20

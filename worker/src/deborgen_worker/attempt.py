@@ -10,6 +10,7 @@ from deborgen_shared.jobfile.model import JobSpec
 from deborgen_shared.messages import Assignment, LogTail, Result
 from deborgen_worker import artifacts, workspace
 from deborgen_worker.capacity import Amount
+from deborgen_worker.folders import OWN
 from deborgen_worker.logs import CappedLog
 from deborgen_worker.runners.protocol import Exit, Launch, Runner
 
@@ -139,7 +140,7 @@ def _collect(attempt: Attempt, result: Result, notes: list[str]) -> None:
         result.artifacts = found.artifacts
         if found.refused:
             result.outcome, result.reason = "failed", found.refused
-    path = spec.result or f"{workspace.OWN}/result.json"
+    path = spec.result or f"{OWN}/result.json"
     data = workspace.read_small(launch.workspace, path, 64 * 1024)
     if data is None:
         taken = next((i for i, each in enumerate(result.artifacts) if each.path == path), None)

@@ -11,6 +11,8 @@ SHORT_SECONDS = 1.0
 #: How much work, in seconds, may wait on this machine, and how many jobs at most.
 AHEAD_SECONDS = 0.1
 AHEAD_MOST = 64
+#: Attempts in one claim.
+MOST_AT_ONCE = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,17 +53,35 @@ class Amount:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a claim may ask for. `ahead` says that it is more than there is room for at the moment."""
+
+    amount: Amount
+    most: int
+    ahead: bool
+
+
 @dataclass
 class Ledger:
-    """Who has how much. `asked` are the claims on their way: what they may bring is not offered twice."""
+    """Who has how much. `asked` are the claims on their way: what they may bring is not offered twice.
+
+    `slots` bounds how many run at once, whatever they ask for; 0 is no bound.
+    """
 
     offered: Amount
+    slots: int = 0
     running: dict[str, Amount] = field(default_factory=dict)
     waiting: dict[str, Amount] = field(default_factory=dict)
     asked: dict[str, Amount] = field(default_factory=dict)
     since: dict[str, float] = field(default_factory=dict)
     average: float = 10.0
     ahead_after: float = 0.0
+
+    @property
+    def full(self) -> bool:
+        """Whether every slot is taken."""
+        return bool(self.slots) and len(self.running) >= self.slots
 
     def free(self) -> Amount:
         """What no program uses at the moment."""
@@ -71,24 +91,28 @@ class Ledger:
         """What may be asked for: not what runs, nor what waits, nor what a claim on its way may bring."""
         return self.free() - total(self.waiting) - total(self.asked)
 
-    def ahead(self, now: float) -> bool:
-        """Whether more may be claimed though all is busy: only while jobs are so short that it does not matter."""
+    def ahead(self, now: float) -> int:
+        """How many may be claimed though all is busy: some only while jobs are so short that it does not matter."""
         if self.average > SHORT_SECONDS or not self.running or now < self.ahead_after:
-            return False
+            return 0
         if now - min(self.since.values(), default=now) > SHORT_SECONDS:
-            return False
+            return 0
         most = min(AHEAD_MOST, max(1, int(AHEAD_SECONDS / max(self.average, 1e-4))) * len(self.running))
-        return len(self.waiting) + 2 * len(self.asked) < most
+        coming = len(self.waiting) + len(self.asked) * len(self.running)
+        # Half of them first: many small questions would cost more than the wait they save.
+        return most - coming if coming <= most // 2 else 0
 
-    def ask(self, claim: str, now: float) -> tuple[Amount, bool] | None:
-        """Reserve what a claim may bring; None if nothing may be asked for. The flag says that it is ahead of need."""
+    def ask(self, claim: str, now: float) -> Asked | None:
+        """Reserve what a claim may bring; None if nothing may be asked for."""
         room = self.room()
-        if room.usable:
+        slots = self.slots - len(self.running) - len(self.waiting) - len(self.asked) if self.slots else MOST_AT_ONCE
+        if room.usable and slots > 0:
             self.asked[claim] = room
-            return room, False
-        if self.ahead(now):
+            return Asked(room, min(slots, MOST_AT_ONCE), False)
+        most = self.ahead(now)
+        if most > 0:
             self.asked[claim] = Amount()
-            return self.offered, True
+            return Asked(room if room.usable else self.offered, most, True)
         return None
 
     def answered(self, claim: str) -> None:
@@ -99,7 +123,7 @@ class Ledger:
 
     def start(self, attempt: str, now: float) -> bool:
         """Give a waiting attempt what it needs, if that is free."""
-        if not self.free().holds(self.waiting[attempt]):
+        if self.full or not self.free().holds(self.waiting[attempt]):
             return False
         self.running[attempt] = self.waiting.pop(attempt)
         self.since[attempt] = now

@@ -9,13 +9,11 @@ from dataclasses import dataclass
 from deborgen_shared.messages import Claim
 from deborgen_shared.transport import Refused, Unreachable
 from deborgen_worker.agent import Agent
-from deborgen_worker.capacity import Amount
 from deborgen_worker.contact import Contact
 from deborgen_worker.coordinator import Coordinator, NoWork
 from deborgen_worker.heartbeat import Heart, Superseded
 from deborgen_worker.journal import SpoolFullError
 
-MOST_AT_ONCE = 64
 #: How long a claim waits on the server when nothing runs here, and when something does: then what is free may change.
 IDLE_WAIT_SECONDS = 20.0
 BUSY_WAIT_SECONDS = 5.0
@@ -46,7 +44,7 @@ class Claimer:
 
     def step(self) -> float:
         agent = self._agent
-        if agent.gate.closed:
+        if agent.gate.closed or not self._heart.told_open:
             self._drop()
             return LOOK_AGAIN_SECONDS
         if self._pending is None:
@@ -77,7 +75,8 @@ class Claimer:
                 agent.ledger.ahead_after = agent.clock() + NOT_AHEAD_SECONDS
         if agent.gate.closed:
             return 0.0  # drained meanwhile: whoever closed the gate gives them back
-        self._heart.confirm(names)
+        if names:
+            self._heart.ask_confirm(names)
         if isinstance(answer, NoWork):
             return NOT_AHEAD_SECONDS if pending.ahead else answer.retry_after
         return 0.0
@@ -90,20 +89,17 @@ class Claimer:
             busy = bool(agent.ledger.running or agent.ledger.waiting)
         if asked is None:
             return None
-        amount, ahead = asked
         try:
             agent.spool.claim_asked(request)
         except SpoolFullError as error:
             agent.ledger.answered(request)
             self._spool_full(error)
             return None
-        wait = 0.0 if ahead else min(BUSY_WAIT_SECONDS, self._idle_wait) if busy else self._idle_wait
-        return Pending(self._message(request, amount, wait), ahead)
-
-    def _message(self, request: str, amount: Amount, wait: float) -> Claim:
-        return Claim(
-            session=self._session, request_id=request, free=amount.message(), max=MOST_AT_ONCE, wait_seconds=wait
+        wait = 0.0 if asked.ahead else min(BUSY_WAIT_SECONDS, self._idle_wait) if busy else self._idle_wait
+        message = Claim(
+            session=self._session, request_id=request, free=asked.amount.message(), max=asked.most, wait_seconds=wait
         )
+        return Pending(message, asked.ahead)
 
     def _drop(self) -> None:
         """Forget a claim. What it may have brought was never confirmed, so it is released when its lease ends."""

@@ -3,7 +3,8 @@
 | thread | does |
 | --- | --- |
 | main | waits for signals, keeps the console's line |
-| claim-1, claim-2 | ask for work, confirm it, start what needs no preparation |
+| claim-1, claim-2 | ask for work |
+| confirm | confirms what came, and starts what needs no preparation |
 | heartbeat | registers, renews, takes orders |
 | finish | makes results durable and sends them |
 | uploads | sends artifacts and long logs |
@@ -150,6 +151,7 @@ class Daemon:
         for number, wake in enumerate(self._wake_claims, 1):
             claimer = Claimer(f"claim-{number}", agent, self.coordinator, self.contact, self.heart, self.session)
             self._thread(f"claim-{number}", claimer.step, wake)
+        self._thread("confirm", self.heart.step_confirm, self.heart.woken_confirm)
         self._thread("finish", self.outbox.step, self.outbox.woken)
         self._thread("uploads", self.outbox.step_uploads, self.outbox.woken_uploads)
         self._thread("clock", self._tick, self._wake_clock)

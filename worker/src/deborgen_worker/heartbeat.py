@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 
 from deborgen_shared.messages import Heartbeat, HeartbeatAnswer, Held
@@ -14,6 +15,7 @@ from deborgen_worker.coordinator import Coordinator
 
 #: So many heartbeats may be refused for their token before what runs is stopped.
 REFUSALS_BEFORE_STOP = 2
+NOTHING = 3600.0
 
 
 class Superseded(Exception):
@@ -21,13 +23,17 @@ class Superseded(Exception):
 
 
 class Heart:
-    """One `step` is one heartbeat. `confirm` is one too, for attempts that are about to start."""
+    """One `step` is one heartbeat. `step_confirm` is one too, for attempts that are about to start."""
 
     def __init__(self, agent: Agent, coordinator: Coordinator, contact: Contact, session: str) -> None:
         self._agent, self._coordinator, self._contact, self._session = agent, coordinator, contact, session
         self.interval = 10.0
         self.lease = 60.0
         self._refused = 0
+        self._to_confirm: list[str] = []
+        self.woken_confirm = threading.Event()
+        #: Whether the coordinator knows that this worker is open: it gives nothing to one that it believes paused.
+        self.told_open = True
         #: Called with the orders that came: whether an admin wants this worker paused or drained.
         self.on_orders: Callable[[bool, bool], None] = lambda _pause, _drain: None
 
@@ -48,20 +54,24 @@ class Heart:
         self._agent.told(dict(answer.attempts))
         return self.interval
 
-    def confirm(self, names: list[str]) -> None:
+    def ask_confirm(self, names: list[str]) -> None:
+        """Confirm these soon, together with others that come meanwhile: `step_confirm` does it."""
+        with self._agent.lock:
+            self._to_confirm += names
+        self.woken_confirm.set()
+
+    def step_confirm(self) -> float:
         """Tell the coordinator that these are about to start. What is not answered, the next heartbeat confirms."""
-        if not names:
-            return
+        with self._agent.lock:
+            names, self._to_confirm = self._to_confirm, []
+        if not names or self._agent.gate.closed:
+            return NOTHING
         answer = self._send(
-            Heartbeat(
-                session=self._session,
-                holding=[Held(attempt=name) for name in names],
-                state=self._agent.gate.state,  # type: ignore[arg-type]
-                reason=self._agent.gate.reason[:2000],
-            )
+            Heartbeat(session=self._session, holding=[Held(attempt=name) for name in names][:4096], state="open")
         )
         if answer is not None:
             self._agent.told(dict(answer.attempts))
+        return 0.0
 
     def unconfirmed(self) -> list[str]:
         with self._agent.lock:
@@ -89,12 +99,15 @@ class Heart:
             self._wait = self._when_refused(refused)
             return None
         self._contact.ok("heartbeat")
+        was_open, self.told_open = self.told_open, message.state == "open"
         if self._refused:
             self._refused = 0
             if self._agent.gate.open("token"):
                 self._agent.say("the coordinator accepts the token again")
                 self._agent.on_room()
         self.on_orders(answer.orders.pause, answer.orders.drain)
+        if self.told_open and not was_open:
+            self._agent.on_room()
         return answer
 
     def _when_refused(self, refused: Refused) -> float:

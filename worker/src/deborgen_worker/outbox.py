@@ -18,6 +18,8 @@ BATCH = 256
 BATCH_BYTES = 512 * 1024
 LOG_PART = 1 << 20
 NOTHING = 3600.0
+#: While jobs end in quick succession, their results go out together, at most so often.
+GROUP_SECONDS = 0.02
 
 
 class Outbox:
@@ -28,6 +30,7 @@ class Outbox:
         self._ready: deque[str] = deque()
         self._uploads: deque[str] = deque()
         self._lock = threading.Lock()
+        self._sent_at = -1.0
         self.woken = threading.Event()
         self.woken_uploads = threading.Event()
 
@@ -54,9 +57,13 @@ class Outbox:
 
     def step(self) -> float:
         """Send one batch; the seconds until the next try."""
+        early = self._sent_at + GROUP_SECONDS - self._agent.clock()
+        if early > 0 and len(self._ready) < BATCH and len(self._agent.ledger.running) > 0:
+            return early  # more results are about to come: they share the request
         batch = self._take()
         if not batch:
             return NOTHING
+        self._sent_at = self._agent.clock()
         self._agent.spool.commit()
         point("after-result-written")
         return self._send(batch)

@@ -99,6 +99,6 @@ def _sweep(agent: Agent) -> None:
             for gone in runner.sweep(keep):
                 agent.say(f"removed what was left of {gone}")
     folders = {agent.spool.folder(name) for name in agent.spool.entries}
-    for folder in agent.spool.folders.iterdir():
+    for folder in agent.spool.folders.root.iterdir():
         if folder not in folders and not agent.settings.keep_failed:
             agent.remove(folder)

@@ -146,6 +146,7 @@ class Settings:
     podman_socket: str = _setting(
         "", TEXT, "Podman's socket; empty means that of the user or of root, or a service of our own"
     )
+    slots: int = _setting(0, WHOLE, "jobs that run at once, whatever they ask for", "as many as fit")
     cpus: float = _setting(0.0, NUMBER, "processors offered to jobs", "all")
     memory: int = _setting(0, SIZE, "memory offered to jobs", "all but 1/8 of the machine's")
     gpus: int = _setting(-1, WHOLE, "GPUs offered to jobs", "all that are found")

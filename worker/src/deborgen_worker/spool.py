@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import threading
 import time
 from pathlib import Path
@@ -18,6 +17,7 @@ import msgspec
 from deborgen_shared.messages import Assignment, Result
 from deborgen_worker.crash import point
 from deborgen_worker.disk import Disk
+from deborgen_worker.folders import Folders
 from deborgen_worker.journal import Journal
 
 COMPACT_ABOVE = 8 << 20
@@ -78,8 +78,7 @@ class Spool:
 
     def __init__(self, root: Path, disk: Disk, boot: str) -> None:
         self.root, self._disk, self._boot = root, disk, boot
-        self.folders = root / "attempts"
-        self.folders.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self.folders = Folders(root / "attempts", root / "spare")
         self.requests: set[str] = set()
         self.entries: dict[str, Entry] = {}
         self._lock = threading.Lock()
@@ -133,7 +132,7 @@ class Spool:
     # Looking
 
     def folder(self, attempt: str) -> Path:
-        return self.folders / attempt.replace("/", "-")
+        return self.folders.of(attempt)
 
     def unsent(self) -> list[str]:
         with self._lock:
@@ -213,19 +212,3 @@ class Spool:
                 os.close(fd)
             if full:
                 path.replace(path.with_name("history.old.jsonl"))
-
-
-def remove_folder(folder: Path) -> bool:
-    """Remove a folder and all that is in it, whatever its modes. False if something could not be removed."""
-
-    def unlock(_call: object, path: str, _info: object) -> None:
-        with contextlib.suppress(OSError):
-            Path(path).parent.chmod(0o700)
-            if Path(path).is_dir() and not Path(path).is_symlink():
-                Path(path).chmod(0o700)
-                shutil.rmtree(path, ignore_errors=True)
-            else:
-                Path(path).unlink()
-
-    shutil.rmtree(folder, onerror=unlock)
-    return not folder.exists()

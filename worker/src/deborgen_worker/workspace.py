@@ -23,9 +23,9 @@ from deborgen_shared.jobfile.paths import check_path
 from deborgen_shared.jobfile.template import text_of
 from deborgen_shared.messages import Assignment, Input
 from deborgen_worker.cache import BlobCache
+from deborgen_worker.folders import OWN, PARAMS, TEMPORARY, WORK, Folders
 from deborgen_worker.runners.protocol import CannotStart, Launch
 
-OWN = ".deborgen"
 IN_CONTAINER = "/job"
 PROGRESS_BYTES = 4096
 #: The shell of a script in a container: bash where the image has it.
@@ -49,7 +49,7 @@ def launch_of(
 ) -> Launch:
     """What the runner needs. It is the same again in a later session."""
     container = bool(spec.image)
-    workspace = folder / "work"
+    workspace = folder / WORK
     inside = IN_CONTAINER if container else str(workspace)
     if isinstance(spec.run, list):
         argv = tuple(spec.run)
@@ -79,7 +79,7 @@ def _environment(
 ) -> Mapping[str, str]:
     env = {"HOME": inside, "LANG": "C.UTF-8"}
     if not container:
-        env |= {"PATH": _host_path, "TMPDIR": str(folder / "tmp"), "USER": os.environ.get("USER", "")}
+        env |= {"PATH": _host_path, "TMPDIR": str(folder / TEMPORARY), "USER": os.environ.get("USER", "")}
     env |= spec.env
     env |= assignment.secrets
     for name, value in assignment.params.items():
@@ -87,21 +87,17 @@ def _environment(
     return env | {
         "DEBORGEN_JOB_ID": assignment.job,
         "DEBORGEN_ATTEMPT": str(assignment.number),
-        "DEBORGEN_PARAMS": f"{inside}/{OWN}/params.json",
+        "DEBORGEN_PARAMS": f"{inside}/{OWN}/{PARAMS}",
         "DEBORGEN_RESULT": f"{inside}/{OWN}/result.json",
         "DEBORGEN_PROGRESS": f"{inside}/{OWN}/progress",
         "DEBORGEN_DEADLINE": str(int(time.time() + assignment.timeout_seconds)),
     }
 
 
-def make(launch: Launch, assignment: Assignment, spec: JobSpec, cache: BlobCache) -> None:
+def make(launch: Launch, assignment: Assignment, spec: JobSpec, cache: BlobCache, folders: Folders) -> None:
     """Lay everything out, fresh: what an interrupted try left is removed first."""
-    try:
-        _make_folders(launch)
-    except FileExistsError:
-        shutil.rmtree(launch.folder, ignore_errors=True)
-        _make_folders(launch)
-    with open(launch.workspace / OWN / "params.json", "wb") as file:  # noqa: PTH123 - once for every short job
+    folders.make(launch.folder)
+    with open(f"{launch.workspace}/{OWN}/{PARAMS}", "wb") as file:  # noqa: PTH123 - once for every short job
         file.write(msgspec.json.encode(assignment.params))
     for each in spec.files:
         cache.copy(each.sha256, place(launch.workspace, each.path), each.mode)
@@ -111,13 +107,6 @@ def make(launch: Launch, assignment: Assignment, spec: JobSpec, cache: BlobCache
         cache.copy(given.sha256, place(launch.workspace, path), 0o644)
     if launch.image:
         _open_for_anyone(launch.workspace)
-
-
-def _make_folders(launch: Launch) -> None:
-    launch.folder.mkdir(mode=0o700)
-    launch.workspace.mkdir()
-    (launch.workspace / OWN).mkdir()
-    (launch.folder / "tmp").mkdir()
 
 
 def _input_path(each: Input, several: bool) -> str:

@@ -1,0 +1,323 @@
+"""What the coordinator can do, beside what it should: `python benchmarks/coordinator.py [--quick] [NAME …]`.
+
+Everything is durable and goes through a real server on this machine, except the cost of one claim, which is measured on
+the operation itself so that HTTP does not hide it. What a figure is compared with is measured in the same run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import http.client
+import itertools
+import multiprocessing
+import os
+import resource
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "tests"))
+
+from support.coordinator import CoordinatorProcess, children_of  # noqa: E402
+
+GIB = 2**30
+Row = tuple[str, str, str, bool]
+ROOM = {"cpus": 1000, "memory": 4096 * GIB, "gpus": 0}
+decode, encode = msgspec.json.decode, msgspec.json.encode
+
+ECHO = """
+from flask import Flask, request, Response
+app = Flask("echo")
+@app.post("/echo")
+def echo():
+    return Response(request.get_data(), 200, content_type="application/json")
+"""
+
+
+class Line:
+    """One kept-alive connection, as cheap as Python allows: the client shares the machine with the server."""
+
+    def __init__(self, url: str, token: str) -> None:
+        self._http = http.client.HTTPConnection(url.removeprefix("http://"), timeout=120)
+        self._headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+
+    def __call__(self, method: str, path: str, body: Any = None) -> tuple[int, bytes]:
+        self._http.request(method, path, encode(body) if body is not None else None, self._headers)
+        answer = self._http.getresponse()
+        return answer.status, answer.read()
+
+
+@contextmanager
+def coordinator(**settings: Any) -> Iterator[CoordinatorProcess]:
+    folder = Path(tempfile.mkdtemp(prefix="deborgen-bench-"))
+    try:
+        with CoordinatorProcess(folder, **settings) as process:
+            yield process
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def in_processes(count: int, work: Callable[..., Any], *args: Any) -> list[Any]:
+    """The work in so many processes at once, each told which it is; what each returned."""
+    context = multiprocessing.get_context("fork")
+    with context.Pool(count) as pool:
+        return pool.starmap(work, [(at, *args) for at in range(count)])
+
+
+def percentile(values: list[float], share: float) -> float:
+    return sorted(values)[min(len(values) - 1, int(len(values) * share))]
+
+
+# Full cycles
+
+
+def a_worker(at: int, url: str, token: str, batch: int) -> tuple[int, float, float]:
+    line, name, session = Line(url, token), f"w{at}", f"s{at}"
+    register = {"session": session, "labels": {"runner.subprocess": True}, "capacity": ROOM}
+    assert line("PUT", f"/v1/workers/{name}", register)[0] == 200
+    done, began = 0, time.monotonic()
+    for number in itertools.count():
+        claim = {"session": session, "request_id": f"{session}-{number}", "free": ROOM, "max": batch}
+        status, body = line("POST", f"/v1/workers/{name}/claim", claim)
+        if status == 204:
+            return done, began, time.monotonic()
+        given = [assignment["attempt"] for assignment in decode(body)["assignments"]]
+        beat = {"session": session, "holding": [{"attempt": attempt} for attempt in given]}
+        assert line("POST", f"/v1/workers/{name}/heartbeat", beat)[0] == 200
+        results = [{"attempt": attempt, "outcome": "succeeded", "exit_code": 0, "seconds": 0.1} for attempt in given]
+        status, body = line("POST", f"/v1/workers/{name}/finish", {"session": session, "results": results})
+        assert status == 200
+        assert set(decode(body)["results"].values()) == {"accepted"}
+        done += len(given)
+    raise AssertionError
+
+
+def cycles(quick: bool) -> list[Row]:
+    jobs = 8_000 if quick else 40_000
+    with coordinator() as server:
+        admin = Line(server.url, server.token("submitter"))
+        tokens = [server.token("worker", f"w{at}") for at in range(8)]
+        submit = {"run": "true", "sweep": {"grid": {"n": {"from": 1, "to": jobs}}}}
+        assert admin("POST", "/v1/runs", submit)[0] == 201
+        context = multiprocessing.get_context("fork")
+        with context.Pool(8) as pool:
+            parts = pool.starmap(a_worker, [(at, server.url, tokens[at], 64) for at in range(8)])
+    seconds = max(end for _, _, end in parts) - min(began for _, began, _ in parts)
+    assert sum(done for done, _, _ in parts) == jobs
+    return [
+        (
+            "claim, confirm, finish; 8 workers, batches of 64",
+            f"{jobs / seconds:,.0f} jobs/s",
+            ">= 2,000",
+            jobs / seconds >= 2000,
+        )
+    ]
+
+
+# Single submits, beside an echo
+
+
+def a_client(at: int, url: str, token: str, path: str, body: Any, seconds: float) -> tuple[int, list[float]]:
+    line, took = Line(url, token), []
+    end = time.monotonic() + seconds
+    while (began := time.monotonic()) < end:
+        status, _ = line("POST", path, body)
+        assert status in (200, 201), status
+        took.append(time.monotonic() - began)
+    return len(took), took
+
+
+@contextmanager
+def echo_server() -> Iterator[str]:
+    folder = Path(tempfile.mkdtemp(prefix="deborgen-echo-"))
+    (folder / "echo_app.py").write_text(ECHO)
+    command = [sys.executable, "-m", "gunicorn", "-k", "gthread", "-w", "1", "--threads", "64", "-b", "127.0.0.1:0"]
+    process = subprocess.Popen(
+        [*command, "--keep-alive", "75", "echo_app:app"], cwd=folder, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        assert process.stderr is not None
+        for line in process.stderr:
+            if "Listening at:" in line:
+                yield line.split()[-2]
+                break
+    finally:
+        process.terminate()
+        process.wait()
+        shutil.rmtree(folder)
+
+
+def submits(quick: bool) -> list[Row]:
+    seconds, rounds = (1.5, 2) if quick else (4.0, 3)
+    body = {"run": "echo hello"}
+    rates: dict[str, list[float]] = {"echo": [], "submit": []}
+    took: list[float] = []
+    with echo_server() as echo, coordinator() as server:
+        token = server.token("submitter")
+        for _ in range(rounds):
+            parts = in_processes(8, a_client, echo, "x", "/echo", body, seconds)
+            rates["echo"].append(sum(count for count, _ in parts) / seconds)
+            parts = in_processes(8, a_client, server.url, token, "/v1/runs", body, seconds)
+            rates["submit"].append(sum(count for count, _ in parts) / seconds)
+            took += [value for _, values in parts for value in values]
+    echoed, submitted = statistics.median(rates["echo"]), statistics.median(rates["submit"])
+    p50, p99 = percentile(took, 0.5), percentile(took, 0.99)
+    return [
+        ("bare Flask + gunicorn echo, no database, 8 clients", f"{echoed:,.0f} requests/s", "", True),
+        ("single durable submits, 8 clients", f"{submitted:,.0f} submits/s", "", True),
+        ("… as a share of the echo", f"{submitted / echoed:.2f}", ">= 0.70", submitted / echoed >= 0.7),
+        ("… p50 / p99", f"{p50 * 1000:.1f} / {p99 * 1000:.1f} ms", "p99 <= 3 × p50", p99 <= 3 * p50),
+    ]
+
+
+# The cost of one claim
+
+
+def claim_cost(queued: int, classes: int) -> float:
+    """The median of one claim of one job, in seconds, with so many queued in so many classes."""
+    from support.pool import Pool
+
+    folder = Path(tempfile.mkdtemp(prefix="deborgen-bench-"))
+    pool = Pool(folder, max_jobs_per_run=1_000_000)
+    each = queued // classes
+    for at in range(classes):
+        for part in range(0, each, 100_000):
+            size = min(100_000, each - part)
+            pool.submit(resources={"memory": f"{at + 1}MiB"}, sweep={"grid": {"n": {"from": 1, "to": size}}})
+    worker = pool.worker(memory=1024 * GIB, cpus=10**4)
+    took = []
+    for number in range(300):
+        began = time.perf_counter()
+        assert len(worker.claim(1)) == 1
+        took.append(time.perf_counter() - began)
+        if number == 50:
+            took.clear()
+    pool.close()
+    shutil.rmtree(folder)
+    return statistics.median(took)
+
+
+def claims(quick: bool) -> list[Row]:
+    many = 100_000 if quick else 1_000_000
+    rows: list[Row] = []
+    for classes in (1, 200):
+        few, full = claim_cost(1_000, classes), claim_cost(many, classes)
+        ratio = full / few
+        rows.append(
+            (
+                f"one claim, {classes} classes: 1,000 / {many:,} queued",
+                f"{few * 1000:.2f} / {full * 1000:.2f} ms, × {ratio:.2f}",
+                "<= 1.5",
+                ratio <= 1.5,
+            )
+        )
+    return rows
+
+
+# A large sweep, and the memory of a long queue
+
+
+def resident(server: CoordinatorProcess) -> int:
+    """The memory of the server's processes together, shared pages counted once for each."""
+    assert server.process is not None
+    total = 0
+    for pid in [server.process.pid, *children_of(server.process.pid)]:
+        for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+            if line.startswith("Pss:"):
+                total += int(line.split()[1]) * 1024
+    return total
+
+
+def sweeps(quick: bool) -> list[Row]:
+    count = 2 if quick else 10
+    took = []
+    with coordinator() as server:
+        line = Line(server.url, server.token("submitter"))
+        body = {
+            "run": "python sim.py",
+            "sweep": {"grid": {"seed": {"from": 1, "to": 1000}, "x": {"from": 1, "to": 100}}},
+        }
+        for _ in range(count):
+            began = time.monotonic()
+            assert line("POST", "/v1/runs", body)[0] == 201
+            took.append(time.monotonic() - began)
+        memory = resident(server) / 2**20
+    median = statistics.median(took)
+    return [
+        ("submit a sweep of 100,000 jobs", f"{median:.2f} s (worst {max(took):.2f})", "<= 3 s", median <= 3),
+        (f"coordinator memory with {count * 100_000:,} queued jobs", f"{memory:.0f} MiB", "< 150 MB", memory < 143),
+    ]
+
+
+# From submit to the answer of a waiting claim
+
+
+def wakeup(quick: bool) -> list[Row]:
+    count = 50 if quick else 200
+    context = multiprocessing.get_context("fork")
+    with coordinator() as server:
+        line = Line(server.url, server.token("submitter"))
+        token = server.token("worker", "w0")
+        ours, theirs = context.Pipe()
+        waiter = context.Process(target=a_waiter, args=(server.url, token, count, theirs))
+        waiter.start()
+        took = []
+        for _ in range(count):
+            assert ours.recv() == "waiting"
+            time.sleep(0.02)  # let the long poll reach the server
+            began = time.monotonic()
+            assert line("POST", "/v1/runs", {"run": "true"})[0] == 201
+            took.append(ours.recv() - began)
+        waiter.join()
+    p50, p99 = percentile(took, 0.5), percentile(took, 0.99)
+    return [
+        (
+            "submit to the answer of a waiting claim, p50 / p99",
+            f"{p50 * 1000:.1f} / {p99 * 1000:.1f} ms",
+            "p50 <= 10 ms",
+            p50 <= 0.01,
+        )
+    ]
+
+
+def a_waiter(url: str, token: str, count: int, pipe: Any) -> None:
+    line = Line(url, token)
+    line("PUT", "/v1/workers/w0", {"session": "s", "labels": {"runner.subprocess": True}, "capacity": ROOM})
+    for number in range(count):
+        pipe.send("waiting")
+        claim = {"session": "s", "request_id": f"r{number}", "free": ROOM, "max": 1, "wait_seconds": 30}
+        status, _ = line("POST", "/v1/workers/w0/claim", claim)
+        assert status == 200
+        pipe.send(time.monotonic())
+
+
+BENCHMARKS = {"cycles": cycles, "submits": submits, "claims": claims, "sweeps": sweeps, "wakeup": wakeup}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*", choices=[[], *BENCHMARKS], help="which ones; all by default")
+    parser.add_argument("--quick", action="store_true", help="a short run, for a first look")
+    given = parser.parse_args()
+    print(f"{os.cpu_count()} cores, Python {sys.version.split()[0]}\n")
+    print(f"{'what':<58} {'measured':<28} {'goal':<16}")
+    for name in given.names or BENCHMARKS:
+        for what, measured, goal, reached in BENCHMARKS[name](given.quick):
+            print(
+                f"{what:<58} {measured:<28} {goal:<16} {'' if not goal else 'ok' if reached else 'MISSED'}", flush=True
+            )
+    print(f"\npeak memory of the benchmark itself: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024} MiB")
+
+
+if __name__ == "__main__":
+    main()

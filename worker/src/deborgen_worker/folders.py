@@ -1,0 +1,101 @@
+"""The folders of attempts. Making and removing folders is what costs most about a short job, so clean ones are kept.
+
+A folder is given to the next attempt only if the last one left it exactly as it got it: nothing was added, removed or
+replaced. Whatever else a job left is removed with its folder.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import threading
+from pathlib import Path
+
+KEEP = 32
+WORK, OWN, TEMPORARY, PARAMS, OUTPUT = "work", ".deborgen", "tmp", "params.json", "output"
+
+
+class Folders:
+    """Makes, recycles and removes the folders below `root`; spare ones lie in `spare` on the same file system."""
+
+    def __init__(self, root: Path, spare: Path) -> None:
+        self.root, self._spare = root, spare
+        root.mkdir(parents=True, exist_ok=True, mode=0o700)
+        shutil.rmtree(spare, ignore_errors=True)
+        spare.mkdir(mode=0o700)
+        self._free: list[str] = []
+        self._made = 0
+        self._lock = threading.Lock()
+
+    def of(self, attempt: str) -> Path:
+        return self.root / attempt.replace("/", "-")
+
+    def make(self, folder: Path) -> None:
+        """A fresh folder with an empty workspace. What an interrupted try left is removed first."""
+        spare = None
+        with self._lock:
+            if self._free:
+                spare = self._free.pop()
+        try:
+            if spare is None:
+                folder.mkdir(mode=0o700)
+                (folder / WORK).mkdir()
+                (folder / WORK / OWN).mkdir()
+                (folder / TEMPORARY).mkdir()
+            else:
+                os.rename(spare, folder)  # noqa: PTH104 - a string is quicker, and this is once for every short job
+        except OSError:
+            if not folder.exists():
+                raise
+            remove(folder)
+            self.make(folder)
+
+    def give_back(self, folder: Path) -> bool:
+        """Remove the folder, or keep it for the next attempt if nothing is in it. False if something stays behind."""
+        path = str(folder)
+        if self._clean(path):
+            with self._lock:
+                self._made += 1
+                spare = f"{self._spare}/{self._made}"
+            with contextlib.suppress(OSError):
+                os.rename(path, spare)  # noqa: PTH104
+                with self._lock:
+                    self._free.append(spare)
+                return True
+        return remove(folder)
+
+    def _clean(self, path: str) -> bool:
+        """Whether only what the worker put there is left; it is removed on the way."""
+        if len(self._free) >= KEEP:
+            return False
+        try:
+            if set(os.listdir(path)) - {OUTPUT} != {WORK, TEMPORARY} or os.listdir(f"{path}/{TEMPORARY}"):  # noqa: PTH208
+                return False
+            if os.listdir(f"{path}/{WORK}") != [OWN] or os.listdir(f"{path}/{WORK}/{OWN}") != [PARAMS]:  # noqa: PTH208
+                return False
+            for each in (WORK, TEMPORARY, f"{WORK}/{OWN}"):
+                if os.stat(f"{path}/{each}", follow_symlinks=False).st_mode != 0o40755:  # noqa: PTH116
+                    return False
+            os.unlink(f"{path}/{WORK}/{OWN}/{PARAMS}")  # noqa: PTH108
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(f"{path}/{OUTPUT}")  # noqa: PTH108
+        except OSError:
+            return False
+        return True
+
+
+def remove(folder: Path) -> bool:
+    """Remove a folder and all that is in it, whatever its modes. False if something could not be removed."""
+
+    def unlock(_call: object, path: str, _info: object) -> None:
+        with contextlib.suppress(OSError):
+            Path(path).parent.chmod(0o700)
+            if Path(path).is_dir() and not Path(path).is_symlink():
+                Path(path).chmod(0o700)
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                Path(path).unlink()
+
+    shutil.rmtree(folder, onerror=unlock)
+    return not folder.exists()
