@@ -12,6 +12,7 @@ from deborgen_coordinator.clock import Clock, SystemClock
 from deborgen_coordinator.http.application import create_wsgi_app
 from deborgen_coordinator.http.streams import Streams
 from deborgen_coordinator.operations.context import Context
+from deborgen_coordinator.operations.history import log_committed
 from deborgen_coordinator.operations.sweep import Sweeper
 from deborgen_coordinator.operations.wakeups import Wakeups
 from deborgen_coordinator.settings import Settings
@@ -21,7 +22,7 @@ from deborgen_coordinator.storage.store import Store
 def open_context(settings: Settings, clock: Clock | None = None) -> Context:
     """The database, the blobs and those who wait, ready for operations. `close_context` ends it."""
     wakeups = Wakeups(settings.max_waiters)
-    store = Store.open(settings.database, Path(settings.data_dir), wakeups.tell)
+    store = Store.open(settings.database, Path(settings.data_dir), wakeups.tell, log_committed)
     return Context(
         settings=settings,
         store=store,

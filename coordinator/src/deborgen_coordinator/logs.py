@@ -13,6 +13,10 @@ import re
 import sys
 import time
 
+import msgspec
+
+_encode = msgspec.json.Encoder().encode
+
 FIELDS = ("run", "job", "attempt", "worker", "lease", "actor", "event")
 
 _TOKEN = re.compile(r"dbg_([a-z]+)_([A-Za-z0-9]+)_[A-Za-z0-9_-]+")
@@ -30,6 +34,9 @@ class TextFormatter(logging.Formatter):
     """`2026-01-31T12:00:00.123Z info deborgen.leases lease expired job=42.7 attempt=42.7/2`"""
 
     def format(self, record: logging.LogRecord) -> str:
+        if lines := getattr(record, "lines", None):
+            start = f"{_moment(record)} {record.levelname.lower()} {record.name} "
+            return masked("\n".join(start + text + _spelled(fields) for text, fields in lines))
         fields = "".join(f" {name}={value}" for name, value in _fields(record))
         # A line break in a message must not look like another line of the log.
         message = record.getMessage().replace("\r", "\\r").replace("\n", "\\n")
@@ -43,6 +50,9 @@ class JsonFormatter(logging.Formatter):
     """One JSON object a line, with a field for all that is known of what it is about."""
 
     def format(self, record: logging.LogRecord) -> str:
+        if lines := getattr(record, "lines", None):
+            start = {"time": _moment(record), "level": record.levelname.lower(), "logger": record.name}
+            return masked("\n".join(_encode({**start, "message": text, **fields}).decode() for text, fields in lines))
         line = {
             "time": _moment(record),
             "level": record.levelname.lower(),
@@ -53,6 +63,10 @@ class JsonFormatter(logging.Formatter):
         if record.exc_info:
             line["traceback"] = masked(self.formatException(record.exc_info))
         return json.dumps(line, ensure_ascii=False)
+
+
+def _spelled(fields: dict[str, object]) -> str:
+    return "".join(f" {name}={value}" for name, value in fields.items()).replace("\r", "\\r").replace("\n", "\\n")
 
 
 def _fields(record: logging.LogRecord) -> list[tuple[str, object]]:

@@ -439,5 +439,5 @@ def test_at_most_one_attempt_of_a_job_lives_whatever_the_code_does(pool: Pool) -
     worker = pool.worker()
     worker.start()
     row = (1 << 20 | 1, 2, 1, worker.session, 1, 0.0, 100.0, 100.0, 0.0)
-    with pytest.raises(Exception, match="(?i)unique"):
+    with pytest.raises(Exception, match=r"(?i)unique"):
         pool.ctx.store.write(lambda tx: attempt_rows.grant(tx, [row]))

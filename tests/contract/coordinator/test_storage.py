@@ -93,7 +93,7 @@ def test_a_read_sees_one_snapshot_whatever_is_written_meanwhile(store: Store) ->
 
 
 def test_a_reader_cannot_write(store: Store) -> None:
-    with pytest.raises(Exception, match="(?i)readonly|read-only"):
+    with pytest.raises(Exception, match=r"(?i)readonly|read-only"):
         store.read(lambda reader: reader.run("INSERT INTO submitter (name) VALUES ('x')"))
     assert names(store) == []
 
@@ -133,7 +133,7 @@ def test_the_database_refuses(pool: Pool, what: str) -> None:
     else:
         pool.worker()
         pool.submit()
-    with pytest.raises(Exception, match="(?i)constraint"):
+    with pytest.raises(Exception, match=r"(?i)constraint"):
         pool.ctx.store.write(lambda tx: tx.run(IMPOSSIBLE[what]))
 
 
@@ -189,7 +189,7 @@ def test_fault_60_a_migration_that_fails_half_way_leaves_the_old_database_as_it_
     broken = Migration(999, "0999_broken.sql", "CREATE TABLE half (id BIGINT); CREATE TABLE half (id BIGINT);")
     real = migrations.migrations()
     monkeypatch.setattr(migrations, "migrations", lambda: [*real, broken])
-    with pytest.raises(Exception, match="(?i)half"):
+    with pytest.raises(Exception, match=r"(?i)half"):
         prepared(old)
     monkeypatch.undo()
     assert schema_of(old) == before

@@ -11,6 +11,7 @@ from ..placement import Amounts, Machine, Needs, lacks
 from ..storage import workers
 from ..storage.rows import WorkerRow
 from ..storage.store import Store
+from .catalog import decode_needs
 
 KEEP_SECONDS = 1.0
 
@@ -37,7 +38,7 @@ class Fleet:
         self._machines: list[tuple[str, Machine]] = []
         self._verdicts: dict[str, str] = {}
 
-    def warning(self, needs_key: str, needs: Needs) -> str:
+    def warning(self, needs_key: str) -> str:
         """What to tell somebody who submits such a job; empty if some worker can run it."""
         with self._lock:
             now = self._clock.steady()
@@ -47,7 +48,7 @@ class Fleet:
                 self._verdicts = {}
                 self._read_at = now
             if needs_key not in self._verdicts:
-                self._verdicts[needs_key] = self._judge(needs)
+                self._verdicts[needs_key] = self._judge(decode_needs(needs_key))
             return self._verdicts[needs_key]
 
     def _judge(self, needs: Needs) -> str:

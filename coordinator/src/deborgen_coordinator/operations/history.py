@@ -1,4 +1,4 @@
-"""Recording what happened: one function for the history, and one line in the log with the same names."""
+"""Recording what happened: in the history with the change itself, and in the log once that is committed."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from .. import ids
+from ..storage.database import Row
 from ..storage.transactions import Tx
 from .context import Actor
 
@@ -33,20 +34,30 @@ def record(
     key = job if job is not None else ids.key(run, 0) if run is not None else None
     text = _encode(data).decode() if data else None
     tx.record((now, type_, key, attempt, worker, str(actor), old, new, text))
+
+
+def log_committed(events: list[Row]) -> None:
+    """Write what was recorded to the log, once it is committed: a line an event, with the names it is about.
+
+    One record carries the lines of a whole commit, because a busy coordinator writes thousands a second.
+    """
     if log.isEnabledFor(logging.INFO):
-        log.info(type_, extra=fields(job=job, run=run, attempt=attempt, worker=worker, actor=str(actor), data=data))
+        log.info("", extra={"lines": [_line(event) for event in events]})
 
 
-def fields(
-    *, job: int | None = None, run: int | None = None, attempt: int | None = None, **others: Any
-) -> dict[str, Any]:
-    """The names that every line of the log carries, where they apply. The lease is the attempt's."""
-    named: dict[str, Any] = {name: value for name, value in others.items() if value is not None}
-    if job is not None:
-        named["run"] = ids.run_of(job)
-        named["job"] = ids.name(job)
-        if attempt is not None:
-            named["attempt"] = named["lease"] = ids.attempt_name(job, attempt)
-    elif run is not None:
+def _line(event: Row) -> tuple[str, dict[str, Any]]:
+    _, type_, key, attempt, worker, actor, _, _, data = event
+    named: dict[str, Any] = {}
+    if key is not None:
+        run, index = key >> ids.SHIFT, key & ids.MOST_JOBS
         named["run"] = run
-    return named
+        if index:
+            named["job"] = f"{run}.{index}"
+            if attempt is not None:
+                named["attempt"] = named["lease"] = f"{run}.{index}/{attempt}"
+    if worker is not None:
+        named["worker"] = worker
+    named["actor"] = actor
+    if data is not None:
+        named["data"] = data
+    return type_, named

@@ -18,7 +18,6 @@ from ..storage import blobs, events, jobs, runs, specs
 from ..storage.rows import RunRow, StepRow
 from ..storage.transactions import Tx
 from . import views
-from .catalog import decode_needs
 from .context import Actor, Context
 from .history import record
 
@@ -110,7 +109,7 @@ def _plan(ctx: Context, step: Step) -> Planned:
 def _warnings(ctx: Context, planned: list[Planned]) -> list[str]:
     found: list[str] = []
     for plan in planned:
-        warning = ctx.fleet.warning(plan.needs, decode_needs(plan.needs))
+        warning = ctx.fleet.warning(plan.needs)
         if warning:
             found.append(f"step '{plan.step.id}': {warning}" if plan.step.id else warning)
     return found

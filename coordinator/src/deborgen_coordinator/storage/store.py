@@ -16,6 +16,7 @@ from .database import (
     DatabaseDamaged,
     DatabaseUnavailable,
     PostgresConnection,
+    Row,
     SqliteDatabase,
     database_for,
 )
@@ -34,25 +35,36 @@ class Store:
     """What is committed through `write` is durable when it returns; `read` sees a consistent snapshot.
 
     `committed` is called, in a thread of the store's, with the signals of each commit, of this process and, on
-    PostgreSQL, of the others.
+    PostgreSQL, of the others; `recorded` with the events of each commit of this process.
     """
 
-    def __init__(self, database: Database, committed: Callable[[set[str]], None] | None = None) -> None:
+    def __init__(
+        self,
+        database: Database,
+        committed: Callable[[set[str]], None] | None = None,
+        recorded: Callable[[list[Row]], None] | None = None,
+    ) -> None:
         self._tell = committed or (lambda signals: None)
         self.database = database
-        self._writer = Writer(database, self._tell)
+        self._writer = Writer(database, self._tell, recorded or (lambda events: None))
         self._readers: queue.LifoQueue[Connection | None] = queue.LifoQueue()
         self._closed = threading.Event()
         self._listener: threading.Thread | None = None
 
     @classmethod
-    def open(cls, url: str, data_dir: Path, committed: Callable[[set[str]], None] | None = None) -> Store:
+    def open(
+        cls,
+        url: str,
+        data_dir: Path,
+        committed: Callable[[set[str]], None] | None = None,
+        recorded: Callable[[list[Row]], None] | None = None,
+    ) -> Store:
         """Open the database, bring its schema up to date, and start the writer."""
         database = database_for(url, data_dir)
         if isinstance(database, SqliteDatabase):
             database.path.parent.mkdir(parents=True, exist_ok=True)
         prepare(database)
-        store = cls(database, committed)
+        store = cls(database, committed, recorded)
         store.start()
         return store
 

@@ -74,6 +74,10 @@ class Tx:
         """Append a set of events, as an INSERT … SELECT."""
         self._events.append((sql, params))
 
+    def recorded(self) -> list[Row]:
+        """The events of this transaction that were recorded one by one."""
+        return [event for event in self._events if len(event) == len(EVENT_COLUMNS)]
+
     def wake(self, signal: str) -> None:
         """Wake those who wait for the signal, here and in the other processes, once this is committed."""
         self.signals.add(signal)

@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from .database import Connection, Database, DatabaseUnavailable
+from .database import Connection, Database, DatabaseUnavailable, Row
 from .transactions import Tx
 
 T = TypeVar("T")
@@ -45,9 +45,12 @@ class _Item:
 class Writer:
     """`write` may be called from any thread; the work runs in the writer's own."""
 
-    def __init__(self, database: Database, committed: Callable[[set[str]], None]) -> None:
+    def __init__(
+        self, database: Database, committed: Callable[[set[str]], None], recorded: Callable[[list[Row]], None]
+    ) -> None:
         self._database = database
         self._committed = committed
+        self._recorded = recorded
         self._waiting: deque[_Item] = deque()
         self._wake = threading.Condition(threading.Lock())
         self._closed = False
@@ -98,19 +101,21 @@ class Writer:
                 if not self._waiting:
                     return
                 group = [self._waiting.popleft() for _ in range(min(GROUP, len(self._waiting)))]
+            tx: Tx | None = None
             try:
-                signals = self._commit(group)
+                tx = self._commit(group)
             except Exception as error:
                 refusal = self._refusal(error)
                 for item in group:
                     item.error = refusal
-                signals = set()
             for item in group:
                 item.done.release()
-            if signals:
-                self._committed(signals)
+            if tx is not None and tx.signals:
+                self._committed(tx.signals)
+            if tx is not None and (events := tx.recorded()):
+                self._recorded(events)
 
-    def _commit(self, group: list[_Item]) -> set[str]:
+    def _commit(self, group: list[_Item]) -> Tx:
         """Run the group until it is committed, through deadlocks and a database that comes back."""
         deadline = time.monotonic() + PATIENCE
         while True:
@@ -138,9 +143,9 @@ class Writer:
                     self._undo()
                     raise
                 if self._was_committed(tx, deadline):
-                    return tx.signals
+                    return tx
                 continue
-            return tx.signals
+            return tx
 
     @staticmethod
     def _run(tx: Tx, item: _Item) -> None:
