@@ -271,7 +271,10 @@ class Agent:
         else:
             self._write_result(attempt, exit_)
         self.start_ready()
-        self.on_room()
+        with self.lock:
+            wanting = self.ledger.wanting(self.clock())
+        if wanting:
+            self.on_room()
 
     def _write_result(self, attempt: Attempt, exit_: Exit) -> None:
         try:

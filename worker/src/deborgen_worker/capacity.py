@@ -9,7 +9,7 @@ from deborgen_shared.messages import Resources
 #: Jobs shorter than this on average are claimed ahead, so that no slot waits for the network between two of them.
 SHORT_SECONDS = 1.0
 #: How much work, in seconds, may wait on this machine, and how many jobs at most.
-AHEAD_SECONDS = 0.1
+AHEAD_SECONDS = 0.25
 AHEAD_MOST = 64
 #: Attempts in one claim.
 MOST_AT_ONCE = 64
@@ -93,14 +93,13 @@ class Ledger:
 
     def ahead(self, now: float) -> int:
         """How many may be claimed though all is busy: some only while jobs are so short that it does not matter."""
-        if self.average > SHORT_SECONDS or not self.running or now < self.ahead_after:
+        if self.average > SHORT_SECONDS or not self.running or self.asked or now < self.ahead_after:
             return 0
         if now - min(self.since.values(), default=now) > SHORT_SECONDS:
             return 0
         most = min(AHEAD_MOST, max(1, int(AHEAD_SECONDS / max(self.average, 1e-4))) * len(self.running))
-        coming = len(self.waiting) + len(self.asked) * len(self.running)
-        # Half of them first: many small questions would cost more than the wait they save.
-        return most - coming if coming <= most // 2 else 0
+        # Not before half of them have gone: many small questions would cost more than the wait they save.
+        return most - len(self.waiting) if len(self.waiting) <= most // 2 else 0
 
     def ask(self, claim: str, now: float) -> Asked | None:
         """Reserve what a claim may bring; None if nothing may be asked for."""
@@ -114,6 +113,12 @@ class Ledger:
             self.asked[claim] = Amount()
             return Asked(room if room.usable else self.offered, most, True)
         return None
+
+    def wanting(self, now: float) -> bool:
+        """Whether a claim would be made now."""
+        if self.slots and len(self.running) + len(self.waiting) + len(self.asked) >= self.slots:
+            return self.ahead(now) > 0
+        return self.room().usable or self.ahead(now) > 0
 
     def answered(self, claim: str) -> None:
         self.asked.pop(claim, None)

@@ -83,8 +83,10 @@ class Claimer:
 
     def _ask(self) -> Pending | None:
         agent = self._agent
-        request = self._new_id()
         with agent.lock:
+            if not agent.ledger.wanting(agent.clock()):
+                return None
+            request = self._new_id()
             asked = agent.ledger.ask(request, agent.clock())
             busy = bool(agent.ledger.running or agent.ledger.waiting)
         if asked is None:

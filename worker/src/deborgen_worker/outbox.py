@@ -19,7 +19,7 @@ BATCH_BYTES = 512 * 1024
 LOG_PART = 1 << 20
 NOTHING = 3600.0
 #: While jobs end in quick succession, their results go out together, at most so often.
-GROUP_SECONDS = 0.02
+GROUP_SECONDS = 0.04
 
 
 class Outbox:

@@ -82,6 +82,7 @@ class Spool:
         self.requests: set[str] = set()
         self.entries: dict[str, Entry] = {}
         self._lock = threading.Lock()
+        self._history = self._open_history()
         self._journal = Journal(root / "journal", disk)
         for line in self._journal.records:
             self._replay(_decoder.decode(line))
@@ -202,13 +203,14 @@ class Spool:
             "answer": how,
             "ended_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         }
-        path = self.root / "history.jsonl"
         with contextlib.suppress(OSError), self._lock:  # a full disk must not keep a result from being settled
-            fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-            try:
-                os.write(fd, msgspec.json.encode(line) + b"\n")
-                full = os.fstat(fd).st_size > 2 * HISTORY_BYTES
-            finally:
-                os.close(fd)
-            if full:
+            os.write(self._history, msgspec.json.encode(line) + b"\n")
+            if os.fstat(self._history).st_size > 2 * HISTORY_BYTES:
+                path = self.root / "history.jsonl"
                 path.replace(path.with_name("history.old.jsonl"))
+                os.close(self._history)
+                self._history = self._open_history()
+
+    def _open_history(self) -> int:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+        return os.open(self.root / "history.jsonl", flags, 0o600)

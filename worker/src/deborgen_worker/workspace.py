@@ -97,8 +97,11 @@ def _environment(
 def make(launch: Launch, assignment: Assignment, spec: JobSpec, cache: BlobCache, folders: Folders) -> None:
     """Lay everything out, fresh: what an interrupted try left is removed first."""
     folders.make(launch.folder)
-    with open(f"{launch.workspace}/{OWN}/{PARAMS}", "wb") as file:  # noqa: PTH123 - once for every short job
-        file.write(msgspec.json.encode(assignment.params))
+    fd = os.open(f"{launch.workspace}/{OWN}/{PARAMS}", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        os.write(fd, msgspec.json.encode(assignment.params))
+    finally:
+        os.close(fd)
     for each in spec.files:
         cache.copy(each.sha256, place(launch.workspace, each.path), each.mode)
     twice = Counter((each.step, each.path) for each in assignment.inputs)

@@ -105,8 +105,7 @@ class SubprocessRunner:
         return RawLog(launch.folder / "output")
 
     def discard(self, attempt: str) -> None:
-        self.signal(attempt, "KILL")
-        self._quietly({"do": "forget", "attempt": attempt})
+        self._quietly({"do": "discard", "attempt": attempt})
 
     def sweep(self, keep: frozenset[str]) -> list[str]:
         self._listed = (threading.Event(), [])

@@ -42,6 +42,7 @@ class Supervisor:
         self.running: dict[str, dict[str, Any]] = {}
         self.by_pid: dict[int, str] = {}
         self.ended: dict[str, dict[str, Any]] = {}
+        self.unwanted: set[str] = set()
         self.client: socket.socket | None = None
         self.inbox = b""
         self.outbox: list[bytes] = []
@@ -112,7 +113,10 @@ class Supervisor:
                 self.send(self.ended[attempt])
             else:
                 self.send({"standing": "running" if attempt in self.running else "unknown", "attempt": attempt})
-        elif do == "forget":
+        elif do == "discard":
+            if attempt in self.running:
+                self.unwanted.add(attempt)
+                self.kill_all(attempt, signal.SIGKILL)
             self.ended.pop(attempt, None)
         elif do == "list":
             self.send({"list": [*self.running, *self.ended]})
@@ -148,7 +152,9 @@ class Supervisor:
 
     def over(self, attempt: str, record: dict[str, Any]) -> None:
         record["exit"] = attempt
-        self.ended[attempt] = record
+        if attempt not in self.unwanted:
+            self.ended[attempt] = record
+        self.unwanted.discard(attempt)
         self.write(record)
         self.send(record)
 
