@@ -27,6 +27,12 @@ def test_a_wrong_file_is_refused_with_exactly_these_words(file):
     assert refused.value.render() + "\n" == file.with_suffix(".expected").read_text(encoding="utf-8")
 
 
+@pytest.mark.parametrize("file", [file for file in WRONG if file.stem.startswith("yaml")], ids=lambda file: file.stem)
+def test_the_words_are_the_same_without_the_parser_in_c(file, monkeypatch):
+    monkeypatch.delattr("yaml.CSafeLoader", raising=False)
+    test_a_wrong_file_is_refused_with_exactly_these_words(file)
+
+
 @pytest.mark.parametrize("file", WRONG, ids=lambda file: file.stem)
 def test_the_problems_of_a_wrong_file_are_in_its_order_and_inside_of_it(file):
     with pytest.raises(JobFileInvalid) as refused:

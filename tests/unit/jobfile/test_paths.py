@@ -77,6 +77,7 @@ def test_twins_are_found():
     assert find_twins(["a", "a"]) == [("a", "a")]
     assert find_twins(["data", "DATA/a", "data2"]) == [("data", "DATA/a")], "a file where a folder must be"
     assert find_twins(["x/y/z", "X/y"]) == [("X/y", "x/y/z")]
+    assert find_twins(["a", "a/b", "a/b/c", "a/B"]) == [("a", "a/b"), ("a/b", "a/b/c"), ("a/b", "a/B")]
     assert find_twins(["straße", "STRASSE"]) == [("straße", "STRASSE")]
 
 

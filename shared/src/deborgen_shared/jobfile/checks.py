@@ -12,7 +12,7 @@ from typing import Any
 
 from deborgen_shared.jobfile.limits import INTEGER
 from deborgen_shared.jobfile.problems import Path, Problem, Problems, did_you_mean, kind, path_text, show
-from deborgen_shared.jobfile.template import OPEN, Scalar, references, text_of
+from deborgen_shared.jobfile.template import OPEN, Scalar, references
 from deborgen_shared.jobfile.units import format_duration, format_size, parse_duration, parse_size
 
 Check = Callable[[Any, Path, Problems], Any]
@@ -61,7 +61,7 @@ def text(limit: int, *, templates: bool = False, example: str = "") -> Check:
 
     def check(value: Any, path: Path, problems: Problems) -> Any:
         if not isinstance(value, str):
-            hint = f'write "{text_of(value)}"' if is_scalar(value) else example and f"write for example {example}"
+            hint = f'write "{show(value)}"' if is_scalar(value) else example and f"write for example {example}"
             wrong_kind(value, path, problems, "text", hint)
         elif not value.strip():
             problems.append(Problem(path, f"{subject(path)} is empty", example and f"write for example {example}"))

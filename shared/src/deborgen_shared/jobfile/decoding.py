@@ -16,6 +16,11 @@ def split_lines(text: str) -> list[str]:
     return _BREAK.split(text)
 
 
+def line_starts(text: str) -> list[int]:
+    """The index at which each line starts."""
+    return [0, *(found.end() for found in _BREAK.finditer(text))]
+
+
 def decode(text: str | bytes, source: str) -> str:
     """The text, when it is text of an acceptable size."""
     size = len(text) if isinstance(text, bytes) else len(text.encode(errors="replace"))

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from typing import Any
 
-from deborgen_shared.jobfile.decoding import split_lines
+from deborgen_shared.jobfile.decoding import line_starts, split_lines
 from deborgen_shared.jobfile.problems import Path, Problem
 
 
@@ -13,13 +14,16 @@ class Node:
 
     __slots__ = ("block", "children", "depth", "end", "keys", "size", "start", "value")
 
-    def __init__(self, value: Any, start: Any, end: Any, block: bool = False) -> None:
+    #: A scalar has none of either, and there are many of them.
+    NONE: dict[Any, Node] = {}  # noqa: RUF012 - never written to
+
+    def __init__(self, value: Any, start: Any, end: Any, *, scalar: bool = False, block: bool = False) -> None:
         self.value = value
         self.start = (start.index, start.line, start.column)
         self.end = (end.index, end.line, end.column)
         self.block = block
-        self.children: dict[Any, Node] = {}
-        self.keys: dict[Any, Node] = {}
+        self.children: dict[Any, Node] = Node.NONE if scalar else {}
+        self.keys: dict[Any, Node] = Node.NONE if scalar else {}
         self.size = 1
         self.depth = 0
 
@@ -31,11 +35,12 @@ class Document:
         self.source = source
         self.text = text
         self.lines = split_lines(text)
+        self._starts = line_starts(text)
         self.data: Any = root.value
         self.problems = problems
         self._root = root
 
-    def where(self, path: Path, *, key: bool = False, find: str = "", nth: int = 0) -> tuple[int, int, int]:
+    def where(self, path: Path, *, key: bool = False, find: str = "", last: bool = False) -> tuple[int, int, int]:
         """Line and column, from 1, and width of the value at a path, or of its key.
 
         The place of what is not there is that of the nearest thing around it. `find` narrows it to a piece of the text.
@@ -48,12 +53,11 @@ class Document:
             name = node.keys.get(part)
             node = node.children[part]
         if find and not key:
-            index = self.text.find(find, node.start[0], node.end[0])
-            for _ in range(nth):
-                index = max(index, self.text.find(find, index + 1, node.end[0]))
+            search = self.text.rfind if last else self.text.find
+            index = search(find, node.start[0], node.end[0])
             if index >= 0:
-                before = split_lines(self.text[:index])
-                return len(before), len(before[-1]) + 1, len(split_lines(find)[0])
+                line = bisect_right(self._starts, index)
+                return line, index - self._starts[line - 1] + 1, len(split_lines(find)[0])
         if name is not None and (key or (node.block and node.children)):
             node = name
         return self._span(node)
@@ -62,7 +66,7 @@ class Document:
         """The problem with its line and column. What is wrong with the file as a whole has none."""
         if not problem.path and isinstance(self.data, dict):
             return problem
-        return problem.at(*self.where(problem.path, key=problem.key, find=problem.find, nth=problem.nth))
+        return problem.at(*self.where(problem.path, key=problem.key, find=problem.find, last=problem.last))
 
     def _span(self, node: Node) -> tuple[int, int, int]:
         _, line, column = node.start

@@ -113,7 +113,7 @@ class _Composer:
             value = resolve(event.value)
             if isinstance(value, (int, float)) and stack and stack[-1].is_verbatim(stack):
                 value = event.value
-        node = Node(value, event.start_mark, event.end_mark)
+        node = Node(value, event.start_mark, event.end_mark, scalar=True)
         if event.anchor:
             self.anchors[event.anchor] = node
         return node

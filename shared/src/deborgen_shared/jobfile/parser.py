@@ -53,9 +53,9 @@ def _check(data: object, problems: Problems, wire: bool, default_name: str, max_
     others = {
         name: level.id for level in levels if level.id for name in getattr(level.values.get("sweep"), "names", ())
     }
-    _check_counts(top, levels, max_jobs, problems)
+    few = _check_counts(top, levels, max_jobs, problems)
     for level in levels:
-        _check_lookups(top, level, others, problems)
+        _check_lookups(top, level, others, few, problems)
     if problems:
         return None
     values = {"name": default_name[: limits.NAME], **top.values}
@@ -171,7 +171,7 @@ def _check_step_ways(item: dict[str, Any], level: _Level, problems: Problems) ->
         problems.append(Problem(level.path, f"{called} has no 'run'", "write run: and what it does"))
 
 
-def _check_lookups(top: _Level, level: _Level, others: dict[str, str], problems: Problems) -> None:
+def _check_lookups(top: _Level, level: _Level, others: dict[str, str], few: bool, problems: Problems) -> None:
     """What a step looks up, also in the keys that it takes from the file, must be there in that step."""
     found, values = top.references, top.values
     if level is not top:
@@ -187,33 +187,36 @@ def _check_lookups(top: _Level, level: _Level, others: dict[str, str], problems:
     if found and (sweep or "sweep" not in values):
         git = "build" in values or getattr(values.get("workspace"), "git", None) is not None
         place = "this job" if level is top else f"step '{level.id}'" if level.id else "this step"
-        references.check(found, sweep, place, git, others, problems)
+        references.check(found, sweep, place, git, others, few, problems)
 
 
-def _check_counts(top: _Level, levels: list[_Level], max_jobs: int, problems: Problems) -> None:
-    """Not too many jobs, and in no step none."""
-    total = 0
+def _check_counts(top: _Level, levels: list[_Level], max_jobs: int, problems: Problems) -> bool:
+    """Whether there are not too many jobs. A sweep that has none is a problem too."""
+    total, made = 0, "jobs"
+    sweeps: dict[Path, Sweep] = {}
     for level in levels:
         holder = level if "sweep" in level.values else top
         sweep: Sweep | None = holder.values.get("sweep")
-        if sweep is None:
-            total += 1
-            continue
-        path = (*holder.path, "sweep")
-        if sweep.size > max_jobs:
-            made = "combinations before 'exclude'" if sweep.exclude else "jobs"
-            size = f"{sweep.size:,}" if sweep.size < 10**15 else "more than 10^15"
-            message = f"the sweep makes {size} {made}, and the limit is {max_jobs:,}"
-            problems.append(Problem(path, message, "make an axis shorter, or submit it in parts", key=True))
-            return
+        total += sweep.size if sweep else 1
+        if sweep:
+            sweeps[(*holder.path, "sweep")] = sweep
+            made = "combinations before 'exclude'" if sweep.exclude else made
+    if total > max_jobs:
+        path, sweep = max(sweeps.items(), key=lambda item: item[1].size, default=((), None))
+        alone = sweep is not None and sweep.size > max_jobs
+        if sweep is not None and alone:
+            total, made = sweep.size, "combinations before 'exclude'" if sweep.exclude else "jobs"
+        size = f"{total:,}" if total < 10**15 else "more than 10^15"
+        message = f"the {'sweep makes' if alone else 'steps make'} {size} {made}, and the limit is {max_jobs:,}"
+        hint = "make an axis shorter, or submit it in parts" if alone else "submit them in several runs"
+        problems.append(Problem(path if alone else ("steps",), message, hint, key=True))
+        return False
+    for path, sweep in sweeps.items():
         if sweep.count == 0:
             problems.append(
                 Problem((*path, "exclude"), "'exclude' leaves no combination", "remove a row of it", key=True)
             )
-        total += sweep.count
-    if total > max_jobs:
-        message = f"the steps make {total:,} jobs, and the limit is {max_jobs:,}"
-        problems.append(Problem(("steps",), message, "submit them in several runs", key=True))
+    return True
 
 
 def _step(defaults: dict[str, Any], level: _Level, needs: list[str]) -> Step:

@@ -47,24 +47,20 @@ def check_path(path: str) -> str | None:
 def find_twins(paths: Iterable[str]) -> list[tuple[str, str]]:
     """Pairs of paths that some file system takes for one: equal but for case or Unicode normalisation.
 
-    A file where another path has a folder is a twin too.
+    A file where another path has a folder makes a pair with one path in that folder.
     """
-    seen: dict[str, str] = {}
-    folders: dict[str, str] = {}
+    # With the slash sorted before all else, what lies in a folder comes right after it.
+    ordered = sorted((_fold(path).replace("/", "\0"), place, path) for place, path in enumerate(paths))
     twins = []
-    for path in paths:
-        folded = _fold(path)
-        if folded in seen:
-            twins.append((seen[folded], path))
+    folded, first = None, ""
+    for key, place, path in ordered:
+        if key == folded:
+            twins.append((place, first, path))
             continue
-        seen[folded] = path
-        while (cut := folded.rfind("/")) >= 0:
-            folded = folded[:cut]
-            if folded in folders:
-                break
-            folders[folded] = path
-    twins += [(seen[folder], path) for folder, path in folders.items() if folder in seen]
-    return twins
+        if folded is not None and key.startswith(folded + "\0"):
+            twins.append((place, first, path))
+        folded, first = key, path
+    return [(one, other) for _, one, other in sorted(twins)]
 
 
 def _fold(path: str) -> str:

@@ -19,7 +19,7 @@ def path_text(path: Path) -> str:
     """The path as people write it: `steps[1].run`."""
     text = ""
     for part in path:
-        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
+        text += f"[{part}]" if isinstance(part, int) else f".{part[:100]}" if text else part[:100]
     return text
 
 
@@ -27,8 +27,8 @@ def path_text(path: Path) -> str:
 class Problem:
     """One thing that is wrong. `path` says where in the document; line and column, from 1, where in the text.
 
-    `key` is true when the key itself is wrong, not its value. `find` is the offending piece of a longer text, and
-    `nth` says after how many more like it.
+    `key` is true when the key itself is wrong, not its value. `find` is the offending piece of a longer text: the
+    first one like it, or the last.
     """
 
     path: Path
@@ -39,7 +39,7 @@ class Problem:
     width: int = 1
     key: bool = False
     find: str = ""
-    nth: int = 0
+    last: bool = False
 
     @property
     def path_text(self) -> str:
@@ -97,7 +97,7 @@ class JobFileInvalid(Exception):
 def did_you_mean(word: object, known: Iterable[str], otherwise: str = "") -> str:
     """A hint with the nearest known word, if one is near."""
     names = {name.lower(): name for name in known}
-    near = get_close_matches(str(word).lower(), names, n=1, cutoff=0.6)
+    near = get_close_matches(str(word)[:100].lower(), names, n=1, cutoff=0.6)
     return f"did you mean '{names[near[0]]}'?" if near else otherwise
 
 
@@ -135,11 +135,10 @@ def kind(value: object) -> str:
 
 def _window(text: str, column: int, width: int) -> tuple[str, int, int]:
     """The piece of a long line around the problem, with column and width in that piece."""
-    text = printable(text)
     if len(text) <= SHOWN + 20:
-        return text, column, max(1, min(width, len(text) - column))
+        return printable(text), column, max(1, min(width, len(text) - column))
     start = max(0, min(column - SHOWN // 2, len(text) - SHOWN))
-    piece = text[start : start + SHOWN]
+    piece = printable(text[start : start + SHOWN])
     lead = "..." if start else ""
     tail = "..." if start + SHOWN < len(text) else ""
     return lead + piece + tail, column - start + len(lead), max(1, min(width, len(piece) - (column - start)))

@@ -23,22 +23,31 @@ class Reference(NamedTuple):
 
 
 def find(data: dict[Any, Any], path: Path, problems: Problems) -> list[Reference]:
-    """All lookups in the keys of a job. What is opened like one and is none is a problem."""
+    """All lookups in the keys of a job, each once in a text. What is opened like one and is none is a problem."""
     found = []
     for text, where, key in _texts(data, path):
         if isinstance(text, str) and OPEN in text:
-            for written, name in references(text):
+            for written, name in {name or written: (written, name) for written, name in references(text)}.values():
                 if name:
                     found.append(Reference(written, name, where, key))
                 else:
-                    problems.append(_not_a_lookup(written, text, where))
+                    problems.append(_not_a_lookup(written, where))
     return found
 
 
 def check(
-    found: Iterable[Reference], sweep: Sweep | None, place: str, git: bool, others: dict[str, str], problems: Problems
+    found: Iterable[Reference],
+    sweep: Sweep | None,
+    place: str,
+    git: bool,
+    others: dict[str, str],
+    few: bool,
+    problems: Problems,
 ) -> None:
-    """A problem for each lookup that finds nothing. `others` says which step has a parameter of that name."""
+    """A problem for each lookup that finds nothing, or a value that cannot be where it is looked up.
+
+    `others` says which step has a parameter of that name. Values are looked at only when they are `few` enough to run.
+    """
     names = sweep.names if sweep else ()
     seen: set[tuple[str, str]] = set()
     for reference in found:
@@ -47,7 +56,7 @@ def check(
             continue
         seen.add((name, reference.key))
         if sweep and name in names:
-            if reference.key in ("image", "artifacts", "result", "build"):
+            if few and reference.key in ("image", "artifacts", "result", "build"):
                 _check_values(reference, sweep, problems)
         elif name not in FACTS and not (git and name in GIT_FACTS):
             message, hint = _missing(name, names, place, others)
@@ -78,12 +87,10 @@ def _texts(data: dict[Any, Any], path: Path) -> Iterator[tuple[Any, Path, str]]:
         yield build.get("tag"), (*path, "build", "tag"), "build"
 
 
-def _not_a_lookup(written: str, text: str, where: Path) -> Problem:
+def _not_a_lookup(written: str, where: Path) -> Problem:
     if not written.endswith("}}"):
-        nth = text.count(written) - 1
-        return Problem(
-            where, f"a ${{{{ in {subject(where)} is never closed", "write ${{ name }}", find=written, nth=nth
-        )
+        message = f"a ${{{{ in {subject(where)} is never closed"
+        return Problem(where, message, "write ${{ name }}", find=written, last=True)
     hint = "write ${{ name }}: there are no expressions"
     return Problem(where, f"'{show(written)}' is not a lookup of a name", hint, find=written)
 

@@ -29,9 +29,9 @@ def explain(error: Any, lines: Sequence[str]) -> Problem:
     if "quoted" in doing and "end of stream" in said:
         return _at(context.line, context.column, 1, "this quote is never closed", "add a quote at its end")
     if "unknown escape" in said:
-        escape = here[mark.column : mark.column + 2]
-        message = f"{show(escape)} means nothing in double quotes"
-        return _at(mark.line, mark.column, 2, message, "use single quotes, or a second backslash")
+        column = here.rfind("\\", 0, mark.column + 1)
+        message = f"{show(here[column : column + 2])} means nothing in double quotes"
+        return _at(mark.line, column, 2, message, "use single quotes, or a second backslash")
     if "alias" in doing or "anchor" in doing:
         return _must_be_quoted(context, lines)
     if "cannot start any token" in said:

@@ -88,6 +88,9 @@ def _size_hint(value: object) -> str:
 
 
 def _written(value: object) -> str | None:
-    if isinstance(value, bool) or not isinstance(value, (str, int, float)):
+    """What was written, when it is short enough to be a measure with a wrong unit."""
+    if isinstance(value, str):
+        return value.strip() if len(value) <= 60 else None
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or abs(value) >= 1e15:
         return None
-    return str(value).strip()
+    return str(value)

@@ -8,7 +8,6 @@ from typing import Any
 from deborgen_shared.jobfile import limits
 from deborgen_shared.jobfile.checks import (
     Check,
-    is_scalar,
     mapping,
     pattern,
     scalar,
@@ -50,9 +49,9 @@ def run(value: Any, path: Path, problems: Problems) -> str | list[str]:
         problems.append(Problem(path, f"{subject(path)} is an empty list", "write for example [python, sim.py]"))
     if not sequence(value, path, problems, "[python, sim.py]", limits.ARGUMENTS):
         return ""
-    for index, item in enumerate(value):
-        scalar(item, (*path, index), problems, limits.RUN_BYTES)
-    arguments = [text_of(item) for item in value if is_scalar(item)]
+    arguments = [
+        text_of(item) for index, item in enumerate(value) if scalar(item, (*path, index), problems, limits.RUN_BYTES)
+    ]
     if sum(map(len, arguments)) > limits.RUN_BYTES:
         problems.append(Problem(path, f"{subject(path)} is longer than {limits.RUN_BYTES:,} bytes"))
     return arguments
