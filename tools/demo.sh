@@ -10,7 +10,7 @@ export XDG_CONFIG_HOME="$demo/config" XDG_STATE_HOME="$demo/state" XDG_DATA_HOME
 unset DEBORGEN_URL DEBORGEN_TOKEN DEBORGEN_TOKEN_FILE
 
 show() {
-    printf '\n\033[1m$ %s\033[0m\n' "$*"
+    printf '\n\033[1m$ %s\033[0m\n' "$*" >&2
     "$@"
 }
 

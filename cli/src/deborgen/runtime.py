@@ -29,6 +29,7 @@ class Runtime:
     worker: str
     runner: str
     children: dict[str, int] = field(default_factory=dict)
+    why_not_podman: str = ""
 
 
 def file() -> Path:

@@ -46,17 +46,17 @@ def command(
         given = {
             "--data-dir": plan.data_dir,
             "--port": plan.port,
-            "--runner": plan.runner,
+            "--runner": runner,
             "--cpus": cpus,
             "--memory": memory,
         }
         arguments = [str(word) for pair in given.items() if pair[1] is not None for word in pair]
-        _announce(embedded.detach(arguments, plan.data_dir), plan.why_not_podman)
+        _announce(embedded.detach(arguments, plan.data_dir))
         output.hint("stop it: deborgen down")
         return 0
 
     def on_up(state: Runtime) -> None:
-        _announce(state, plan.why_not_podman)
+        _announce(state)
         output.hint("stop it: Ctrl-C, or deborgen down")
 
     embedded.run(plan, on_up)
@@ -64,12 +64,12 @@ def command(
     return 0
 
 
-def _announce(state: Runtime, why_not_podman: str) -> None:
+def _announce(state: Runtime) -> None:
     output.say(f"deborgen is up at {state.url}, with this machine as worker '{state.worker}'.")
     if state.runner == "podman":
         output.say("runner: Podman for jobs with an image; jobs without one run as your own processes.")
     else:
-        reason = f" (Podman: {why_not_podman})" if why_not_podman else ""
+        reason = f" (Podman: {state.why_not_podman})" if state.why_not_podman else ""
         output.say(f"runner: subprocess{reason}; jobs run as your own processes, those with an image wait.")
     output.say(f"data:   {state.data_dir}")
     from deborgen import profile

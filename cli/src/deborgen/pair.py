@@ -1,0 +1,182 @@
+"""The pair that `deborgen up` starts: a coordinator and a worker, their tokens, and their logs."""
+
+from __future__ import annotations
+
+import contextlib
+import getpass
+import os
+import re
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Literal
+
+from deborgen import children, runtime
+from deborgen.errors import DeborgenError, NotPossible, Unreachable
+from deborgen.places import write_private
+
+HEALTHY_WITHIN_SECONDS = 30.0
+STOPPED_WITHIN_SECONDS = 20.0
+
+#: A worker that is stopped with `down` gives back what it runs after this long; the jobs go on with the next `up`.
+DRAIN = "2s"
+
+Runner = Literal["podman", "subprocess"]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What `up` is going to start."""
+
+    data_dir: Path
+    port: int
+    runner: Runner
+    why_not_podman: str = ""
+    may_fall_back: bool = False
+    cpus: str | None = None
+    memory: str | None = None
+
+
+def worker_name() -> str:
+    return re.sub(r"[^A-Za-z0-9._-]", "-", socket.gethostname().split(".")[0]).strip("-._")[:63] or "local"
+
+
+def person_name() -> str:
+    try:
+        name = getpass.getuser()
+    except (KeyError, OSError):
+        name = "me"
+    return re.sub(r"[^A-Za-z0-9._-]", "-", name).strip("-._")[:63] or "me"
+
+
+@dataclass
+class Pair:
+    """The running pair. `start`, then `wait`; `stop` in every case."""
+
+    plan: Plan
+    processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.plan.port}"
+
+    def start(self) -> runtime.Runtime:
+        """Start both, and return when they answer. What an `up` that was killed left behind is ended first."""
+        folder = self.plan.data_dir
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        children.end_leftovers(runtime.read())
+        admin = self._token("admin", person_name())
+        worker = self._token("worker", worker_name())
+        serve = [
+            "deborgen_coordinator", "serve", "--listen", f"127.0.0.1:{self.plan.port}",
+            "--data-dir", str(folder / "coordinator"),
+        ]  # fmt: skip
+        self._spawn("coordinator", serve)
+        self._until_healthy()
+        secret = admin.read_text("utf-8").strip()
+        try:
+            self._start_worker(worker, secret)
+        except DeborgenError as failure:
+            if self.plan.runner != "podman" or not self.plan.may_fall_back:
+                raise
+            # Podman answers, and is yet of no use to the worker: plain processes are better than nothing.
+            children.end(self.processes["worker"], STOPPED_WITHIN_SECONDS)
+            self.plan = replace(self.plan, runner="subprocess", why_not_podman=failure.message)
+            self._start_worker(worker, secret)
+        state = runtime.Runtime(
+            self.url, secret, os.getpid(), str(folder), worker_name(), self.plan.runner,
+            {name: process.pid for name, process in self.processes.items()}, self.plan.why_not_podman,
+        )  # fmt: skip
+        runtime.write(state)
+        return state
+
+    def _start_worker(self, token: Path, secret: str) -> None:
+        run = [
+            "deborgen_worker", "run", "--coordinator", self.url, "--name", worker_name(),
+            "--token-file", str(token), "--state-dir", str(self.plan.data_dir / "worker"),
+            "--runner", "both" if self.plan.runner == "podman" else "subprocess", "--drain-grace", DRAIN,
+        ]  # fmt: skip
+        for name in ("cpus", "memory"):
+            if value := getattr(self.plan, name):
+                run += [f"--{name}", value]
+        self._spawn("worker", run)
+        self._until_open(secret)
+
+    def wait(self) -> None:
+        """Until a signal ends it; raises when one of the two ends by itself."""
+        while True:
+            for name, process in self.processes.items():
+                if process.poll() is not None:
+                    raise self._died(name)
+            time.sleep(0.2)
+
+    def stop(self) -> None:
+        """End the worker first, so that it can say goodbye, then the coordinator."""
+        runtime.clear()
+        for name in ("worker", "coordinator"):
+            if process := self.processes.get(name):
+                children.end(process, STOPPED_WITHIN_SECONDS)
+
+    def log(self, name: str) -> Path:
+        return self.plan.data_dir / f"{name}.log"
+
+    def _token(self, role: str, name: str) -> Path:
+        """The file of a token, made at the first `up` and kept with the data that it belongs to."""
+        path = self.plan.data_dir / "coordinator" / f"{role}-{name}.token"
+        if path.exists():
+            return path
+        command = [
+            sys.executable, "-m", "deborgen_coordinator", "token", "create", "--role", role, "--name", name,
+            "--data-dir", str(self.plan.data_dir / "coordinator"),
+        ]  # fmt: skip
+        done = subprocess.run(
+            command, env=children.environment(), capture_output=True, text=True, timeout=60, check=False
+        )
+        if done.returncode:
+            raise NotPossible(f"no token could be made: {done.stderr.strip()[-500:]}")
+        write_private(path, done.stdout.strip() + "\n")
+        return path
+
+    def _spawn(self, name: str, arguments: list[str]) -> None:
+        with self.log(name).open("ab") as log:
+            self.processes[name] = children.spawn([sys.executable, "-m", *arguments], log)
+
+    def _until_healthy(self) -> None:
+        from deborgen.connection import Connection
+        from deborgen_shared.messages import Health
+
+        connection = Connection(self.url, "", patience=0)
+        for _ in self._tries("coordinator"):
+            with contextlib.suppress(DeborgenError):
+                connection.get("/health", Health)
+                return
+        raise Unreachable("the coordinator did not come up in time", f"see {self.log('coordinator')}")
+
+    def _until_open(self, token: str) -> None:
+        from deborgen.connection import Connection
+        from deborgen_shared.messages import Worker
+
+        connection = Connection(self.url, token, patience=0)
+        for _ in self._tries("worker"):
+            for worker in connection.whole("/v1/workers", Worker):
+                if worker.name == worker_name() and worker.state == "open":
+                    return
+        raise Unreachable("the worker did not join in time", f"see {self.log('worker')}")
+
+    def _tries(self, name: str) -> Iterator[None]:
+        deadline = time.monotonic() + HEALTHY_WITHIN_SECONDS
+        while time.monotonic() < deadline:
+            if self.processes[name].poll() is not None:
+                raise self._died(name)
+            yield
+            time.sleep(0.05)
+
+    def _died(self, name: str) -> DeborgenError:
+        log = self.log(name)
+        lines = log.read_text("utf-8", errors="replace").strip().splitlines()
+        last = lines[-1] if lines else "it said nothing"
+        return DeborgenError(f"the {name} ended: {last[-500:]}", f"see {log}")

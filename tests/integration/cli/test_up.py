@@ -1,0 +1,141 @@
+"""`deborgen up`: found without configuration, alone, cleanly ended, and its jobs outlive it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import stat
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .conftest import DEBORGEN, Person, eventually
+from .screen import Terminal
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Iterator[Person]:
+    person = Person(tmp_path / "home")
+    yield person
+    person.run("down")
+
+
+def runtime(person: Person) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((person.home / "state/deborgen/up.json").read_text())
+    return found
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+
+
+def up(person: Person, *words: str) -> str:
+    return person.err("up", "--detach", "--runner", "subprocess", *words, code=0)
+
+
+def test_it_is_found_without_configuration_and_ends_with_down(home: Person) -> None:
+    said = up(home)
+    state = runtime(home)
+    assert f"deborgen is up at {state['url']}" in said
+    assert "runner: subprocess" in said
+    assert stat.S_IMODE((home.home / "state/deborgen/up.json").stat().st_mode) == 0o600
+    assert home.out("run", "--", "echo", "hello") == "hello\n"
+    assert home.rows("list")[0]["state"] == "succeeded"
+    assert "already up" in home.err("up", code=7) or "up already" in home.err("up", code=7)
+    assert home.out("run", "--", "echo", "still") == "still\n", "a second up harms nothing"
+    home.out("down")
+    assert not any(is_alive(pid) for pid in (state["pid"], *state["children"].values()))
+    assert not (home.home / "state/deborgen/up.json").exists()
+    assert "no coordinator is known" in home.err("list", code=5)
+    assert "nothing was up" in home.err("down", code=0)
+
+
+def test_the_token_is_on_no_command_line_and_in_no_log(home: Person) -> None:
+    up(home)
+    state = runtime(home)
+    for pid in (state["pid"], *state["children"].values()):
+        assert state["token"] not in Path(f"/proc/{pid}/cmdline").read_text()
+    for log in (home.home / "data/deborgen/up").glob("*.log"):
+        assert state["token"] not in log.read_text()
+
+
+def test_a_run_and_its_results_outlive_a_restart(home: Person) -> None:
+    up(home)
+    run = home.submit("run: |\n  printf '{\"y\": 7}' > $DEBORGEN_RESULT\n", "--wait")
+    queued = home.submit("run: sleep 1; echo done\nsweep: {grid: {x: {from: 1, to: 6}}}\n")
+    eventually(lambda: "running" in home.out("show", queued), "some of it runs")
+    home.out("down")
+    up(home)
+    assert home.rows("results", run)[0]["y"] == "7"
+    home.out("wait", queued, "--timeout", "45s")
+    assert {row["state"] for row in home.rows("show", queued)} == {"succeeded"}
+
+
+def test_ctrl_c_ends_it_and_its_children(home: Person) -> None:
+    terminal = Terminal([str(DEBORGEN), "up", "--runner", "subprocess"], home.folder, home.environment)
+    try:
+        terminal.until(lambda screen: "stop it: Ctrl-C" in screen.text)
+        state = runtime(home)
+        terminal.type("\x03")
+        assert terminal.end() == 0
+        assert "Runs and results are kept" in terminal.screen.text
+        assert not any(is_alive(pid) for pid in state["children"].values())
+        assert terminal.is_clean()
+    finally:
+        terminal.close()
+
+
+@pytest.mark.parametrize("child", ["coordinator", "worker"])
+def test_when_one_of_the_two_dies_it_says_so_and_ends_the_other(home: Person, child: str) -> None:
+    process = home.start("up", "--runner", "subprocess", stderr=subprocess.PIPE)
+    eventually(lambda: (home.home / "state/deborgen/up.json").exists(), "it is up")
+    state = runtime(home)
+    os.kill(state["children"][child], signal.SIGKILL)
+    said = process.communicate(timeout=30)[1].decode()
+    assert process.returncode == 1
+    assert f"the {child} ended" in said
+    assert not any(is_alive(pid) for pid in state["children"].values())
+    assert "no coordinator is known" in home.err("list", code=5)
+
+
+def test_when_it_is_killed_its_trace_is_stale_and_the_next_up_works(home: Person) -> None:
+    up(home)
+    run = home.submit("run: echo kept\n", "--wait")
+    state = runtime(home)
+    os.kill(state["pid"], signal.SIGKILL)
+    eventually(lambda: not is_alive(state["pid"]), "it is gone")
+    assert "no coordinator is known" in home.err("list", code=5)
+    up(home)
+    assert home.out("logs", run) == "kept\n"
+    assert not any(is_alive(pid) for pid in state["children"].values()), "nothing of the first one is left"
+
+
+def test_another_port_is_taken_when_the_usual_one_is_not_free(home: Person, tmp_path: Path) -> None:
+    other = Person(tmp_path / "other")
+    up(home)
+    try:
+        up(other, "--data-dir", str(tmp_path / "elsewhere"))
+        assert runtime(home)["url"] != runtime(other)["url"]
+        assert runtime(other)["data_dir"] == str(tmp_path / "elsewhere")
+        other.submit("run: 'true'\n", "--wait")
+        assert home.rows("list") == []
+    finally:
+        other.run("down")
+
+
+def test_a_profile_goes_before_an_up_and_up_says_so(home: Person) -> None:
+    folder = home.home / "config/deborgen"
+    folder.mkdir(parents=True)
+    (folder / "profile.json").write_text('{"url": "http://pool.example"}')
+    said = up(home)
+    assert f"export DEBORGEN_URL={runtime(home)['url']}" in said
+    home.environment["DEBORGEN_URL"] = runtime(home)["url"]
+    assert home.rows("workers")[0]["state"] == "open"
