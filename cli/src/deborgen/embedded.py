@@ -85,7 +85,7 @@ def free_port() -> int:
 
 def run(plan: Plan, on_up: Callable[[runtime.Runtime], None]) -> None:
     """Be up: says so once both answer, then stays until a signal or the end of a child."""
-    with runtime.hold() as ours:
+    with runtime.hold(until_exit=True) as ours:
         if not ours:
             raise already_up()
         pair = Pair(plan)

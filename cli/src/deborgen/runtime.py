@@ -78,14 +78,15 @@ def is_locked() -> bool:
 
 
 @contextmanager
-def hold() -> Iterator[bool]:
-    """Hold the lock while the block runs. Yields False, at once, when another process holds it."""
+def hold(until_exit: bool = False) -> Iterator[bool]:
+    """Hold the lock while the block runs, or until the process ends. Yields False when another process holds it."""
     lock_file().parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     descriptor = os.open(lock_file(), os.O_RDWR | os.O_CREAT, 0o600)
     try:
         yield _try_lock(descriptor)
     finally:
-        os.close(descriptor)
+        if not until_exit:
+            os.close(descriptor)
 
 
 def _try_lock(descriptor: int) -> bool:
