@@ -74,7 +74,7 @@ def _migrate(given: argparse.Namespace, chosen: settings.Settings) -> None:
     from deborgen_coordinator.app import open_context
     from deborgen_coordinator.server import lock_data_dir
 
-    logs.configure(chosen.log_format, chosen.log_level)
+    _quietly(chosen)
     Path(chosen.data_dir).mkdir(parents=True, exist_ok=True, mode=0o700)
     with lock_data_dir(chosen):
         open_context(chosen).store.close()
@@ -89,7 +89,7 @@ def _token(given: argparse.Namespace, chosen: settings.Settings) -> None:
     from deborgen_shared.jobfile.units import parse_duration
     from deborgen_shared.messages import NewToken
 
-    logs.configure(chosen.log_format, chosen.log_level)
+    _quietly(chosen)
     wanted = {"role": given.role, "name": given.name}
     if given.expires_in:
         wanted["expires_in_seconds"] = parse_duration(given.expires_in)
@@ -106,7 +106,7 @@ def _backup(given: argparse.Namespace, chosen: settings.Settings) -> None:
     from deborgen_coordinator.app import open_context
     from deborgen_coordinator.operations.backup import backup
 
-    logs.configure(chosen.log_format, chosen.log_level)
+    _quietly(chosen)
     context = open_context(chosen)
     try:
         backup(context, given.file)
@@ -120,7 +120,7 @@ def _restore(given: argparse.Namespace, chosen: settings.Settings) -> None:
     from deborgen_coordinator.operations.backup import restore
     from deborgen_coordinator.server import lock_data_dir
 
-    logs.configure(chosen.log_format, chosen.log_level)
+    _quietly(chosen)
     Path(chosen.data_dir).mkdir(parents=True, exist_ok=True, mode=0o700)
     with lock_data_dir(chosen):
         context = open_context(chosen)
@@ -136,7 +136,7 @@ def _audit(given: argparse.Namespace, chosen: settings.Settings) -> None:
     from deborgen_coordinator.app import open_context
     from deborgen_coordinator.operations.audit import run_audit
 
-    logs.configure(chosen.log_format, chosen.log_level)
+    _quietly(chosen)
     if chosen.uses_sqlite and not Path(chosen.data_dir).is_dir():
         _fail(f"there is no data in {chosen.data_dir}", 2)
     context = open_context(chosen)
@@ -150,6 +150,11 @@ def _audit(given: argparse.Namespace, chosen: settings.Settings) -> None:
         print("\n".join(report.lines()))
     if not report.clean:
         raise SystemExit(1)
+
+
+def _quietly(chosen: settings.Settings) -> None:
+    """A command that is over in a moment says what went wrong, and nothing else unless it was asked to."""
+    logs.configure(chosen.log_format, "warning" if chosen.log_level == "info" else chosen.log_level)
 
 
 def _fail(sentence: str, code: int) -> None:

@@ -55,7 +55,7 @@ class Coordinator:
 def create_app(settings: Settings, clock: Clock | None = None) -> Coordinator:
     """Start everything that a coordinator is made of, in this process."""
     ctx = open_context(settings, clock)
-    streams = Streams(settings.max_streams)
+    streams = Streams(settings.max_streams, settings.max_transfers)
     sweeper = Sweeper(ctx)
     sweeper.start()
     return Coordinator(ctx, create_wsgi_app(ctx, streams), streams, sweeper)

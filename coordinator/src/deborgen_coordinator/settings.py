@@ -137,9 +137,10 @@ class Settings:
     poll_rate: float = _setting(
         20.0, Kind("number", _number), "polls a second that all workers together may make once the waiters are full"
     )
-    threads: int = _setting(64, _integer(4), "requests that are handled at once")
+    threads: int = _setting(96, _integer(4), "requests that are handled at once")
     max_connections: int = _setting(4000, _integer(8), "connections that may be open at once")
     max_streams: int = _setting(16, _integer(0), "live event streams and followed logs at once")
+    max_transfers: int = _setting(16, _integer(1), "uploads and downloads of more than 64 KiB at once")
     max_body: int = _setting(8 * 2**20, SIZE, "largest JSON body of a worker", "8MiB")
     max_document: int = _setting(2**20, SIZE, "largest job file, and largest JSON body of a person", "1MiB")
     max_log_chunk: int = _setting(4 * 2**20, SIZE, "largest piece of log in one request, after unpacking", "4MiB")
@@ -162,10 +163,10 @@ class Settings:
                 f"heartbeat-seconds is {self.heartbeat_seconds:g} and lease-seconds {self.lease_seconds:g}: "
                 "a lease must last at least two heartbeats."
             )
-        if self.max_waiters + self.max_streams > self.threads - 2:
+        if self.max_waiters + self.max_streams + self.max_transfers > self.threads - 2:
             raise SettingsError(
-                f"max-waiters ({self.max_waiters}) and max-streams ({self.max_streams}) together must leave 2 of the "
-                f"{self.threads} threads free for other requests."
+                f"max-waiters ({self.max_waiters}), max-streams ({self.max_streams}) and max-transfers "
+                f"({self.max_transfers}) together must leave 2 of the {self.threads} threads free for other requests."
             )
 
     @property

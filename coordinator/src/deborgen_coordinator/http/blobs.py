@@ -32,7 +32,8 @@ def missing(call: Call[m.BlobsMissing, NoQuery]) -> m.MissingBlobs:
 )  # fmt: skip
 def put(call: Call[None, NoQuery]) -> m.BlobStored:
     length = bodies.length_of(call.environ, call.ctx.settings.max_blob)
-    return blobs.put(call.ctx, call.names["sha256"], bodies.pieces(call.environ, length))
+    with call.streams.receive(length):
+        return blobs.put(call.ctx, call.names["sha256"], bodies.pieces(call.environ, length))
 
 
 @route(
@@ -57,7 +58,8 @@ def patch(call: Call[None, NoQuery]) -> Reply:
     if total is not None and offset + length > total:
         raise malformed(f"The body goes beyond the {total} bytes that Upload-Length names.")
     digest = call.names["sha256"]
-    stored = blobs.patch(call.ctx, digest, offset, bodies.pieces(call.environ, length), total)
+    with call.streams.receive(length):
+        stored = blobs.patch(call.ctx, digest, offset, bodies.pieces(call.environ, length), total)
     if isinstance(stored, int):
         return Reply(204, None, {"Upload-Offset": str(stored)})
     return Reply(201, stored)
@@ -76,7 +78,7 @@ def head(call: Call[None, NoQuery]) -> Response:
     offset = blobs.partial(call.ctx, digest)
     if offset is not None:
         return Response(b"", 204, {"Upload-Offset": str(offset), "Cache-Control": "no-store"})
-    return send_blob(call.ctx, call.environ, digest)
+    return send_blob(call, digest)
 
 
 @route(
@@ -84,7 +86,7 @@ def head(call: Call[None, NoQuery]) -> Response:
     summary="The bytes of one blob.",
 )  # fmt: skip
 def get(call: Call[None, NoQuery]) -> Response:
-    return send_blob(call.ctx, call.environ, call.names["sha256"])
+    return send_blob(call, call.names["sha256"])
 
 
 def _count(call: Call[None, NoQuery], name: str, limit: int) -> int | None:

@@ -54,7 +54,7 @@ def list_events(call: Call[None, EventsQuery]) -> m.Events | Response:
     after = q.after if last is None else int(last)
     chunks = _stream(call.ctx, call.streams, call.environ, after, q)
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-    return Response(call.streams.open(chunks), 200, headers, content_type=EVENT_STREAM, direct_passthrough=True)
+    return Response(call.streams.live.open(chunks), 200, headers, content_type=EVENT_STREAM, direct_passthrough=True)
 
 
 def _stream(ctx: Context, streams: Streams, environ: dict[str, Any], after: int, q: EventsQuery) -> Iterator[bytes]:

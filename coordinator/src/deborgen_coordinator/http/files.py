@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Any
 from urllib.parse import quote
 
 from flask import Response
 
-from deborgen_coordinator.http.routes import RAW, Answer
+from deborgen_coordinator.http.routes import RAW, Answer, Call
 from deborgen_coordinator.operations import blobs
-from deborgen_coordinator.operations.context import Context
 from deborgen_shared.errors import Code, Refusal
 
 FILE_HEADERS = {
@@ -24,13 +24,14 @@ FILE_ANSWERS = {
     206: Answer("the bytes of the range", bytes, (RAW,), _FILE | {"Content-Range": "which part of the whole it is"}),
     304: Answer("you have it already", None, headers={"ETag": "the digest in quotes"}),
 }
-FILE_REFUSALS = (Code.RANGE_NOT_SATISFIABLE,)
+FILE_REFUSALS = (Code.RANGE_NOT_SATISFIABLE, Code.SLOW_DOWN)
 
 _RANGE = re.compile(r"bytes=([0-9]{0,18})-([0-9]{0,18})", re.ASCII)
 
 
-def send_blob(ctx: Context, environ: dict[str, Any], digest: str, name: str | None = None) -> Response:
+def send_blob(call: Call[Any, Any], digest: str, name: str | None = None) -> Response:
     """The blob as an answer. A browser saves it, and never shows it as a page of ours."""
+    ctx, environ = call.ctx, call.environ
     size = blobs.size(ctx, digest)
     etag = f'"{digest}"'
     headers = {
@@ -49,7 +50,9 @@ def send_blob(ctx: Context, environ: dict[str, Any], digest: str, name: str | No
         start, end = wanted
         headers["Content-Range"] = f"bytes {start}-{end - 1}/{size}"
     headers["Content-Length"] = str(end - start)
-    body = iter(()) if environ["REQUEST_METHOD"] == "HEAD" else blobs.open_range(ctx, digest, start, end)
+    body: Iterable[bytes] = ()
+    if environ["REQUEST_METHOD"] != "HEAD":
+        body = call.streams.send(blobs.open_range(ctx, digest, start, end), end - start)
     return Response(body, 206 if wanted else 200, headers, content_type=RAW, direct_passthrough=True)
 
 

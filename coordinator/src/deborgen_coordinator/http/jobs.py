@@ -70,4 +70,4 @@ def artifacts(call: Call[None, NoQuery]) -> m.Artifacts:
 )  # fmt: skip
 def artifact(call: Call[None, NoQuery]) -> Response:
     found = jobs.artifact(call.ctx, *call.job, call.names["path"])
-    return send_blob(call.ctx, call.environ, found.sha256, found.path)
+    return send_blob(call, found.sha256, found.path)

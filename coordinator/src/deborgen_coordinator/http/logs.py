@@ -56,11 +56,10 @@ def read(call: Call[None, LogQuery]) -> Response:
     }
     if q.follow and not view.ended:
         chunks = _follow(call.ctx, call.streams, call.environ, job, view.attempt, start)
-        return Response(call.streams.open(chunks), 200, headers, content_type=RAW, direct_passthrough=True)
+        return Response(call.streams.live.open(chunks), 200, headers, content_type=RAW, direct_passthrough=True)
     headers["Content-Length"] = str(view.size - start)
-    return Response(
-        _bytes(call.ctx, job, view.attempt, start, view.size), 200, headers, content_type=RAW, direct_passthrough=True
-    )
+    body = call.streams.send(_bytes(call.ctx, job, view.attempt, start, view.size), view.size - start)
+    return Response(body, 200, headers, content_type=RAW, direct_passthrough=True)
 
 
 @route(

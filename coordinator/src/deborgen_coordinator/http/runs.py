@@ -49,7 +49,7 @@ class ResultsQuery(msgspec.Struct, frozen=True):
 def submit(call: Call[Any, NoQuery]) -> Reply:
     key = call.idempotency_key()
     run, created = runs.submit(call.ctx, call.actor, call.body, key, _digest(call.raw))
-    return Reply(201 if created else 200, run, {"Location": f"/v1/runs/{run.id}"})
+    return Reply(201 if created else 200, run)
 
 
 @route(
@@ -94,8 +94,11 @@ def results(call: Call[None, ResultsQuery]) -> Response:
     rows = runs.results(call.ctx, call.run)
     if call.query.format == "json":
         return Response(_json_rows(rows), 200, mimetype=JSON)
+    params, found = _columns(rows)
     headers = {"Content-Disposition": f'attachment; filename="run-{call.run}.csv"'}
-    return Response(_csv_rows(list(rows)), 200, headers, content_type="text/csv; charset=utf-8")
+    return Response(
+        _csv_rows(runs.results(call.ctx, call.run), params, found), 200, headers, content_type="text/csv; charset=utf-8"
+    )
 
 
 @route(
@@ -118,7 +121,7 @@ def retry_run(call: Call[m.Retry, NoQuery]) -> Reply:
     # The path is part of what a key stands for: the same key for another run is another request.
     digest = _digest(b"retry %d %s" % (call.run, call.body.only.encode()))
     run, created = runs.retry_run(call.ctx, call.actor, call.run, call.body.only, key, digest)
-    return Reply(201 if created else 200, run, {"Location": f"/v1/runs/{run.id}"})
+    return Reply(201 if created else 200, run)
 
 
 def _digest(body: bytes) -> str:
@@ -140,10 +143,18 @@ def _json_rows(rows: Iterator[m.ResultRow]) -> Iterator[bytes]:
     yield b'],"next":null}'
 
 
-def _csv_rows(rows: list[m.ResultRow]) -> Iterator[bytes]:
-    """One column a parameter and one a result, named after them; a name that both have gets `result.` in front."""
-    params = list(dict.fromkeys(key for row in rows for key in row.params))
-    found = list(dict.fromkeys(key for row in rows for key in row.result or {}))
+def _columns(rows: Iterator[m.ResultRow]) -> tuple[list[str], list[str]]:
+    """The names of all parameters and of all results, each in the order in which they come."""
+    params: dict[str, None] = {}
+    found: dict[str, None] = {}
+    for row in rows:
+        params.update(dict.fromkeys(row.params))
+        found.update(dict.fromkeys(row.result or ()))
+    return list(params), list(found)
+
+
+def _csv_rows(rows: Iterator[m.ResultRow], params: list[str], found: list[str]) -> Iterator[bytes]:
+    """One column a parameter and one a result, named after them; a name that is taken says where it comes from."""
     fixed = ["job", "step", "state", "seconds", "worker"]
     taken = {*fixed, *params}
     head = ["job", "step", *(f"param.{p}" if p in fixed else p for p in params)]

@@ -5,18 +5,52 @@ from __future__ import annotations
 import select
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from deborgen_shared.errors import Code, Refusal
 
+#: What the event loop has collected before a thread is asked, and what a socket takes without waiting for its reader.
+SMALL = 64 * 1024
+
+
+class Places:
+    """So many may go on at once, because each holds a thread; the next one is asked to come back."""
+
+    def __init__(self, most: int, refusal: str) -> None:
+        self._free = most
+        self._refusal = refusal
+        self._lock = threading.Lock()
+
+    def take(self) -> None:
+        with self._lock:
+            if self._free <= 0:
+                raise Refusal(Code.SLOW_DOWN, self._refusal, "Try again.", headers={"Retry-After": "2"})
+            self._free -= 1
+
+    def give_back(self) -> None:
+        with self._lock:
+            self._free += 1
+
+    def open(self, chunks: Iterator[bytes]) -> Stream:
+        """The chunks as an answer that gives its place back when it ends, however it ends."""
+        self.take()
+        return Stream(self, chunks)
+
+    def __enter__(self) -> None:
+        self.take()
+
+    def __exit__(self, *_: object) -> None:
+        self.give_back()
+
 
 class Streams:
-    """The places for long answers. Each holds a thread, so there are only so many."""
+    """The long answers: `live` ones, which go on while something happens, and `transfers` of many bytes."""
 
-    def __init__(self, most: int) -> None:
-        self._free = most
-        self._lock = threading.Lock()
+    def __init__(self, live: int, transfers: int) -> None:
+        self.live = Places(live, "Too many live streams are open.")
+        self.transfers = Places(transfers, "Too many large uploads and downloads are under way.")
         self._closed = threading.Event()
 
     @property
@@ -24,41 +58,32 @@ class Streams:
         return self._closed.is_set()
 
     def close(self) -> None:
-        """End all streams."""
+        """End all live streams."""
         self._closed.set()
 
-    def open(self, chunks: Iterator[bytes]) -> Stream:
-        """The chunks as an answer that gives its place back when it ends, however it ends."""
-        with self._lock:
-            if self._free <= 0 or self.closed:
-                raise Refusal(
-                    Code.SLOW_DOWN,
-                    "Too many live streams are open.",
-                    "Try again, or ask without following.",
-                    headers={"Retry-After": "5"},
-                )
-            self._free -= 1
-        return Stream(self, chunks)
+    def send(self, chunks: Iterator[bytes], size: int) -> Iterable[bytes]:
+        """The chunks as an answer; it takes a place if it is too large for the buffers of a connection."""
+        return self.transfers.open(chunks) if size > SMALL else chunks
 
-    def give_back(self) -> None:
-        with self._lock:
-            self._free += 1
+    def receive(self, size: int) -> AbstractContextManager[None]:
+        """Hold a place while a body of this size is read, unless it is here already."""
+        return self.transfers if size > SMALL else nullcontext()
 
 
 class Stream:
     """An iterator whose `close` is called by the server in every case."""
 
-    def __init__(self, streams: Streams, chunks: Iterator[bytes]) -> None:
-        self._streams: Streams | None = streams
+    def __init__(self, places: Places, chunks: Iterator[bytes]) -> None:
+        self._places: Places | None = places
         self._chunks = chunks
 
     def __iter__(self) -> Iterator[bytes]:
         return self._chunks
 
     def close(self) -> None:
-        streams, self._streams = self._streams, None
-        if streams is not None:
-            streams.give_back()
+        places, self._places = self._places, None
+        if places is not None:
+            places.give_back()
             close = getattr(self._chunks, "close", None)
             if close is not None:
                 close()
