@@ -69,6 +69,7 @@ def launch_of(
         gpus=gpus,
         pids=pids,
         tmp_size=tmp_size,
+        disk=spec.resources.disk,
         network=spec.network,
         timeout_seconds=assignment.timeout_seconds,
     )

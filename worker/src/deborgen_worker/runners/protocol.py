@@ -43,6 +43,7 @@ class Launch:
     gpus: tuple[str, ...] = ()
     pids: int = 1024
     tmp_size: int = 256 << 20
+    disk: int = 0
     network: str = "none"
     timeout_seconds: float = 3600.0
 

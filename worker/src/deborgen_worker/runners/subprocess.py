@@ -130,6 +130,8 @@ class SubprocessRunner:
 
     def _limits_of(self, launch: Launch) -> dict[str, int]:
         wanted = {"RLIMIT_CORE": 0}
+        if launch.disk:
+            wanted["RLIMIT_FSIZE"] = launch.disk
         if launch.memory:
             wanted["RLIMIT_AS"] = max(launch.memory, 64 << 20)
         if os.geteuid() != 0:

@@ -1,0 +1,83 @@
+"""Real Podman for tests: a service with the tests' own configuration, a small image, and no leftovers."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from support.coordinator import wait_until
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+CONF = ROOT / "tools" / "containers.conf"
+IMAGE = "localhost/deborgen-test:1"
+
+
+class Podman:
+    """Podman's command line, and a service of the test's own that can be stopped, hung and killed."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.socket = folder / "p.sock"
+        self.env = os.environ | {"CONTAINERS_CONF": str(CONF)}
+        self._service: subprocess.Popen[bytes] | None = None
+
+    def __call__(self, *words: str, check: bool = True) -> str:
+        done = subprocess.run(
+            ["podman", *words], env=self.env, capture_output=True, text=True, timeout=120, check=False
+        )
+        assert done.returncode == 0 or not check, done.stderr
+        return done.stdout.strip()
+
+    def start_service(self) -> Podman:
+        self.socket.unlink(missing_ok=True)
+        self._service = subprocess.Popen(
+            ["podman", "system", "service", "--time", "0", f"unix://{self.socket}"],
+            cwd=self.folder, env=self.env, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+        wait_until(self.socket.exists, 20)
+        return self
+
+    @property
+    def service(self) -> subprocess.Popen[bytes]:
+        assert self._service is not None
+        return self._service
+
+    def stop_service(self) -> None:
+        if self._service is not None:
+            self._service.kill()
+            self._service.wait()
+            self._service = None
+
+    def of(self, worker: str, *more: str) -> list[str]:
+        """The containers of a worker, running or not."""
+        return self("ps", "-aq", "--filter", f"label=deborgen.worker={worker}", *more).split()
+
+    def inspect(self, container: str) -> dict[str, object]:
+        return dict(json.loads(self("inspect", container))[0])
+
+    def remove_all(self, worker: str) -> None:
+        for container in self.of(worker):
+            self("rm", "-f", "-t", "0", container, check=False)
+
+
+@pytest.fixture(scope="session")
+def podman_ready() -> None:
+    """Podman is installed and the image is there."""
+    if shutil.which("podman") is None and os.geteuid() != 0:
+        pytest.skip("needs Podman, and root to install it")
+    done = subprocess.run([ROOT / "tools" / "podman.sh", IMAGE], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.fixture(scope="module")
+def podman(podman_ready: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Podman]:
+    """A service that the tests of a module share."""
+    each = Podman(tmp_path_factory.mktemp("p")).start_service()
+    yield each
+    each.stop_service()

@@ -1,4 +1,0 @@
-"""placeholder"""
-
-
-class PodmanRunner: ...

@@ -1,0 +1,134 @@
+"""Notices at once when a container's program is gone, without asking Podman again and again.
+
+The kernel tells by a pidfd. Two processes are watched: the container's first one, whose end is the end of the job, and
+conmon, without which nobody would ever learn the exit code.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+CGROUPS = Path("/sys/fs/cgroup")
+
+
+@dataclass(frozen=True)
+class Usage:
+    """What the kernel counted for a container. Read when its program is gone and its cgroup is not yet."""
+
+    cpu_seconds: float | None = None
+    peak_memory: int | None = None
+    oom_kills: int = 0
+
+
+class Watch:
+    """One thread for all containers. `on_gone(attempt, conmon)` is called once for each, from that thread."""
+
+    def __init__(self, on_gone: Callable[[str, bool], None]) -> None:
+        self._on_gone = on_gone
+        self._poll = select.poll()
+        self._by_fd: dict[int, tuple[str, bool]] = {}
+        self._lock = threading.Lock()
+        self._woken, self._waker = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        self._poll.register(self._woken, select.POLLIN)
+        threading.Thread(target=self._run, name="containers", daemon=True).start()
+
+    def add(self, attempt: str, pid: int, conmon: int) -> bool:
+        """Watch it. False if these processes are not visible here (the service is in another machine or namespace)."""
+        if pid <= 0 or parent_of(pid) != conmon:
+            return False
+        with self._lock:
+            for number, is_conmon in ((pid, False), (conmon, True)):
+                try:
+                    fd = os.pidfd_open(number)
+                except OSError:
+                    return not is_conmon or any(name == attempt for name, _ in self._by_fd.values())
+                self._by_fd[fd] = (attempt, is_conmon)
+                self._poll.register(fd, select.POLLIN)
+        os.write(self._waker, b"x")
+        return True
+
+    def drop(self, attempt: str) -> None:
+        with self._lock:
+            for fd in [fd for fd, (name, _) in self._by_fd.items() if name == attempt]:
+                self._forget(fd)
+
+    def _forget(self, fd: int) -> None:
+        self._by_fd.pop(fd, None)
+        with contextlib.suppress(KeyError):
+            self._poll.unregister(fd)
+        os.close(fd)
+
+    def _run(self) -> None:
+        while True:
+            for fd, _ in self._poll.poll():
+                if fd == self._woken:
+                    with contextlib.suppress(BlockingIOError):
+                        os.read(self._woken, 4096)
+                    continue
+                with self._lock:
+                    found = self._by_fd.get(fd)
+                    if found is None:
+                        continue
+                    self._forget(fd)
+                self._on_gone(*found)
+
+
+def parent_of(pid: int) -> int:
+    with contextlib.suppress(OSError, IndexError, ValueError):
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    return -1
+
+
+def cgroups_of(pid: int) -> dict[str, str]:
+    """The cgroup of a process for each controller; the empty name is version 2's."""
+    found: dict[str, str] = {}
+    with contextlib.suppress(OSError):
+        for line in Path(f"/proc/{pid}/cgroup").read_text().splitlines():
+            _, names, path = line.split(":", 2)
+            for name in names.split(","):
+                found[name.removeprefix("name=")] = path
+    return found
+
+
+def usage_of(groups: dict[str, str]) -> Usage:
+    """What the kernel counted, in either version of cgroups; nothing where it cannot be read."""
+    if "memory" in groups:
+        memory = CGROUPS / "memory" / groups["memory"].lstrip("/")
+        control = _pairs(memory / "memory.oom_control")
+        nanoseconds = _number(CGROUPS / "cpuacct" / groups.get("cpuacct", "").lstrip("/") / "cpuacct.usage")
+        return Usage(
+            cpu_seconds=None if nanoseconds is None else nanoseconds / 1e9,
+            peak_memory=_number(memory / "memory.max_usage_in_bytes"),
+            oom_kills=control.get("oom_kill", 0),
+        )
+    if "" in groups:
+        group = CGROUPS / groups[""].lstrip("/")
+        microseconds = _pairs(group / "cpu.stat").get("usage_usec")
+        return Usage(
+            cpu_seconds=None if microseconds is None else microseconds / 1e6,
+            peak_memory=_number(group / "memory.peak"),
+            oom_kills=_pairs(group / "memory.events").get("oom_kill", 0),
+        )
+    return Usage()
+
+
+def _number(path: Path) -> int | None:
+    with contextlib.suppress(OSError, ValueError):
+        return int(path.read_text())
+    return None
+
+
+def _pairs(path: Path) -> dict[str, int]:
+    found = {}
+    with contextlib.suppress(OSError):
+        for line in path.read_text().splitlines():
+            name, _, value = line.partition(" ")
+            if value.strip().isdigit():
+                found[name] = int(value)
+    return found
