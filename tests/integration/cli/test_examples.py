@@ -1,0 +1,77 @@
+"""Every example runs as it stands, and so does every starter of `deborgen init`."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from .conftest import Person
+
+EXAMPLES = Path(__file__).parents[3] / "examples"
+
+
+@pytest.fixture
+def examples(anna: Person) -> Path:
+    folder = anna.folder / "examples"
+    if not folder.exists():
+        shutil.copytree(EXAMPLES, folder)
+    return folder
+
+
+def test_no_example_is_left_out() -> None:
+    known = {
+        "hello.yml",
+        "pi/pi.yml",
+        "container/container.yml",
+        "steps/steps.yml",
+        "files/files.yml",
+        "results/results.yml",
+    }
+    assert {path.relative_to(EXAMPLES).as_posix() for path in EXAMPLES.rglob("*.yml")} == known
+
+
+def test_hello(anna: Person, examples: Path) -> None:
+    run = anna.out("submit", str(examples / "hello.yml"), "--wait").strip()
+    assert anna.out("logs", run).startswith("hello from ")
+    assert anna.out("logs", run).endswith(f"this is job {run}.1\n")
+
+
+def test_pi_sweep(anna: Person, examples: Path) -> None:
+    run = anna.out("submit", str(examples / "pi/pi.yml"), "-p", "samples=1000,30000", "--wait").strip()
+    rows = anna.rows("results", run)
+    assert len(rows) == 20
+    (best,) = anna.rows("results", run, "--best", "error:min")
+    assert abs(float(best["pi"]) - 3.14159) < 0.1
+    anna.out("artifacts", "pull", best["job"], "--into", "darts")
+    assert (anna.folder / "darts/darts.svg").read_text().startswith("<svg")
+
+
+def test_steps_with_a_swept_middle(anna: Person, examples: Path) -> None:
+    run = anna.out("submit", str(examples / "steps/steps.yml"), "--wait").strip()
+    assert anna.out("logs", f"{run}.8") == "1 1\n2 4\n3 9\n4 16\n5 25\n6 36\n"
+    rows = anna.rows("results", run)
+    assert [row["square"] for row in rows if row["step"] == "simulate"] == ["1", "4", "9", "16", "25", "36"]
+
+
+def test_files_and_artifacts(anna: Person, examples: Path) -> None:
+    (examples / "files/data/ignored.tmp").write_text("not uploaded")
+    run = anna.out("submit", str(examples / "files/files.yml"), "--wait").strip()
+    anna.out("artifacts", "pull", run, "--into", "counts")
+    assert (anna.folder / "counts/counts.txt").read_text().split() == ["9", "data/fox.txt", "8", "data/jugs.txt"]
+    assert (anna.folder / "counts/seen.log").read_text() == "data/fox.txt\ndata/jugs.txt\n"
+
+
+def test_results(anna: Person, examples: Path) -> None:
+    run = anna.out("submit", str(examples / "results/results.yml"), "--wait").strip()
+    rows = anna.rows("results", run, "--sort", "-score")
+    assert (rows[0]["x"], rows[0]["score"], rows[0]["kind"]) == ("3", "10", "parabola")
+    assert len(rows) == 7
+
+
+@pytest.mark.parametrize("kind", ["hello", "sweep", "steps"])
+def test_a_starter_runs_as_it_stands(anna: Person, kind: str) -> None:
+    path = anna.out("init", kind, f"starter-{kind}.yml").strip()
+    run = anna.out("submit", path, "--wait").strip()
+    assert {row["state"] for row in anna.rows("results", run)} == {"succeeded"}

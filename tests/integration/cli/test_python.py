@@ -1,0 +1,114 @@
+"""`import deborgen`: the same pool from Python."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import deborgen
+
+from .conftest import Person, Pool
+
+EXAMPLES = Path(__file__).parents[3] / "examples"
+
+
+@pytest.fixture
+def client(pool: Pool) -> deborgen.Client:
+    return deborgen.Client(pool.coordinator.url, pool.coordinator.token("submitter", "anna"))
+
+
+def test_the_client_is_found_as_the_command_finds_it(anna: Person, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("DEBORGEN_URL", "DEBORGEN_TOKEN"):
+        monkeypatch.setenv(name, anna.environment[name])
+    assert deborgen.Client().me().name == "anna"
+
+
+def test_a_file_is_submitted_with_parameters(client: deborgen.Client, tmp_path: Path) -> None:
+    job = tmp_path / "job.yml"
+    job.write_text("run: echo ${{ seed }}\nsweep: {grid: {seed: [0]}}\n")
+    run = client.submit(job, params={"seed": range(3)}).wait(timeout=60)
+    assert (run.state, run.total, run.counts["succeeded"]) == ("succeeded", 3, 3)
+    assert list(run.logs().values()) == ["0\n", "1\n", "2\n"]
+
+
+def test_a_dict_is_submitted_with_files(client: deborgen.Client, tmp_path: Path) -> None:
+    (tmp_path / "input.txt").write_text("data\n")
+    job = {"run": "tr a-z A-Z < input.txt | tee out.txt", "files": ["input.txt"], "artifacts": ["out.txt"]}
+    run = client.submit(job, base=tmp_path).wait(timeout=60, check=True)
+    assert run.pull(tmp_path / "got") == [tmp_path / "got/out.txt"]
+    assert (tmp_path / "got/out.txt").read_text() == "DATA\n"
+    assert client.job(str(run.id)).logs() == "DATA\n"
+
+
+def test_a_wrong_dict_raises_all_its_problems(client: deborgen.Client) -> None:
+    with pytest.raises(deborgen.InvalidJob) as refusal:
+        client.submit({"run": "ls", "memroy": 1, "timeout": 5})
+    assert len(refusal.value.details["problems"]) == 2
+
+
+def test_map_quotes_what_it_fills_in(client: deborgen.Client) -> None:
+    nasty = "two words; $HOME 'quoted' \"too\" {brace}"
+    run = client.map("printf '%s|' {text} {{literal}}", [{"text": nasty}], name="quoting").wait(timeout=60)
+    assert run.name == "quoting"
+    assert next(run.jobs()).logs() == f"{nasty}|{{literal}}|"
+
+
+def test_jobs_come_as_they_complete_each_once(client: deborgen.Client) -> None:
+    run = client.map("sleep {x}; exit {code}", [{"x": 0.1 * x, "code": x % 2} for x in range(5)])
+    seen = [(job.id, job.state) for job in run.as_completed()]
+    assert sorted(seen) == [(f"{run.id}.{x + 1}", "failed" if x % 2 else "succeeded") for x in range(5)]
+    assert [job.id for job in run.as_completed()] == [f"{run.id}.{x + 1}" for x in range(5)]
+
+
+def test_results_are_a_list_of_dicts(client: deborgen.Client) -> None:
+    command = """printf '{{"y": %s}}' $(( {x} * {x} )) > "$DEBORGEN_RESULT" """
+    results = client.map(command, [{"x": 3}, {"x": 4}]).wait(timeout=60, check=True).results()
+    assert [(row["x"], row["y"]) for row in results] == [(3, 9), (4, 16)]
+    best = results.best("y", "max")
+    assert best is not None
+    assert best["x"] == 4
+    assert isinstance(results, list)
+
+
+def test_a_failure_is_raised_when_it_is_asked_for(client: deborgen.Client) -> None:
+    run = client.submit({"run": "exit 9"})
+    assert run.wait(timeout=60).state == "failed"
+    with pytest.raises(deborgen.JobsFailed):
+        run.wait(check=True)
+    new = run.retry()
+    assert new.id != run.id
+    assert new.data.retry_of == run.id
+    with pytest.raises(deborgen.JobsFailed):
+        new.wait(timeout=60, check=True)
+
+
+def test_a_wait_runs_out_and_a_cancel_ends_it(client: deborgen.Client) -> None:
+    run = client.submit({"run": "ls", "requires": {"moon": "full"}})
+    with pytest.raises(deborgen.WaitRanOut):
+        run.wait(timeout=0.3)
+    assert run.cancel("enough") == {f"{run.id}.1": "canceled"}
+    with pytest.raises(deborgen.JobsCanceled):
+        run.wait(check=True)
+    assert client.run("last").id == run.id
+
+
+def test_the_notebook_runs_as_it_stands(anna: Person) -> None:
+    done = subprocess.run(
+        [sys.executable, EXAMPLES / "notebook.py"], env=anna.environment, cwd=anna.folder, capture_output=True,
+        text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[0].endswith("6 jobs")
+    assert "the largest: 6 36" in lines
+    assert "computed 1" in lines
+
+
+def test_the_package_is_typed() -> None:
+    assert (Path(deborgen.__file__).parent / "py.typed").exists()
+    assert set(deborgen.__all__) <= set(dir(deborgen)) | {"Client", "Job", "Results", "Run"}
+    for name in deborgen.__all__:
+        assert getattr(deborgen, name)
