@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 from flask import Flask, Response
+from werkzeug.datastructures import Headers
 from werkzeug.exceptions import HTTPException
 
 from deborgen_coordinator.storage.database import DatabaseUnavailable
@@ -28,10 +29,19 @@ class Reply:
     headers: dict[str, str] = field(default_factory=dict)
 
 
+class JsonResponse(Response):
+    """An answer whose headers are complete as they stand, so that nothing looks them over once more."""
+
+    def get_wsgi_headers(self, environ: Any) -> Headers:
+        return self.headers
+
+
 def render(reply: Reply) -> Response:
     if reply.body is None:
         return Response(b"", reply.status, reply.headers)
-    return Response(_encode(reply.body), reply.status, {"Cache-Control": "no-store", **reply.headers}, None, JSON)
+    data = _encode(reply.body)
+    headers = {"Cache-Control": "no-store", "Content-Length": str(len(data)), **reply.headers}
+    return JsonResponse(data, reply.status, headers, None, JSON)
 
 
 def refuse(refusal: Refusal) -> Response:

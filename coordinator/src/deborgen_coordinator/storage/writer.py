@@ -32,18 +32,26 @@ class Closed(DatabaseUnavailable):
 
 
 class _Item:
-    __slots__ = ("done", "error", "result", "work")
+    """A piece of work that waits: it wakes up when it is done, or when it is its turn to lead."""
 
-    def __init__(self, work: Callable[[Tx], Any]) -> None:
+    __slots__ = ("awaited", "error", "leads", "result", "wake", "work")
+
+    def __init__(self, work: Callable[[Tx], Any], *, awaited: bool = True) -> None:
         self.work = work
-        self.done = threading.Lock()
-        self.done.acquire()
+        self.awaited = awaited
+        self.wake = threading.Lock()
+        self.wake.acquire()
+        self.leads = False
         self.result: Any = None
         self.error: BaseException | None = None
 
 
 class Writer:
-    """`write` may be called from any thread; the work runs in the writer's own."""
+    """`write` may be called from any thread. There is one connection, and one thread at a time leads: it runs the work
+    of all who wait, its own included, commits it, wakes them, and hands the lead to whoever came meanwhile.
+
+    So a lonely write costs no change of threads, and a crowd costs one a piece.
+    """
 
     def __init__(
         self, database: Database, committed: Callable[[set[str]], None], recorded: Callable[[list[Row]], None]
@@ -51,15 +59,15 @@ class Writer:
         self._database = database
         self._committed = committed
         self._recorded = recorded
+        self._lock = threading.Lock()
         self._waiting: deque[_Item] = deque()
-        self._wake = threading.Condition(threading.Lock())
+        self._untold: list[Row] = []
+        self._led = False
         self._closed = False
         self._connection: Connection | None = None
-        self._thread = threading.Thread(target=self._loop, name="writer", daemon=True)
 
     def start(self) -> None:
         self._connection = self._database.connect(readonly=False)
-        self._thread.start()
 
     def write(self, work: Callable[[Tx], T]) -> T:
         """Run the work in a transaction, and return its result once it is durable.
@@ -67,12 +75,16 @@ class Writer:
         The work may be run more than once (its first run undone), so it must do nothing but use its transaction.
         """
         item = _Item(work)
-        with self._wake:
+        with self._lock:
             if self._closed:
                 raise Closed("the coordinator is stopping")
             self._waiting.append(item)
-            self._wake.notify()
-        item.done.acquire()
+            item.leads = not self._led
+            self._led = True
+        if not item.leads:
+            item.wake.acquire()
+        if item.leads:
+            self._lead(item)
         if item.error is not None:
             raise item.error
         result: T = item.result
@@ -80,40 +92,58 @@ class Writer:
 
     def write_later(self, work: Callable[[Tx], Any]) -> None:
         """Have the work done with the next commit, for what nobody waits for and nobody misses."""
-        with self._wake:
+        with self._lock:
             if not self._closed:
-                self._waiting.append(_Item(work))
-                self._wake.notify()
+                self._waiting.append(_Item(work, awaited=False))
 
     def close(self) -> None:
-        with self._wake:
+        """Take no more work, finish what is under way, and close the connection."""
+        with contextlib.suppress(Exception):
+            self.write(lambda tx: None)  # whatever waits is committed with this
+        with self._lock:
             self._closed = True
-            self._wake.notify()
-        self._thread.join()
+            busy = self._led
+        while busy:
+            time.sleep(0.005)  # the last leader is committing: it holds the connection
+            with self._lock:
+                busy = self._led
         if self._connection is not None:
             self._connection.close()
 
-    def _loop(self) -> None:
-        while True:
-            with self._wake:
-                while not self._waiting and not self._closed:
-                    self._wake.wait()
-                if not self._waiting:
-                    return
-                group = [self._waiting.popleft() for _ in range(min(GROUP, len(self._waiting)))]
-            tx: Tx | None = None
-            try:
-                tx = self._commit(group)
-            except Exception as error:
-                refusal = self._refusal(error)
-                for item in group:
-                    item.error = refusal
+    def _lead(self, leader: _Item) -> None:
+        """Commit the work of all who wait, and pass the lead on."""
+        with self._lock:
+            self._waiting.remove(leader)
+            group = [leader, *(self._waiting.popleft() for _ in range(min(GROUP - 1, len(self._waiting))))]
+        tx: Tx | None = None
+        try:
+            tx = self._commit(group)
+        except Exception as error:
+            refusal = self._refusal(error)
             for item in group:
-                item.done.release()
-            if tx is not None and tx.signals:
+                item.error = refusal
+        with self._lock:
+            following = next((item for item in self._waiting if item.awaited), None)
+            self._led = following is not None
+        if following is not None:
+            following.leads = True
+            following.wake.release()
+        for item in group:
+            if item is not leader:
+                item.wake.release()
+        if tx is not None:
+            if tx.signals:
                 self._committed(tx.signals)
-            if tx is not None and (events := tx.recorded()):
-                self._recorded(events)
+            self._tell(tx.recorded(), hurry=following is None)
+
+    def _tell(self, events: list[Row], *, hurry: bool) -> None:
+        """Pass on what was recorded: at once when it is quiet, many together when it is not."""
+        with self._lock:
+            self._untold += events
+            if not self._untold or not (hurry or len(self._untold) >= GROUP):
+                return
+            told, self._untold = self._untold, []
+        self._recorded(told)
 
     def _commit(self, group: list[_Item]) -> Tx:
         """Run the group until it is committed, through deadlocks and a database that comes back."""
