@@ -320,3 +320,61 @@ def test_any_data_is_a_job_file_or_a_refusal_and_never_another_error(data, wire)
     else:
         found = "accepted"
     assert found
+
+
+def test_data_from_python_may_have_the_strangest_keys_and_numbers():
+    strange = {None: 1, 5: 2, (1, 2): 3, True: 4}
+    huge = 10**5000
+    for data in (
+        strange,
+        {"run": "x", "env": strange, "labels": strange, "resources": strange, "sweep": strange},
+        {"run": [huge], "name": huge, "priority": huge, "timeout": huge, "resources": {"memory": huge, "cpus": huge}},
+        {"run": "x", "env": {"A": huge}, "sweep": {"grid": {"a": [huge], "b": {"from": huge, "to": 1, "step": huge}}}},
+        {"run": "x", "sweep": {"grid": strange, "cases": [strange], "exclude": [strange]}, "steps": [strange]},
+    ):
+        assert problems(data)
+        assert problems(data, wire=False)
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize(
+    "data",
+    [
+        {
+            "env": {f"A{i}": "${{ job.id }}" * 500 for i in range(1000)},
+            "steps": [{"id": f"s{i}", "run": "x"} for i in range(1000)],
+        },
+        {"run": "x", "timeout": " " * 10**6 + "x"},
+        {"run": "x", "artifacts": ["${{ a }}/" * 70 + "x"] * 100, "sweep": {"grid": {"a": {"from": 1, "to": 100_000}}}},
+        {
+            "run": "x",
+            "files": [{"path": f"{i}/" + "a/" * 400 + "x", "sha256": DIGEST, "size": 1} for i in range(10_000)],
+        },
+        {
+            "steps": [
+                {"id": f"s{i}", "run": "x", "sweep": {"grid": {"a": {"from": 1, "to": 99_000}}, "exclude": [{"a": 1}]}}
+                for i in range(1000)
+            ]
+        },
+        {"run": "x" + "${{ " * 10**5},
+        {"x" * 10**6 + str(i): 1 for i in range(20)},
+    ],
+    ids=["lookups", "blanks", "values", "paths", "excludes", "openings", "long-keys"],
+)
+def test_hostile_data_costs_little(data):
+    try:
+        parse(data, wire=True)
+    except JobFileInvalid as refused:
+        told = refused.render()
+    else:
+        told = ""
+    assert len(told) < 100_000
+
+
+def test_a_secret_may_not_be_a_variable_too_wherever_either_is_written():
+    both = [("steps[0].secrets[0]", "'KEY' is in 'env' and in 'secrets'")]
+    steps = [{"id": "a", "run": "x", "env": {"A": 1}, "secrets": ["KEY"]}, {"id": "b", "run": "x"}]
+    assert problems({"env": {"KEY": 1}, "steps": steps}) == both
+    assert problems(
+        {"secrets": ["KEY"], "env": {"KEY": 1}, "steps": [{"id": "a", "run": "x"}, {"id": "b", "run": "x"}]}
+    ) == [("secrets[0]", "'KEY' is in 'env' and in 'secrets'")]

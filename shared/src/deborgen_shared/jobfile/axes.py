@@ -46,7 +46,10 @@ def integers(first: int, last: int, step: int = 1) -> range:
 
 def steps_between(first: Number, last: Number, step: Number) -> int:
     """How many values `stepped` gives; zero when the step leads away from the end."""
-    return int((last - first) / step + 1e-9) + 1 if (last - first) * step >= 0 else 0
+    steps = (last - first) / step
+    if steps < 0:
+        return 0
+    return int(min(steps, 1e18) + 1e-9) + 1
 
 
 def stepped(first: Number, last: Number, step: Number) -> Sequence[Number]:
@@ -75,8 +78,3 @@ def logarithmic(first: Number, last: Number, count: int) -> Sequence[Number]:
 def _between(first: Number, last: Number, count: int, at: Callable[[float], float]) -> Sequence[Number]:
     ends = {0: float(first), count - 1: float(last)}
     return Spaced(count, lambda i: ends[i] if i in ends else significant(at(i / (count - 1))))
-
-
-def distinct(axis: Sequence[Number]) -> bool:
-    """Whether neighbours differ after rounding. They are closest, in digits, at one of the ends."""
-    return len(axis) < 2 or (axis[0] != axis[1] and axis[-1] != axis[-2])

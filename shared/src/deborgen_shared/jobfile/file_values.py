@@ -6,17 +6,11 @@ import re
 from typing import Any
 
 from deborgen_shared.jobfile import limits
-from deborgen_shared.jobfile.checks import (
-    sequence,
-    shown,
-    subject,
-    template_refused,
-    unknown_key,
-    wrong_kind,
-)
+from deborgen_shared.jobfile.checks import shown, subject, template_refused, wrong_kind
 from deborgen_shared.jobfile.model import ArtifactPattern, File
 from deborgen_shared.jobfile.paths import check_path, find_twins
 from deborgen_shared.jobfile.problems import Path, Problem, Problems, did_you_mean, show
+from deborgen_shared.jobfile.structure import sequence, unknown_key
 from deborgen_shared.jobfile.template import without_references
 
 SHA256 = re.compile(r"[0-9a-f]{64}")

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from deborgen_shared.jobfile import checks, file_values, limits, shapes, values
+from deborgen_shared.jobfile import checks, file_values, limits, shapes, structure, values
 from deborgen_shared.jobfile.checks import Check
 from deborgen_shared.jobfile.model import Build, Checkpoint, Workspace
 from deborgen_shared.jobfile.problems import Path, Problem, Problems
@@ -65,7 +65,7 @@ BUILD: dict[str, tuple[Check, Shape]] = {
     "tag": (values.image, shapes.IMAGE),
 }
 
-_workspace = checks.record(_checks(WORKSPACE), f"{{git: {GIT_EXAMPLE}, ref: main}}")
+_workspace = structure.record(_checks(WORKSPACE), f"{{git: {GIT_EXAMPLE}, ref: main}}")
 
 
 def workspace(value: Any, path: Path, problems: Problems) -> Workspace | None:
@@ -142,7 +142,7 @@ KEYS: tuple[Key, ...] = (
     ),
     Key(
         "resources",
-        checks.record(_checks(RESOURCES), "{cpus: 2, memory: 4GiB}"),
+        structure.record(_checks(RESOURCES), "{cpus: 2, memory: 4GiB}"),
         _shape(RESOURCES),
         "What the job is given, and held to.",
         "`{cpus: 1, memory: 1GiB, gpus: 0, disk: 2GiB}`",
@@ -170,7 +170,7 @@ KEYS: tuple[Key, ...] = (
     ),
     Key(
         "retry",
-        checks.record(_checks(RETRY), "{program: true, backoff: 10s}"),
+        structure.record(_checks(RETRY), "{program: true, backoff: 10s}"),
         _shape(RETRY),
         "Whether a nonzero exit is tried again too, and how long to wait before the next attempt.",
         "`{program: false, backoff: 10s}`",
@@ -197,7 +197,7 @@ KEYS: tuple[Key, ...] = (
     ),
     Key(
         "checkpoint",
-        _make(checks.record(_checks(CHECKPOINT), "{path: state/, every: 5m}", ("path",)), Checkpoint),
+        _make(structure.record(_checks(CHECKPOINT), "{path: state/, every: 5m}", ("path",)), Checkpoint),
         _shape(CHECKPOINT, ("path",)),
         "A path that is saved while the job runs and restored in its next attempt.",
         not_yet="cannot be saved and restored by this version yet",
@@ -211,7 +211,7 @@ KEYS: tuple[Key, ...] = (
     Key("sweep", sweep, shapes.SWEEP, "This job, once per combination of parameters."),
     Key(
         "build",
-        _make(checks.record(_checks(BUILD), f"{{git: {GIT_EXAMPLE}, tag: solver}}", ("git", "tag")), Build),
+        _make(structure.record(_checks(BUILD), f"{{git: {GIT_EXAMPLE}, tag: solver}}", ("git", "tag")), Build),
         _shape(BUILD, ("git", "tag")),
         "An image to build from a repository.",
         not_yet="cannot be executed by this version yet: build the image and name it in 'image'",

@@ -6,11 +6,12 @@ import re
 from typing import Any
 
 from deborgen_shared.jobfile import limits, references
-from deborgen_shared.jobfile.checks import Check, empty, subject, unknown_key, wrong_kind
+from deborgen_shared.jobfile.checks import Check, subject, wrong_kind
 from deborgen_shared.jobfile.keys import MERGED, NOT_YET, RUN_ONLY, STEP, STEP_ONLY, TOP
 from deborgen_shared.jobfile.model import JobFile, JobSpec, Resources, Retry, Step
 from deborgen_shared.jobfile.needs import check_needs
 from deborgen_shared.jobfile.problems import JobFileInvalid, Path, Problem, Problems, TooManyProblems, kind, show
+from deborgen_shared.jobfile.structure import empty, unknown_key
 from deborgen_shared.jobfile.sweep import Sweep
 from deborgen_shared.jobfile.syntax import missing_space
 from deborgen_shared.jobfile.template import without_references
@@ -178,11 +179,13 @@ def _check_lookups(top: _Level, level: _Level, others: dict[str, str], few: bool
         values = {**top.values, **level.values}
         own = {key for key in level.values if key != "env"} | {f"env.{name}" for name in level.values.get("env") or ()}
         found = [reference for reference in top.references if reference.key not in own] + level.references
-    if (env := values.get("env")) and (secrets := values.get("secrets")):
-        for index, name in enumerate(secrets):
-            if isinstance(name, str) and name in env:
-                path = (*(level.path if "secrets" in level.values else ()), "secrets", index)
-                problems.append(Problem(path, f"'{name}' is in 'env' and in 'secrets'", "remove one of them"))
+    env = {**top.values.get("env", {}), **level.values.get("env", {})}
+    for index, name in enumerate(values.get("secrets", ())):
+        if isinstance(name, str) and name in env:
+            path = (*(level.path if "secrets" in level.values else ()), "secrets", index)
+            problem = Problem(path, f"'{name}' is in 'env' and in 'secrets'", "remove one of them")
+            if problem not in problems:
+                problems.append(problem)
     sweep: Sweep | None = values.get("sweep")
     if found and (sweep or "sweep" not in values):
         git = "build" in values or getattr(values.get("workspace"), "git", None) is not None

@@ -19,7 +19,7 @@ def path_text(path: Path) -> str:
     """The path as people write it: `steps[1].run`."""
     text = ""
     for part in path:
-        text += f"[{part}]" if isinstance(part, int) else f".{part[:100]}" if text else part[:100]
+        text += f"[{part}]" if isinstance(part, int) else f".{str(part)[:100]}" if text else str(part)[:100]
     return text
 
 

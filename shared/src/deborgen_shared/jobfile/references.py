@@ -60,7 +60,9 @@ def check(
                 _check_values(reference, sweep, problems)
         elif name not in FACTS and not (git and name in GIT_FACTS):
             message, hint = _missing(name, names, place, others)
-            problems.append(Problem(reference.path, message, hint, find=reference.written))
+            # A default that several steps cannot fill in is one mistake.
+            if not any(p.path == reference.path and p.find == reference.written for p in problems):
+                problems.append(Problem(reference.path, message, hint, find=reference.written))
 
 
 def _texts(data: dict[Any, Any], path: Path) -> Iterator[tuple[Any, Path, str]]:

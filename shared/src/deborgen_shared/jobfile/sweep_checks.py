@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from math import isfinite
 from typing import Any
 
 from deborgen_shared.jobfile import axes, limits
-from deborgen_shared.jobfile.checks import is_number, mapping, scalar, shown, subject, unknown_key, wrong_kind
+from deborgen_shared.jobfile.checks import is_number, scalar, shown, subject, wrong_kind
 from deborgen_shared.jobfile.problems import Path, Problem, Problems, did_you_mean, kind, show
+from deborgen_shared.jobfile.structure import mapping, unknown_key
 from deborgen_shared.jobfile.sweep import Sweep
 from deborgen_shared.jobfile.template import FACTS, Scalar
 
@@ -115,8 +117,10 @@ def _stepped(value: dict[str, Any], path: Path, problems: Problems) -> Sequence[
         problems.append(Problem(path, f"the range {subject(path)} is empty: from {first} to {last}", hint))
     elif count > limits.AXIS_VALUES:
         _too_many(count, path, problems)
+    elif whole:
+        return axes.integers(first, last, step)
     else:
-        return axes.integers(first, last, step) if whole else axes.stepped(first, last, step)
+        return _told_apart(axes.stepped(first, last, step), path, problems)
     return []
 
 
@@ -137,16 +141,26 @@ def _spaced(value: dict[str, Any], path: Path, problems: Problems) -> Sequence[S
         problems.append(Problem(path, message, "use scale: linear, or start above 0"))
     else:
         spaced = axes.logarithmic if value.get("scale") == "log" else axes.linear
-        found = spaced(first, last, count)
-        if axes.distinct(found):
-            return found
-        message = f"the range {subject(path)} has values too close to tell apart at 12 digits"
-        problems.append(Problem(path, message, "lower the count, or widen the range"))
+        return _told_apart(spaced(first, last, count), path, problems)
     return []
 
 
+def _told_apart(axis: Sequence[Scalar], path: Path, problems: Problems) -> Sequence[Scalar]:
+    """The axis, when its values are numbers that differ."""
+    if len(axis) > 1:
+        near = (axis[0], axis[1], axis[-2], axis[-1])
+        if not all(isinstance(value, (int, float)) and isfinite(value) for value in near):
+            problems.append(Problem(path, f"the range {subject(path)} is too wide to compute", "write a smaller range"))
+        elif near[0] == near[1] or near[2] == near[3]:
+            # Neighbours are closest, in digits, at one of the ends.
+            message = f"the range {subject(path)} has values too close to tell apart at 12 digits"
+            problems.append(Problem(path, message, "lower the count, or widen the range"))
+    return axis
+
+
 def _too_many(count: int, path: Path, problems: Problems) -> None:
-    message = f"the axis {subject(path)} has {count:,} values, and the limit is {limits.AXIS_VALUES:,}"
+    size = f"{count:,}" if count < 10**15 else "more than 10^15"
+    message = f"the axis {subject(path)} has {size} values, and the limit is {limits.AXIS_VALUES:,}"
     problems.append(Problem(path, message, "write a smaller range"))
 
 
@@ -158,9 +172,9 @@ def _cases(value: Any, path: Path, problems: Problems) -> list[dict[str, Scalar]
         if row and rows[0] and row.keys() != rows[0].keys():
             lacks = [name for name in rows[0] if name not in row]
             extra = [name for name in row if name not in rows[0]]
-            what = f"lacks '{lacks[0]}'" if lacks else f"has '{show(extra[0])}' besides"
+            what = f"lacks '{show(lacks[0])}'" if lacks else f"has '{show(extra[0])}' besides"
             message = f"this case {what}: all cases name the same parameters"
-            problems.append(Problem((*path, index), message, f"the first one has {', '.join(rows[0])}"))
+            problems.append(Problem((*path, index), message, f"the first one has {show(', '.join(map(str, rows[0])))}"))
     return rows
 
 
@@ -169,7 +183,7 @@ def _exclude(value: Any, path: Path, names: list[str], problems: Problems) -> li
     for index, row in enumerate(rows):
         for name in row:
             if name not in names:
-                hint = did_you_mean(name, names, f"parameters: {', '.join(names)}" if names else "")
+                hint = did_you_mean(name, names, f"parameters: {show(', '.join(map(str, names)))}" if names else "")
                 message = f"{subject(path)} names '{show(name)}', which is not a parameter of this sweep"
                 problems.append(Problem((*path, index, name), message, hint, key=True))
     if len({frozenset(row) for row in rows}) > limits.EXCLUDE_SHAPES:
@@ -213,7 +227,7 @@ def _names(grid: dict[str, Any], cases: list[dict[str, Scalar]], path: Path, pro
     for name, where in found:
         if not isinstance(name, str) or not PARAMETER.fullmatch(name):
             better = re.sub(r"[^A-Za-z0-9_]", "_", str(name))
-            hint = f"write {better}" if PARAMETER.fullmatch(better) else "use letters, digits and _"
+            hint = f"write {show(better)}" if PARAMETER.fullmatch(better) else "use letters, digits and _"
             problems.append(Problem(where, f"'{show(name)}' is not a name for a parameter", hint, key=True))
         elif len(name) > limits.PARAMETER_NAME:
             message = f"the name of a parameter has {len(name)} characters, and the limit is {limits.PARAMETER_NAME}"

@@ -6,18 +6,9 @@ import re
 from typing import Any
 
 from deborgen_shared.jobfile import limits
-from deborgen_shared.jobfile.checks import (
-    Check,
-    mapping,
-    pattern,
-    scalar,
-    sequence,
-    subject,
-    template_refused,
-    unstorable,
-    wrong_kind,
-)
+from deborgen_shared.jobfile.checks import Check, pattern, scalar, subject, template_refused, unstorable, wrong_kind
 from deborgen_shared.jobfile.problems import Path, Problem, Problems, show
+from deborgen_shared.jobfile.structure import mapping, sequence
 from deborgen_shared.jobfile.template import text_of, without_references
 
 ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
