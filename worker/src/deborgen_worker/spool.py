@@ -189,7 +189,9 @@ class Spool:
                     live.append(Started(attempt, entry.runner, entry.started))
                 if entry.result is not None:
                     live.append(Ended(attempt, entry.result, entry.notes))
-            self._journal.rewrite(map(_encode, live))
+            # On a full disk the journal stays as long as it is: a worker must start there to deliver its results.
+            with contextlib.suppress(OSError):
+                self._journal.rewrite(map(_encode, live))
 
     def _remember(self, entry: Entry, how: str) -> None:
         result = entry.result
