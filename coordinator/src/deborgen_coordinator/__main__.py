@@ -47,6 +47,8 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command; a mistake of the person who typed it exits with 2, any other refusal with 1."""
     given = parser().parse_args(arguments)
+    # What the coordinator keeps is for its own user alone: logs and artifacts are other people's work.
+    os.umask(0o077)
     try:
         chosen = settings.load(vars(given), os.environ, given.config)
     except settings.SettingsError as problem:

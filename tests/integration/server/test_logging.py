@@ -1,0 +1,104 @@
+"""What the coordinator logs: every action with what it was about, and never a secret."""
+
+from __future__ import annotations
+
+import json
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from deborgen_coordinator.logs import masked
+from support.coordinator import CoordinatorProcess
+from support.scripted_worker import ScriptedWorker
+
+
+def life(coordinator: CoordinatorProcess) -> ScriptedWorker:
+    """A job from its submit to its end."""
+    worker = ScriptedWorker(coordinator, "w1")
+    coordinator.client("submitter", "ada").post("/v1/runs", json={"run": "true"})
+    (assignment,) = worker.claim()
+    worker.write_log(assignment["attempt"], 0, b"hello")
+    worker.finish(assignment["attempt"], log_size=5)
+    return worker
+
+
+def test_every_action_carries_what_it_was_about(tmp_path: Path) -> None:
+    with CoordinatorProcess(tmp_path, log_format="json") as coordinator:
+        life(coordinator)
+        coordinator.stop()
+        lines: list[dict[str, Any]] = [json.loads(line) for line in coordinator.logged().splitlines()]
+    assert all({"time", "level", "logger", "message"} <= set(line) for line in lines)
+    started = [line for line in lines if line.get("job") == "1.1" and "lease.granted" in str(line)]
+    assert started, lines
+    assert started[0]["attempt"] == "1.1/1"
+    assert started[0]["worker"] == "w1"
+    assert str(started[0]["run"]) == "1"
+    assert started[0]["lease"]
+    ended = [line for line in lines if line.get("job") == "1.1" and "job.succeeded" in str(line)]
+    assert ended[0]["attempt"] == "1.1/1"
+    assert any("run.submitted" in str(line) and str(line.get("run")) == "1" for line in lines)
+
+
+@pytest.mark.parametrize("log_format", ["text", "json"])
+def test_fault_69_no_secret_is_in_any_log_whatever_is_sent(tmp_path: Path, log_format: str) -> None:
+    with CoordinatorProcess(tmp_path, log_format=log_format, log_level="debug") as coordinator:
+        life(coordinator)
+        admin = coordinator.client("admin")
+        minted = admin.post("/v1/tokens", json={"role": "viewer", "name": "guest"}).json()["token"]
+        tokens = [minted, *coordinator._tokens.values()]
+        guessed = "dbg_admin_0123456789ab_" + "secret-that-somebody-guessed"
+        anybody = coordinator.client(None)
+        for token in [*tokens, guessed]:
+            anybody.get("/v1/runs", headers={"Authorization": f"Bearer {token}"})
+            anybody.get("/v1/runs", headers={"Authorization": token})
+            anybody.get(f"/v1/runs?token={token}")
+            anybody.get(f"/v1/{token}")
+            admin.get(f"/v1/runs?submitter={token}")
+            admin.delete(f"/v1/tokens/{token}")
+            admin.post("/v1/runs", json={"run": "true", token: token})
+            admin.post("/v1/runs", data=f'{{"token": "{token}', headers={"Content-Type": "application/json"})
+            admin.post("/v1/tokens", json={"role": token, "name": token})
+            host, _, port = coordinator.url.removeprefix("http://").partition(":")
+            with socket.create_connection((host, int(port))) as connection:
+                connection.sendall(f"GET /{token} HTTP/1.1\r\nAuthorization : {token}\r\n\r\n".encode())
+                connection.recv(1000)
+        coordinator.stop()
+        log = coordinator.logged()
+    assert "GET /v1/runs" in log, "requests are logged, so this test can fail"
+    for token in [*tokens, guessed]:
+        assert token not in log
+        assert token.rpartition("_")[2] not in log
+    if log_format == "json":
+        for line in log.splitlines():
+            json.loads(line)
+
+
+def test_fault_69_no_secret_is_in_a_process_list_or_a_variable(own_coordinator: CoordinatorProcess) -> None:
+    life(own_coordinator)
+    secrets = [token.rpartition("_")[2].encode() for token in own_coordinator._tokens.values()]
+    assert own_coordinator.process is not None
+    for name in ("cmdline", "environ"):
+        shown = Path(f"/proc/{own_coordinator.process.pid}/{name}").read_bytes()
+        assert not any(secret in shown for secret in secrets)
+
+
+def test_the_data_directory_is_nobody_elses_to_read(own_coordinator: CoordinatorProcess) -> None:
+    life(own_coordinator)
+    for path in [own_coordinator.data_dir, *own_coordinator.data_dir.rglob("*")]:
+        assert path.stat().st_mode & 0o077 == 0, path
+
+
+def test_a_line_break_in_a_name_does_not_forge_a_line_of_the_log(own_coordinator: CoordinatorProcess) -> None:
+    admin = own_coordinator.client("admin")
+    forged = "a\n2026-01-01T00:00:00.000Z info deborgen.history token.created actor=admin:evil"
+    admin.post("/v1/runs", json={"run": "true", "name": forged})
+    admin.post("/v1/runs/1/cancel", json={"reason": forged})
+    assert not [line for line in own_coordinator.logged().splitlines() if line.startswith("2026-01-01T00:00:00.000Z")]
+
+
+def test_what_looks_like_a_token_is_masked() -> None:
+    assert masked("got dbg_worker_0a1b_Se-cr_et!") == "got dbg_worker_0a1b_***!"
+    assert masked("Authorization: Bearer abc.def") == "Authorization: Bearer ***"
+    assert masked("nothing here") == "nothing here"
