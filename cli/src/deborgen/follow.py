@@ -12,7 +12,7 @@ from deborgen.runs import TERMINAL_EVENTS, Job, Run, is_terminal
 from deborgen_shared import messages
 
 #: So many logs are followed at once; the others come as places get free.
-AT_ONCE = 16
+AT_ONCE = 4
 
 
 class Printer:

@@ -1,0 +1,72 @@
+"""A new user's path, taken from the README's own text: typed in a clean clone, shown as it says."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from .documents import Typed, differences, typed
+from .screen import Terminal
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture
+def clone(tmp_path: Path) -> Iterator[Path]:
+    """What a fresh clone of the working tree would have, and the environment of somebody who is new here."""
+    folder = tmp_path / "deborgen"
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        check=True,
+    )
+    for name in listed.stdout.decode().split("\0"):
+        if name and (ROOT / name).is_file():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, folder / name)
+    yield folder
+    if (folder / ".venv").exists():
+        type_in(folder, Typed("deborgen down"))
+
+
+def environment(folder: Path) -> dict[str, str]:
+    dropped = ("DEBORGEN_", "XDG_", "VIRTUAL_ENV", "PYTHON", "NO_COLOR", "MAKE", "MFLAGS")
+    kept = {key: value for key, value in os.environ.items() if not key.startswith(dropped)}
+    kept["PATH"] = ":".join(part for part in kept["PATH"].split(":") if ".venv" not in part)
+    return kept | {"HOME": str(folder.parent / "home"), "LANG": "C.UTF-8"}
+
+
+def type_in(folder: Path, line: Typed) -> None:
+    """Type one command of the README; what it shows must be what the README says."""
+    script = f"[ -e .venv/bin/activate ] && . .venv/bin/activate\n{line.command}\n"
+    if not line.shown:
+        done = subprocess.run(
+            ["bash", "-c", script], cwd=folder, env=environment(folder), capture_output=True, text=True, timeout=900,
+            check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, f"$ {line.command}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
+        return
+    terminal = Terminal(["bash", "-c", script], folder, environment(folder))
+    try:
+        code = terminal.end(180)
+        assert code == 0, f"$ {line.command}\nended with {code}:\n{terminal.screen.text}"
+        missing = differences(line.shown, terminal.screen.text)
+        assert not missing, f"$ {line.command}\ndoes not show {missing}, but:\n{terminal.screen.text}"
+    finally:
+        terminal.close()
+
+
+@pytest.mark.timeout(1200)
+def test_everything_a_newcomer_types_works_as_the_readme_says(clone: Path) -> None:
+    lines = typed(ROOT / "README.md")
+    assert [line.command for line in lines[:2]] == ["make install", "make demo"]
+    assert len(lines) >= 15
+    for line in lines:
+        type_in(clone, line)
+    assert not (clone.parent / "home/.local/state/deborgen/up.json").exists(), "nothing is left running"
