@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import json
 import os
 import re
 import stat
@@ -22,11 +23,12 @@ from deborgen_worker.folders import OWN
 
 MOST = 10_000
 NAMED = 20
+TAKEN, LIST = "artifacts", "list.json"
 
 
 @dataclass
 class Collected:
-    """The artifacts, in the order of their files (`artifacts/0`, `artifacts/1` …), and what is to be said about it."""
+    """The artifacts, and what is to be said about them in the log."""
 
     artifacts: list[Artifact] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -36,6 +38,7 @@ class Collected:
 def collect(workspace: Path, folder: Path, patterns: Sequence[ArtifactPattern], succeeded: bool) -> Collected:
     """Take what the patterns name. Nothing is taken when it is too much: then `refused` says so."""
     found = Collected()
+    _put_back(workspace, folder)
     wanted = [each.path for each in patterns if succeeded or each.when == "always"]
     if not wanted:
         return found
@@ -66,15 +69,38 @@ def collect(workspace: Path, folder: Path, patterns: Sequence[ArtifactPattern], 
     found.notes += skipped[:NAMED]
     if len(skipped) > NAMED:
         found.notes.append(f"{len(skipped) - NAMED} more artifacts were skipped")
-    target = folder / "artifacts"
-    target.mkdir(exist_ok=True)
-    for path in sorted(chosen):
-        artifact = _take(workspace, path, target / str(len(found.artifacts)))
+    for number, path in enumerate(_write_list(folder, sorted(chosen))):
+        artifact = _take(workspace, path, folder / TAKEN / str(number))
         if artifact is None:
             found.notes.append(f"artifact {path!r} was skipped: it changed while it was collected")
         else:
             found.artifacts.append(artifact)
     return found
+
+
+def stored(folder: Path) -> dict[str, Path]:
+    """Where the artifacts of an attempt lie, by their paths."""
+    try:
+        paths = json.loads((folder / TAKEN / LIST).read_bytes())
+    except FileNotFoundError:
+        return {}
+    return {path: folder / TAKEN / str(number) for number, path in enumerate(paths)}
+
+
+def _write_list(folder: Path, paths: list[str]) -> list[str]:
+    """What will be taken, written down before anything is: a collection that is cut short can be done over."""
+    (folder / TAKEN).mkdir(exist_ok=True)
+    with (folder / TAKEN / LIST).open("w") as file:
+        json.dump(paths, file)
+        file.flush()
+        os.fsync(file.fileno())
+    return paths
+
+
+def _put_back(workspace: Path, folder: Path) -> None:
+    for path, taken in stored(folder).items():
+        with contextlib.suppress(OSError):
+            taken.rename(workspace / path)
 
 
 def _take(workspace: Path, path: str, target: Path) -> Artifact | None:

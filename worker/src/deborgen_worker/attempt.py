@@ -143,9 +143,9 @@ def _collect(attempt: Attempt, result: Result, notes: list[str]) -> None:
     path = spec.result or f"{OWN}/result.json"
     data = workspace.read_small(launch.workspace, path, 64 * 1024)
     if data is None:
-        taken = next((i for i, each in enumerate(result.artifacts) if each.path == path), None)
+        taken = artifacts.stored(launch.folder).get(path)
         if taken is not None:
-            data = workspace.read_small(launch.folder, f"artifacts/{taken}", 64 * 1024)
+            data = workspace.read_small(taken.parent, taken.name, 64 * 1024)
     if data:
         result.result, problem = workspace.parse_result(data)
         if problem:

@@ -7,6 +7,7 @@ from collections import deque
 
 from deborgen_shared.messages import Finish, Result
 from deborgen_shared.transport import Refused, Unreachable
+from deborgen_worker import artifacts
 from deborgen_worker.agent import Agent
 from deborgen_worker.attempt import Attempt, Ending, Stage
 from deborgen_worker.contact import Contact
@@ -172,8 +173,8 @@ class Outbox:
     def _upload_artifacts(self, attempt: str, result: Result) -> None:
         if not result.artifacts:
             return
-        folder = self._agent.spool.folder(attempt) / "artifacts"
-        files = {each.sha256: (folder / str(index), each.size) for index, each in enumerate(result.artifacts)}
+        places = artifacts.stored(self._agent.spool.folder(attempt))
+        files = {each.sha256: (places[each.path], each.size) for each in result.artifacts if each.path in places}
         for sha256, url in self._coordinator.missing(list(files)).items():
             path, size = files[sha256]
             self._coordinator.upload(path, sha256, size, url)

@@ -1,0 +1,197 @@
+"""kill -9 of the worker at each step of an attempt: the job ends exactly once, with the right result."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from deborgen_worker.crash import POINTS, VARIABLE
+from support.coordinator import wait_until
+from support.podman import IMAGE, Podman
+from support.worker import Pool, WorkerProcess
+
+Make = Callable[..., WorkerProcess]
+
+
+def ended_once(job: dict[str, Any]) -> None:
+    """One result, and it used up one attempt; what was given back in between used up none."""
+    outcomes = [each["outcome"] for each in job["history"]]
+    assert outcomes.count("succeeded") == 1, job["history"]
+    assert set(outcomes) <= {"succeeded", "released"}, job["history"]
+    assert job["attempts"] == 1
+
+
+@pytest.mark.parametrize("place", POINTS)
+def test_fault_11_a_worker_killed_at_any_step_delivers_one_right_result(
+    place: str, new_worker: Make, pool: Pool, tmp_path: Path
+) -> None:
+    ran = tmp_path / "ran"
+    run = pool.submit(
+        run=f"echo once >> {ran}; echo hello; sleep 0.2; echo made > out.txt; echo '{{\"n\": 7}}' > $DEBORGEN_RESULT",
+        artifacts=["out.txt"],
+    )
+    worker = new_worker().start(**{VARIABLE: place})
+    assert worker.process is not None
+    assert worker.process.wait(30) == -signal.SIGKILL
+
+    worker.start()
+    job = pool.until(run)
+
+    assert job["state"] == "succeeded", job["reason"]
+    ended_once(job)
+    assert ran.read_text() == "once\n"
+    assert pool.log(run) == b"hello\n"
+    assert job["result"] == {"n": 7}
+    assert [each["path"] for each in job["artifacts"]] == ["out.txt"]
+    wait_until(lambda: worker.status()["unsent"] == 0)
+
+
+def test_fault_10_a_plain_process_goes_on_while_the_worker_is_dead(
+    new_worker: Make, pool: Pool, tmp_path: Path
+) -> None:
+    gate = tmp_path / "gate"
+    run = pool.submit(run=f"echo one; while [ ! -e {gate} ]; do sleep 0.02; done; echo two; exit 3")
+    worker = new_worker().start()
+    wait_until(lambda: pool.log(run) == b"one\n")
+    worker.kill()
+    gate.touch()
+
+    worker.start()
+    job = pool.until(run)
+
+    assert (job["state"], job["exit_code"], job["attempts"]) == ("failed", 3, 1)
+    assert pool.log(run) == b"one\ntwo\n"
+    assert "still runs" in worker.said() or "ended while the worker was away" in worker.said()
+
+
+def test_a_supervisor_that_is_killed_ends_its_jobs_as_errors(new_worker: Make, pool: Pool, tmp_path: Path) -> None:
+    beat = tmp_path / "beat"
+    run = pool.submit(run=f"while true; do date +%N > {beat}; sleep 0.02; done")
+    worker = new_worker().start()
+    wait_until(beat.exists)
+    worker._end_supervisor()
+
+    job = pool.until(run)
+
+    assert (job["state"], job["history"][0]["outcome"]) == ("failed", "error")
+    assert "supervisor" in job["reason"]
+    before = beat.read_text()
+    assert pool.until(pool.submit(run="sleep 0.2; true"))["state"] == "succeeded"
+    assert beat.read_text() == before, "the orphan was not ended"
+
+
+def test_fault_12_a_reboot_in_mid_job_is_never_a_success(new_worker: Make, pool: Pool) -> None:
+    run = pool.submit(run="sleep 60")
+    worker = new_worker().start(DEBORGEN_WORKER_BOOT_ID="first")
+    pool.until(run, "running")
+    wait_until(lambda: worker.status()["attempts"])
+    worker.kill()
+
+    worker.start(DEBORGEN_WORKER_BOOT_ID="second")
+    job = pool.until(run)
+
+    assert (job["state"], job["history"][0]["outcome"]) == ("failed", "lost")
+    assert "lost when this machine was restarted" in worker.said()
+
+
+def test_fault_13_a_result_in_the_spool_is_delivered_after_a_reboot(new_worker: Make, pool: Pool) -> None:
+    run = pool.submit(run="echo done; exit 4")
+    worker = new_worker().start(**{VARIABLE: "after-result-written", "DEBORGEN_WORKER_BOOT_ID": "first"})
+    assert worker.process is not None
+    worker.process.wait(30)
+
+    worker.start(DEBORGEN_WORKER_BOOT_ID="second")
+    job = pool.until(run)
+
+    assert (job["state"], job["exit_code"]) == ("failed", 4)
+    assert [each["outcome"] for each in job["history"]] == ["failed"]
+    assert pool.log(run) == b"done\n"
+
+
+@pytest.mark.podman
+@pytest.mark.root
+@pytest.mark.parametrize("place", ["after-start-written", "after-started", "after-exited", "after-result-appended"])
+def test_fault_11_a_container_is_run_once_wherever_the_worker_is_killed(
+    place: str, container_worker: Make, pool: Pool, podman: Podman
+) -> None:
+    run = pool.submit(image=IMAGE, run="echo hello; sleep 0.5; echo made > out.txt", artifacts=["out.txt"])
+    worker = container_worker().start(**{VARIABLE: place})
+    assert worker.process is not None
+    assert worker.process.wait(60) == -signal.SIGKILL
+
+    worker.start()
+    job = pool.until(run, seconds=60)
+
+    assert job["state"] == "succeeded", job["reason"]
+    ended_once(job)
+    assert pool.log(run) == b"hello\n"
+    assert [each["path"] for each in job["artifacts"]] == ["out.txt"]
+    wait_until(lambda: podman.of(worker.name) == [])
+
+
+@pytest.mark.podman
+@pytest.mark.root
+def test_fault_10_a_container_is_adopted_with_its_whole_log_and_its_exit_code(
+    container_worker: Make, pool: Pool, podman: Podman
+) -> None:
+    run = pool.submit(
+        image=IMAGE, run="i=0; while [ $i -lt 40 ]; do echo line $i; i=$((i+1)); sleep 0.05; done; exit 5"
+    )
+    worker = container_worker().start()
+    wait_until(lambda: b"line 3\n" in pool.log(run))
+    [container] = podman.of(worker.name)
+    worker.kill()
+    wait_until(lambda: "running" in podman("inspect", "-f", "{{.State.Status}}", container))
+
+    worker.start()
+    wait_until(lambda: "still runs" in worker.said())
+    assert podman.of(worker.name) == [container]
+    job = pool.until(run)
+
+    assert (job["state"], job["exit_code"], job["attempts"]) == ("failed", 5, 1)
+    assert pool.log(run) == b"".join(b"line %d\n" % number for number in range(40))
+
+
+@pytest.mark.podman
+@pytest.mark.root
+def test_fault_55_leftovers_of_ours_are_removed_and_those_of_others_are_not(
+    container_worker: Make, pool: Pool, podman: Podman
+) -> None:
+    worker = container_worker()
+    label = f"deborgen.worker={worker.name}"
+    podman(
+        "run", "-d", "--network", "none", "--label", label, "--label", "deborgen.attempt=9.9/9", IMAGE, "sleep", "100"
+    )
+    foreign = podman(
+        "run", "-d", "--network", "none", "--label", f"deborgen.worker={worker.name}x", IMAGE, "sleep", "100"
+    )
+    plain = podman("run", "-d", "--network", "none", IMAGE, "sleep", "100")
+    try:
+        worker.start()
+        wait_until(lambda: podman.of(worker.name) == [], 30)
+        assert podman("inspect", "-f", "{{.State.Running}}", foreign) == "true"
+        assert podman("inspect", "-f", "{{.State.Running}}", plain) == "true"
+    finally:
+        podman("rm", "-f", "-t", "0", foreign, plain)
+
+
+@pytest.mark.podman
+@pytest.mark.root
+def test_fault_12_a_container_of_another_boot_is_lost_and_removed(
+    container_worker: Make, pool: Pool, podman: Podman
+) -> None:
+    run = pool.submit(image=IMAGE, run="sleep 60; exit 0")
+    worker = container_worker().start(DEBORGEN_WORKER_BOOT_ID="first")
+    wait_until(lambda: podman.of(worker.name), 30)
+    pool.until(run, "running")
+    worker.kill()
+
+    worker.start(DEBORGEN_WORKER_BOOT_ID="second")
+    job = pool.until(run)
+
+    assert (job["state"], job["history"][0]["outcome"]) == ("failed", "lost")
+    wait_until(lambda: podman.of(worker.name) == [], 30)
