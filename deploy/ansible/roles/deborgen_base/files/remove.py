@@ -1,0 +1,198 @@
+#!/usr/bin/env python3
+"""Remove the worker of the deborgen pool from this machine, by the manifest that was written when it joined.
+
+leave.yml runs this after the pool was told; the owner of the machine may run it alone, as root, at any time. Packages stay
+unless `--packages` is given, and then only those go that came with deborgen and that nothing else needs. It ends with
+"nothing of deborgen is left" (exit 0), or names what is (exit 3).
+"""
+
+import argparse
+import json
+import os
+import pwd
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+ETC = Path("/etc/deborgen")
+MANIFEST = ETC / "manifest"
+#: What belongs to a worker. A coordinator on the same machine keeps its own, and what both use.
+OURS = ("worker", "podman", "overlay")
+SHARED = [Path("/opt/deborgen"), MANIFEST, ETC, Path("/usr/local/sbin/deborgen-remove")]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--packages", action="store_true", help="also remove the packages that came with deborgen")
+    given = parser.parse_args()
+    if os.geteuid() != 0:
+        sys.exit("deborgen-remove: only root can remove users and units; try sudo")
+    found = {name: json.loads(file.read_text()) for name in OURS if (file := MANIFEST / f"{name}.json").exists()}
+    packages = lines(MANIFEST / "packages")
+    stays = (MANIFEST / "coordinator.json").exists()
+    units = [unit for part in found.values() for unit in part["units"]]
+    users = [user for part in found.values() for user in part["users"]]
+    paths = [Path(path) for part in found.values() for path in part["paths"]]
+
+    for unit in units:
+        run("systemctl", "disable", "--now", unit)
+    for user in users:
+        paths += remove_user(user)
+    end_all_below(paths)
+    for path in paths:
+        remove(path)
+    for name in found:
+        (MANIFEST / f"{name}.json").unlink()
+    kept = []
+    if given.packages:
+        kept = remove_packages(packages)
+        if not kept:
+            for part in found.values():
+                for path in part.get("with_packages", []):
+                    remove(Path(path))
+    owners = []
+    if not stays:
+        owners = sorted(str(path) for path in ETC.glob("*") if path != MANIFEST and path not in paths)
+        for path in SHARED:
+            if path != ETC or not owners:
+                remove(path)
+    run("systemctl", "daemon-reload")
+    run("systemctl", "reset-failed", *units)
+    report(paths + ([] if stays else [path for path in SHARED if path != ETC or not owners]), users, kept, owners)
+
+
+def report(paths, users, packages, owners):
+    left = [str(path) for path in paths if path.exists() or path.is_symlink()]
+    left += [f"the user {user}" for user in users if known(user)]
+    left += [f"the package {name}" for name in packages]
+    left += [f"{path}, which its owner wrote" for path in owners]
+    if left:
+        print("of deborgen this is left: " + "; ".join(left))
+        sys.exit(3)
+    print("nothing of deborgen is left")
+
+
+def remove_user(name):
+    """End everything that the user runs, then forget the user. Returns the paths that only this user had."""
+    account = known(name)
+    if account is None:
+        return []
+    uid = account.pw_uid
+    run("loginctl", "disable-linger", name)
+    run("systemctl", "stop", f"user@{uid}.service")
+    ids = [range(uid, uid + 1)] + [
+        range(int(first), int(first) + int(count))
+        for line in lines(Path("/etc/subuid"))
+        for owner, first, count in [line.split(":")]
+        if owner == name
+    ]
+    end(lambda pid: any(owner_of(pid) in each for each in ids))
+    paths = [Path(f"/etc/systemd/system/user-{uid}.slice.d"), Path(f"/run/user/{uid}")]
+    for folder in (Path("/tmp"), Path("/var/tmp"), Path("/dev/shm")):
+        paths += [path for path in folder.iterdir() if path.lstat().st_uid == uid]
+    run("userdel", name)
+    run("groupdel", name)
+    for table in (Path("/etc/subuid"), Path("/etc/subgid")):
+        rest = [line for line in lines(table) if not line.startswith(f"{name}:")]
+        if table.exists() and rest != lines(table):
+            table.write_text("".join(f"{line}\n" for line in rest))
+    return paths
+
+
+def end_all_below(paths):
+    """End containers that were left running with their files in these folders, and take their mounts away."""
+    folders = [str(path) for path in paths if path.is_dir()]
+    end(lambda pid: any(folder in command_of(pid) for folder in folders if folder.startswith("/var/lib/")))
+    mounts = [line.split()[1].replace("\\040", " ") for line in lines(Path("/proc/self/mounts"))]
+    for mount in reversed(mounts):
+        if any(mount.startswith(f"{folder}/") for folder in folders):
+            run("umount", "-l", mount)
+
+
+def end(belongs):
+    """Kill every process that belongs, with what it started, until none is left."""
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        pids = [int(entry) for entry in os.listdir("/proc") if entry.isdigit() and int(entry) != os.getpid()]
+        victims = [pid for pid in pids if pid > 1 and belongs(pid)]
+        victims += [pid for pid in pids if parent_of(pid) in victims and pid not in victims]
+        if not victims:
+            return
+        for pid in victims:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        time.sleep(0.1)
+
+
+def owner_of(pid):
+    try:
+        return os.stat(f"/proc/{pid}").st_uid
+    except OSError:
+        return -1
+
+
+def parent_of(pid):
+    found = re.search(r"^PPid:\s+(\d+)", text_of(f"/proc/{pid}/status"), re.MULTILINE)
+    return int(found[1]) if found else 0
+
+
+def command_of(pid):
+    command = text_of(f"/proc/{pid}/cmdline")
+    return command if "conmon" in command.split("\0")[0] or "/podman" in command.split("\0")[0] else ""
+
+
+def text_of(path):
+    try:
+        return Path(path).read_text(errors="replace")
+    except OSError:
+        return ""
+
+
+def remove_packages(names):
+    """Purge what came with deborgen, unless something else needs it now. Returns what had to stay."""
+    if not names:
+        return []
+    if shutil.which("apt-get"):
+        there = [name for name in names if run("dpkg-query", "-W", name).returncode == 0]
+        plan = run("apt-get", "-s", "purge", *there).stdout if there else ""
+        planned = set(re.findall(r"^(?:Purg|Remv) (\S+)", plan, re.MULTILINE))
+        if planned - set(names):
+            return there
+        run("apt-get", "-y", "-q", "purge", *there, environment={"DEBIAN_FRONTEND": "noninteractive"})
+        return [name for name in there if "installed" in run("dpkg-query", "-W", "-f", "${db:Status-Status}", name).stdout]
+    run("dnf", "-y", "--setopt=clean_requirements_on_remove=False", "remove", *names)
+    return [name for name in names if run("rpm", "-q", name).returncode == 0]
+
+
+def remove(path):
+    if path.is_symlink() or path.is_file():
+        path.unlink()
+    elif path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def known(user):
+    try:
+        return pwd.getpwnam(user)
+    except KeyError:
+        return None
+
+
+def lines(file):
+    return file.read_text().splitlines() if file.exists() else []
+
+
+def run(*command, environment=None):
+    return subprocess.run(
+        command, capture_output=True, text=True, check=False, env={**os.environ, **(environment or {})}
+    )
+
+
+if __name__ == "__main__":
+    main()

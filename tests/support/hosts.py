@@ -1,0 +1,218 @@
+"""Real hosts on one machine: each boots systemd, has its own address, answers SSH, and can be killed and started.
+
+A host is a privileged container on a network of its own. Its /var/lib is a volume on a real file system, so that Podman
+runs inside it as it does on a PC. A `Fleet` makes hosts and removes exactly those.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import subprocess
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
+
+from support.host_images import image, podman
+
+T = TypeVar("T")
+
+#: The hosts' network is a /16 and the overlay a /24 inside it: with the tunnel down nobody answers, and nothing leaves.
+NETWORK = "10.213.0.0/16"
+UNDERLAY = "10.213.0"
+OVERLAY = "10.213.9"
+
+
+def wait_until(condition: Callable[[], T], seconds: float = 60.0, what: str = "the condition", every: float = 0.2) -> T:
+    """The first true answer; after `seconds` the test fails, and says what it waited for and what it saw last."""
+    end = time.monotonic() + seconds
+    while True:
+        answer = condition()
+        if answer:
+            return answer
+        if time.monotonic() > end:
+            raise AssertionError(f"waited {seconds:g} s for {what}; the last answer was {answer!r}")
+        time.sleep(every)
+
+
+@dataclass
+class Host:
+    """One machine. `address` is where SSH answers, `overlay` its address in the organiser's VPN."""
+
+    name: str
+    kind: str
+    number: int
+    fleet: Fleet
+    private_key: str = ""
+    public_key: str = ""
+
+    @property
+    def container(self) -> str:
+        return f"{self.fleet.prefix}-{self.name}"
+
+    @property
+    def volume(self) -> str:
+        return f"{self.container}-varlib"
+
+    @property
+    def address(self) -> str:
+        return f"{UNDERLAY}.{self.number}"
+
+    @property
+    def overlay(self) -> str:
+        return f"{OVERLAY}.{self.number}"
+
+    def boot(self) -> None:
+        """Start it for the first time, with a new disk."""
+        extra = []
+        if self.kind == "debian13":
+            # Its systemd would refuse the hybrid cgroups of an older kernel configuration.
+            extra = ["-e", "SYSTEMD_CGROUP_ENABLE_LEGACY_FORCE=1",
+                     "-e", "SYSTEMD_PROC_CMDLINE=systemd.unified_cgroup_hierarchy=0"]  # fmt: skip
+        _podman(
+            "run", "-d", "--name", self.container, "--hostname", self.name, "--privileged", "--cgroupns=private",
+            "--systemd=always", "--network", f"{self.fleet.network}:ip={self.address}", "-v", f"{self.volume}:/var/lib",
+            *extra, image(self.kind), "/sbin/init",
+        )  # fmt: skip
+        self.write("/root/.ssh/authorized_keys", self.fleet.public_key, mode="0600")
+        self.await_ssh()
+
+    def kill(self) -> None:
+        """The plug is pulled: no process gets to say a word."""
+        _podman("kill", "-s", "KILL", self.container)
+        wait_until(lambda: not self.is_up, 30, f"{self.name} to be down")
+
+    def start(self) -> None:
+        _podman("start", self.container)
+        self.await_ssh()
+
+    def restart(self) -> None:
+        self.kill()
+        self.start()
+
+    def freeze(self) -> None:
+        _podman("pause", self.container)
+
+    def thaw(self) -> None:
+        _podman("unpause", self.container)
+
+    def destroy(self) -> None:
+        """The machine and its disk are gone."""
+        _podman("rm", "-f", "-t", "0", "-v", self.container, check=False)
+        _podman("volume", "rm", "-f", self.volume, check=False)
+
+    @property
+    def is_up(self) -> bool:
+        return _podman("inspect", "-f", "{{.State.Running}}", self.container, check=False).strip() == "true"
+
+    def await_ssh(self) -> None:
+        wait_until(lambda: self.ssh("true", check=False).returncode == 0, 60, f"SSH of {self.name}")
+
+    def ssh(self, command: str, *, check: bool = True, timeout: float = 120) -> subprocess.CompletedProcess[str]:
+        """Run a shell command as root over SSH."""
+        done = subprocess.run(
+            ["ssh", *self.fleet.ssh_options, f"root@{self.address}", command],
+            capture_output=True, text=True, check=False, timeout=timeout, stdin=subprocess.DEVNULL,
+        )  # fmt: skip
+        if check and done.returncode != 0:
+            raise AssertionError(f"{self.name}: {command!r} gave {done.returncode}\n{done.stdout}{done.stderr}")
+        return done
+
+    def output(self, command: str, *, timeout: float = 120) -> str:
+        return self.ssh(command, timeout=timeout).stdout.strip()
+
+    def write(self, path: str, text: str, *, mode: str = "0644") -> None:
+        script = f"mkdir -p $(dirname {path}) && cat > {path} && chmod {mode} {path}"
+        subprocess.run(
+            [*podman(), "exec", "-i", self.container, "sh", "-c", script], input=text, text=True, check=True, timeout=60
+        )
+
+    def send(self, source: Path, target: str) -> None:
+        _podman("cp", str(source), f"{self.container}:{target}")
+
+
+@dataclass
+class Fleet:
+    """The hosts of one test module, their network, and the key that opens them."""
+
+    folder: Path
+    prefix: str = field(default_factory=lambda: f"deborgen-fleet-{os.getpid()}-{secrets.token_hex(2)}")
+    hosts: dict[str, Host] = field(default_factory=dict)
+    public_key: str = ""
+
+    def __post_init__(self) -> None:
+        self.network = self.prefix
+        key = self.folder / "id_ed25519"
+        if not key.exists():
+            subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)], check=True)
+        self.public_key = key.with_suffix(".pub").read_text()
+        self.ssh_options = [
+            "-i", str(key), "-o", "IdentitiesOnly=yes", "-o", "StrictHostKeyChecking=no", "-o", "BatchMode=yes",
+            "-o", "UserKnownHostsFile=/dev/null", "-o", "ConnectTimeout=5", "-o", "LogLevel=ERROR", "-F", "/dev/null",
+        ]  # fmt: skip
+        _podman("network", "create", "--subnet", NETWORK, "--disable-dns", self.network)
+
+    def add(self, name: str, kind: str, number: int) -> Host:
+        """A new host that is up and answers."""
+        host = Host(name, kind, number, self)
+        self.hosts[name] = host
+        host.boot()
+        return host
+
+    def replace(self, host: Host) -> Host:
+        """A new machine in the place of one that was destroyed: same name and addresses, same VPN key, empty disk."""
+        fresh = Host(host.name, host.kind, host.number, self, host.private_key, host.public_key)
+        self.hosts[host.name] = fresh
+        fresh.boot()
+        self._write_overlay(fresh)
+        return fresh
+
+    def join_overlay(self) -> None:
+        """Bring up WireGuard between all hosts, as an organiser would have done by hand."""
+        for host in self.hosts.values():
+            if not host.private_key:
+                host.private_key = host.output("wg genkey")
+                host.public_key = host.output(f"echo {host.private_key} | wg pubkey")
+        for host in self.hosts.values():
+            self._write_overlay(host)
+
+    def _write_overlay(self, host: Host) -> None:
+        peers = "".join(
+            f"\n[Peer]\nPublicKey = {other.public_key}\nAllowedIPs = {other.overlay}/32\n"
+            f"Endpoint = {other.address}:51820\nPersistentKeepalive = 5\n"
+            for other in self.hosts.values()
+            if other is not host
+        )
+        text = f"[Interface]\nPrivateKey = {host.private_key}\nListenPort = 51820\n{peers}"
+        host.write("/etc/wireguard/wg0.conf", text, mode="0600")
+        host.write("/etc/wireguard/wg0.address", f"{host.overlay}/24\n")
+        if host.ssh("systemctl is-active wireguard-wg0", check=False).returncode == 0:
+            host.ssh("wg syncconf wg0 /etc/wireguard/wg0.conf")
+        else:
+            host.ssh("systemctl start wireguard-wg0")
+
+    def remove(self) -> None:
+        """Everything that this fleet made on the machine."""
+        for host in self.hosts.values():
+            host.destroy()
+        _podman("network", "rm", "-f", self.network, check=False)
+
+
+def why_not() -> str | None:
+    """Why hosts cannot be had on this machine, in one sentence, or None."""
+    if os.geteuid() != 0:
+        return "the fleet was not tested: its hosts need root on this machine"
+    missing = [tool for tool in ("podman", "mmdebstrap", "ssh", "ssh-keygen") if shutil.which(tool) is None]
+    if missing:
+        return f"the fleet was not tested: {', '.join(missing)} is missing; tools/fleet.sh installs it"
+    return None
+
+
+def _podman(*arguments: str, check: bool = True) -> str:
+    done = subprocess.run([*podman(), *arguments], capture_output=True, text=True, check=False, timeout=180)
+    if check and done.returncode != 0:
+        raise AssertionError(f"podman {arguments[0]} failed: {done.stderr.strip()}")
+    return done.stdout
