@@ -45,7 +45,7 @@ class QuietLogger(Logger):  # type: ignore[misc]
     def setup(self, cfg: Any) -> None:
         self.error_log = logging.getLogger("gunicorn.error")
         self.access_log = logging.getLogger("gunicorn.access")
-        self.error_log.propagate = True
+        self.error_log.propagate = self.access_log.propagate = True
         if logging.getLogger().level > logging.DEBUG:
             self.error_log.setLevel(logging.WARNING)
 

@@ -1,0 +1,53 @@
+"""docs/http-api.md: it lists every route and every code, and its examples run as they stand."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+from deborgen_coordinator.http import application
+from deborgen_coordinator.http.routes import ROUTES, Route
+from deborgen_shared.errors import STATUS
+from support.coordinator import CoordinatorProcess
+
+assert application.NOUNS, "importing them fills the table of routes"
+DOCS = (Path(__file__).parents[3] / "docs" / "http-api.md").read_text()
+
+
+def test_the_docs_list_every_route_with_its_roles() -> None:
+    rows = set(re.findall(r"^\| `([A-Z]+ /\S*)` \| (.*?) \| (.*?) \|$", DOCS, re.MULTILINE))
+    assert rows == {
+        (f"{route.method} {route.path}", ", ".join(sorted(route.roles)) or "no token", route.summary)
+        for route in ROUTES
+    }
+
+
+def test_the_docs_list_every_code_with_its_status() -> None:
+    rows = re.findall(r"^\| (\d+) \| `(\w+)` \| .+ \|$", DOCS, re.MULTILINE)
+    assert rows == [(str(status), str(code)) for code, status in STATUS.items()]
+
+
+def asked_for(route: Route, log: str) -> bool:
+    """Whether the log has a request for the route that went well."""
+    path = re.sub(r"{\w+}", lambda m: ".+" if m[0] == "{path}" else "[^/ ]+", route.path)
+    return bool(re.search(rf"gunicorn.access {route.method} {path} 2\d\d ", log))
+
+
+def test_the_examples_run_as_they_stand_and_show_every_route(tmp_path: Path) -> None:
+    script = "set -eu\n" + "\n".join(re.findall(r"^```sh\n(.*?)^```$", DOCS, re.MULTILINE | re.DOTALL))
+    with CoordinatorProcess(tmp_path, log_level="debug") as coordinator:
+        environment = {
+            "PATH": "/usr/local/bin:/usr/bin:/bin",
+            "URL": coordinator.url,
+            "TOKEN": coordinator.token("submitter", "ada"),
+            "ADMIN_TOKEN": coordinator.token("admin", "ada"),
+            "WORKER_TOKEN": coordinator.token("worker", "desk-3"),
+        }
+        done = subprocess.run(
+            ["bash", "-x"], input=script, capture_output=True, text=True, env=environment, cwd=tmp_path, timeout=120
+        )
+        assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-3000:]
+        coordinator.stop()
+        log = coordinator.logged()
+    assert [f"{route.method} {route.path}" for route in ROUTES if not asked_for(route, log)] == []
