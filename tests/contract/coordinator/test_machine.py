@@ -1,4 +1,4 @@
-"""The lifecycle under every order of events that hypothesis can think of, on the real operations and a clock of its own.
+"""The lifecycle under every order of events that hypothesis can think of: the real operations, a clock of the test's.
 
 Answers get lost, messages come twice and late, workers restart and forget, the coordinator restarts. What must hold is
 checked after every step. The last tests plant a fault each and see that the machine finds it.

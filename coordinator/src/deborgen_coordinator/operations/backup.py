@@ -13,6 +13,7 @@ import json
 import os
 import tarfile
 import tempfile
+import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any
@@ -110,7 +111,7 @@ def check(file: str | Path) -> dict[str, Any]:
                 found[member] = digest.hexdigest()
     except FileNotFoundError:
         raise Refusal(Code.NOT_FOUND, f"there is no file {path}", "name the file that `backup` wrote") from None
-    except (tarfile.TarError, OSError, EOFError, ValueError) as error:
+    except (tarfile.TarError, OSError, EOFError, ValueError, zlib.error) as error:
         raise _damaged(path, str(error)) from None
     if manifest is None:
         raise _damaged(path, "it ends before its manifest")

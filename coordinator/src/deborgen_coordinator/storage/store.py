@@ -117,6 +117,9 @@ class Store:
     def close(self) -> None:
         """Commit what waits, and close. Readers go first, so that the writer is the last connection."""
         self._closed.set()
+        if self._listener is not None:
+            with contextlib.suppress(DatabaseUnavailable):
+                self.write(lambda tx: tx.wake("closing"))  # so that the listener need not wait for its next look
         for _ in range(READERS):
             connection = self._readers.get()
             if connection is not None:

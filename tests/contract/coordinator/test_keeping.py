@@ -1,0 +1,253 @@
+"""What is kept, for how long, and how it is brought back: logs, blobs, retention, backup and restore."""
+
+from __future__ import annotations
+
+import hashlib
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from deborgen_coordinator.operations import backup, blobs, logs, tokens
+from deborgen_coordinator.operations.context import COORDINATOR
+from deborgen_coordinator.operations.tidy import DAY, LATE_LOG_SECONDS, TIDY_SECONDS, Tidier
+from deborgen_shared import messages as m
+from deborgen_shared.errors import Code, Refusal
+from support.pool import Pool
+
+
+def put(pool: Pool, data: bytes) -> str:
+    digest = hashlib.sha256(data).hexdigest()
+    blobs.put(pool.ctx, digest, [data])
+    return digest
+
+
+def here(pool: Pool, digest: str) -> bool:
+    return not blobs.missing(pool.ctx, [digest]).missing
+
+
+def test_log_bytes_are_taken_once_and_a_gap_is_refused(pool: Pool) -> None:
+    pool.submit()
+    worker = pool.worker()
+    (attempt,) = worker.start()
+    assert worker.write_log(attempt, b"hello ") == 6
+    assert worker.write_log(attempt, b"hello world", 0) == 11
+    assert worker.write_log(attempt, b"llo", 2) == 11
+    with pytest.raises(Refusal) as caught:
+        worker.write_log(attempt, b"!", 12)
+    assert (caught.value.code, caught.value.details["size"]) == (Code.LOG_GAP, 11)
+    assert pool.log("1.1") == b"hello world"
+
+
+def test_the_rest_of_a_log_may_come_after_the_result_and_no_more(pool: Pool) -> None:
+    pool.submit()
+    worker = pool.worker()
+    (attempt,) = worker.start()
+    worker.write_log(attempt, b"one ")
+    worker.finish(attempt, log_size=8)
+    assert not logs.view(pool.ctx, 1, 1, None).ended
+    assert worker.write_log(attempt, b"two three", 4) == 8
+    assert logs.view(pool.ctx, 1, 1, None).ended
+    with pytest.raises(Refusal) as caught:
+        worker.write_log(attempt, b"more", 8)
+    assert caught.value.code is Code.STALE_ATTEMPT
+    assert pool.log("1.1") == b"one two "
+
+
+def test_the_tail_of_a_log_may_come_with_the_result(pool: Pool) -> None:
+    pool.submit()
+    worker = pool.worker()
+    (attempt,) = worker.start()
+    worker.write_log(attempt, b"one ")
+    worker.finish(attempt, log_size=7, log=m.LogTail(offset=2, data=b"e two"))
+    assert pool.log("1.1") == b"one two"
+
+
+def test_a_finished_log_is_sealed_into_a_blob_with_the_same_bytes(pool: Pool) -> None:
+    pool.submit()
+    worker = pool.worker()
+    (attempt,) = worker.start()
+    data = bytes(range(256)) * 3000
+    worker.write_log(attempt, data)
+    worker.finish(attempt, log_size=len(data))
+    before = [pool.log("1.1"), logs.read(pool.ctx, 1, 1, 1, 300_000, 10)]
+    assert Tidier(pool.ctx).seal_logs() == 1
+    assert logs.view(pool.ctx, 1, 1, 1).blob == hashlib.sha256(data).hexdigest()
+    assert pool.ctx.store.read(lambda reader: reader.one("SELECT count(*) FROM log_chunk")) == (0,)
+    assert [pool.log("1.1"), logs.read(pool.ctx, 1, 1, 1, 300_000, 10)] == before == [data, data[300_000:300_010]]
+    assert Tidier(pool.ctx).seal_logs() == 0
+
+
+def test_a_log_whose_end_never_came_is_sealed_after_a_while(pool: Pool) -> None:
+    pool.submit()
+    worker = pool.worker()
+    (attempt,) = worker.start()
+    worker.write_log(attempt, b"half")
+    worker.finish(attempt, log_size=100)
+    assert Tidier(pool.ctx).seal_logs() == 0
+    pool.clock.pass_by(LATE_LOG_SECONDS + 1)
+    assert Tidier(pool.ctx).seal_logs() == 1
+    assert pool.log("1.1") == b"half"
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.binary(max_size=2000), cuts=st.lists(st.tuples(st.integers(0, 2000), st.integers(0, 2000)), max_size=30))
+def test_fault_20_log_uploads_dropped_repeated_and_reordered_store_exactly_the_written_bytes(
+    data: bytes, cuts: list[tuple[int, int]], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    pool = Pool(tmp_path_factory.mktemp("logs"))
+    pool.submit()
+    worker = pool.worker()
+    (attempt,) = worker.start()
+    for start, length in cuts:
+        try:
+            size = worker.write_log(attempt, data[start : start + length], min(start, len(data)))
+        except Refusal as gap:
+            size = gap.details["size"]
+        assert pool.log("1.1") == data[:size]
+    size = logs.view(pool.ctx, 1, 1, 1).size
+    worker.write_log(attempt, data[size:], size)
+    worker.finish(attempt, log_size=len(data))
+    Tidier(pool.ctx).seal_logs()
+    assert pool.log("1.1") == data
+    pool.close()
+
+
+def test_blobs_that_nothing_refers_to_go_after_a_day_and_others_stay(pool: Pool) -> None:
+    loose, file, made = put(pool, b"loose"), put(pool, b"file"), put(pool, b"made")
+    pool.submit(files=[{"path": "a", "sha256": file, "size": 4, "mode": 0o644}])
+    worker = pool.worker()
+    (attempt,) = worker.start()
+    worker.finish(attempt, artifacts=[m.Artifact(path="out", sha256=made, size=4)])
+    tidier = Tidier(pool.ctx)
+    pool.clock.pass_by(DAY - 10)
+    assert tidier.collect_blobs() == 0
+    pool.clock.pass_by(20)
+    assert tidier.collect_blobs() == 1
+    assert [here(pool, digest) for digest in (loose, file, made)] == [False, True, True]
+    assert tidier.collect_blobs() == 0
+
+
+def test_a_blob_that_somebody_asked_for_stays_another_day(pool: Pool) -> None:
+    digest = put(pool, b"loose")
+    pool.clock.pass_by(DAY - 10)
+    assert here(pool, digest)
+    pool.clock.pass_by(DAY - 10)
+    assert Tidier(pool.ctx).collect_blobs() == 0
+
+
+@pytest.mark.parametrize("keep", [{"retention_days": 7}, {"retention_bytes": 10}])
+def test_retention_lets_go_of_bytes_and_keeps_the_history(make_pool: Any, keep: dict[str, int]) -> None:
+    pool = make_pool(**keep)
+    worker = pool.worker()
+    for at in range(2):
+        pool.submit()
+        (attempt,) = worker.start()
+        worker.write_log(attempt, b"log %d of eight" % at)
+        worker.finish(attempt, log_size=14, result={"at": at})
+        Tidier(pool.ctx).seal_logs()
+        pool.clock.pass_by(5 * DAY)
+    Tidier(pool.ctx).turn()
+    kept = b"log 1 of eight" if "retention_days" in keep else b""
+    assert [pool.log("1.1"), pool.log("2.1")] == [b"", kept]
+    assert [pool.job(f"{n}.1").result for n in (1, 2)] == [{"at": 0}, {"at": 1}]
+    assert len(pool.events(run=1)) == 5
+
+
+def test_retention_is_off_by_default(pool: Pool) -> None:
+    pool.submit()
+    worker = pool.worker()
+    (attempt,) = worker.start()
+    worker.write_log(attempt, b"x")
+    worker.finish(attempt, log_size=1)
+    pool.clock.pass_by(5000 * DAY)
+    Tidier(pool.ctx).turn()
+    pool.clock.pass_by(TIDY_SECONDS)
+    Tidier(pool.ctx).turn()
+    assert pool.log("1.1") == b"x"
+
+
+def filled(pool: Pool) -> str:
+    pool.submit(sweep={"grid": {"n": [1, 2]}}, labels={"project": "thesis"}, by="alice")
+    worker = pool.worker()
+    first, second = worker.start(2)
+    worker.write_log(first, b"\x00\xffbytes")
+    worker.finish(
+        first, artifacts=[m.Artifact(path="out", sha256=put(pool, b"made"), size=4)], log_size=7, result={"x": 1.5}
+    )
+    Tidier(pool.ctx).seal_logs()
+    worker.write_log(second, b"still in chunks \x00")
+    return tokens.create(pool.ctx, COORDINATOR, m.NewToken(role="submitter", name="alice")).token
+
+
+@pytest.mark.parametrize("into", ["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
+def test_a_backup_brings_everything_back_into_either_database(
+    pool: Pool, tmp_path: Path, into: str, request: pytest.FixtureRequest
+) -> None:
+    token = filled(pool)
+    backup.backup(pool.ctx, tmp_path / "b.tar.gz")
+    url = request.getfixturevalue("postgres").database() if into == "postgres" else ""
+    other = Pool(tmp_path / "other", url)
+    try:
+        backup.restore(other.ctx, tmp_path / "b.tar.gz")
+        assert [other.job(f"1.{n}") for n in (1, 2)] == [pool.job(f"1.{n}") for n in (1, 2)]
+        assert other.events() == pool.events()
+        assert [other.log("1.1"), other.log("1.2")] == [b"\x00\xffbytes", b"still in chunks \x00"]
+        assert tokens.authenticate(other.ctx, token).name == "alice"
+        assert b"".join(blobs.open_range(other.ctx, hashlib.sha256(b"made").hexdigest(), 0, 4)) == b"made"
+        assert other.submit().id == 2
+    finally:
+        other.close()
+
+
+def test_a_backup_is_not_restored_over_data(pool: Pool, tmp_path: Path) -> None:
+    filled(pool)
+    backup.backup(pool.ctx, tmp_path / "b.tar.gz")
+    with pytest.raises(Refusal, match="has data already"):
+        backup.restore(pool.ctx, tmp_path / "b.tar.gz")
+
+
+@pytest.mark.parametrize("damage", ["cut", "flipped", "no manifest", "empty", "missing"])
+def test_a_damaged_backup_is_refused_and_nothing_is_changed(tmp_path: Path, damage: str) -> None:
+    pool, other = Pool(tmp_path / "a"), Pool(tmp_path / "b")
+    filled(pool)
+    file = tmp_path / "b.tar.gz"
+    backup.backup(pool.ctx, file)
+    whole = file.read_bytes()
+    if damage == "cut":
+        file.write_bytes(whole[: len(whole) // 2])
+    elif damage == "flipped":
+        middle = len(whole) // 2
+        file.write_bytes(whole[:middle] + bytes([whole[middle] ^ 255]) + whole[middle + 1 :])
+    elif damage == "no manifest":
+        without_manifest(file)
+    elif damage == "empty":
+        file.write_bytes(b"")
+    else:
+        file.unlink()
+    with pytest.raises(Refusal):
+        backup.restore(other.ctx, file)
+    assert other.events() == []
+    assert other.submit().id == 1
+    pool.close()
+    other.close()
+
+
+def without_manifest(file: Path) -> None:
+    shorter = file.with_suffix(".short")
+    with tarfile.open(file, "r:gz") as source, tarfile.open(shorter, "w:gz") as target:
+        for info in source:
+            if info.name != backup.MANIFEST:
+                target.addfile(info, source.extractfile(info))
+    shorter.replace(file)
+
+
+def test_a_backup_that_fails_leaves_no_file(pool: Pool, tmp_path: Path) -> None:
+    put(pool, b"gone")
+    pool.ctx.blobs.delete(hashlib.sha256(b"gone").hexdigest())
+    with pytest.raises(Refusal, match="not whole"):
+        backup.backup(pool.ctx, tmp_path / "b.tar.gz")
+    assert list(tmp_path.glob("b.tar.gz*")) == []

@@ -1,0 +1,113 @@
+"""Which job comes first, and who may have it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from deborgen_coordinator.operations import jobs
+from deborgen_shared import messages as m
+from support.pool import GIB, Pool
+
+
+def sweep(count: int) -> dict[str, Any]:
+    return {"grid": {"n": {"from": 1, "to": count}}}
+
+
+def test_first_come_first_served_within_a_priority(pool: Pool) -> None:
+    pool.submit(sweep=sweep(2))
+    pool.submit(priority=5, sweep=sweep(2))
+    pool.submit(resources={"cpus": 2})
+    assert pool.worker().claim(10) == ["2.1/1", "2.2/1", "1.1/1", "1.2/1", "3.1/1"]
+
+
+def test_classes_of_different_needs_share_one_order(pool: Pool) -> None:
+    for at in range(6):
+        pool.submit(resources={"cpus": 1 + at % 3})
+    assert pool.worker().claim(10) == [f"{n}.1/1" for n in range(1, 7)]
+
+
+def test_a_job_goes_only_to_a_worker_whose_labels_and_resources_fit(pool: Pool) -> None:
+    pool.submit(requires={"gpu": "rtx*"})
+    pool.submit(resources={"memory": "32GiB"})
+    pool.submit(image="python:3.12-slim")
+    pool.submit(network="internet")
+    pool.submit()
+    small = pool.worker("small", memory=8 * GIB)
+    assert small.claim(10) == ["5.1/1"]
+    large = pool.worker(
+        "large", labels={"gpu": "RTX 4090", "runner.podman": True, "network.internet": True}, memory=64 * GIB
+    )
+    assert large.claim(10) == ["1.1/1", "2.1/1", "3.1/1", "4.1/1"]
+
+
+def test_jobs_are_packed_into_what_is_free(pool: Pool) -> None:
+    pool.submit(sweep=sweep(10), resources={"cpus": 3})
+    pool.submit(sweep=sweep(10))
+    given = pool.worker(cpus=8).claim(20, free=m.Resources(cpus=8, memory=GIB * 100))
+    assert given == ["1.1/1", "1.2/1", "2.1/1", "2.2/1"]
+
+
+def test_fair_share_serves_who_has_used_least(make_pool: Any) -> None:
+    pool = make_pool(scheduler="fair")
+    worker = pool.worker()
+    pool.submit(by="alice", sweep=sweep(3))
+    worker.finish(*worker.start(), seconds=500)
+    pool.submit(by="bob", sweep=sweep(3))
+    assert worker.claim(4) == ["2.1/1", "2.2/1", "2.3/1", "1.2/1"]
+
+
+def test_fair_share_takes_turns_between_equals(make_pool: Any) -> None:
+    pool = make_pool(scheduler="fair")
+    pool.submit(by="alice", sweep=sweep(4))
+    pool.submit(by="bob", sweep=sweep(4))
+    assert pool.worker().claim(4) == ["1.1/1", "2.1/1", "1.2/1", "2.2/1"]
+
+
+def test_a_cap_on_running_jobs_holds_for_each_submitter(make_pool: Any) -> None:
+    pool = make_pool(max_running_per_submitter=2)
+    pool.submit(by="alice", sweep=sweep(5))
+    pool.submit(by="bob", sweep=sweep(1))
+    worker = pool.worker()
+    assert worker.claim(10) == ["1.1/1", "1.2/1", "2.1/1"]
+    assert worker.claim(10) == []
+    worker.beat()
+    worker.finish("1.1/1")
+    assert worker.claim(10) == ["1.3/1"]
+
+
+def test_identical_specs_are_stored_once(pool: Pool) -> None:
+    for _ in range(5):
+        pool.submit(sweep=sweep(20))
+    pool.submit(resources={"cpus": 2})
+    count = pool.ctx.store.read(lambda reader: [reader.one(f"SELECT count(*) FROM {t}") for t in ("spec", "class")])
+    assert count == [(2,), (2,)]
+
+
+def test_why_tells_a_line_for_each_worker(pool: Pool) -> None:
+    pool.submit(resources={"memory": "16GiB"})
+    paused = pool.worker("pc1", memory=64 * GIB)
+    paused.beat(state="paused", reason="paused by its owner until 18:00")
+    pool.worker("pc2", memory=8 * GIB)
+    busy = pool.worker("pc3", memory=64 * GIB)
+    busy_body = m.Heartbeat(session=busy.session, free=m.Resources(cpus=1, memory=8 * GIB))
+    from deborgen_coordinator.operations import workers
+
+    workers.heartbeat(pool.ctx, busy.actor, "pc3", busy_body)
+    why = jobs.why(pool.ctx, 1, 1)
+    assert why.summary == "it waits: no worker can take it now"
+    assert [(line.worker, line.reason) for line in why.workers] == [
+        ("pc1", "paused: paused by its owner until 18:00"),
+        ("pc2", "has 8GiB of memory in all, the job asks for 16GiB"),
+        ("pc3", "has 8GiB of memory free, the job asks for 16GiB"),
+    ]
+
+
+def test_a_submit_warns_of_what_no_worker_can_run(pool: Pool) -> None:
+    assert "no worker has joined yet" in pool.submit().warnings[0]
+    pool.clock.pass_by(2)
+    pool.worker("pc1")
+    pool.clock.pass_by(2)
+    assert pool.submit().warnings == []
+    assert pool.submit(requires={"gpu": "rtx*"}).warnings == [
+        "no worker can run this: pc1 has no label 'gpu', the job requires gpu: rtx*"
+    ]

@@ -1,0 +1,209 @@
+"""Steps that follow each other, what they hand on, and runs that are tried again."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import pytest
+
+from deborgen_coordinator.operations import blobs, runs
+from deborgen_shared import messages as m
+from deborgen_shared.errors import Code, Refusal
+from support.pool import Pool, PoolWorker, person
+
+PIPELINE: dict[str, Any] = {
+    "steps": [
+        {"id": "prepare", "run": "true", "artifacts": ["data/**"]},
+        {"id": "simulate", "run": "true", "sweep": {"grid": {"seed": [1, 2, 3]}}, "artifacts": ["out.txt"]},
+        {"id": "collect", "run": "true", "needs": ["simulate"]},
+    ]
+}
+
+
+def submit(pool: Pool, document: dict[str, Any], by: str = "alice") -> m.Run:
+    return runs.submit(pool.ctx, person(by), document, None, "")[0]
+
+
+def artifact(pool: Pool, path: str, data: bytes) -> m.Artifact:
+    digest = hashlib.sha256(data).hexdigest()
+    blobs.put(pool.ctx, digest, [data])
+    return m.Artifact(path=path, sha256=digest, size=len(data))
+
+
+def laid(assignment: m.Assignment) -> list[str]:
+    return [made.target for made in assignment.inputs]
+
+
+def through(pool: Pool, worker: PoolWorker) -> None:
+    """Run the first two steps to their end."""
+    (first,) = worker.start(10)
+    worker.finish(first, artifacts=[artifact(pool, "data/a.csv", b"a"), artifact(pool, "data/b.csv", b"b")])
+    for attempt in worker.start(10):
+        worker.finish(attempt, artifacts=[artifact(pool, "out.txt", attempt.encode())])
+
+
+def test_a_step_starts_when_all_it_needs_has_succeeded(pool: Pool) -> None:
+    submit(pool, PIPELINE)
+    worker = pool.worker()
+    (first,) = worker.start(10)
+    assert first == "1.1/1"
+    worker.finish(first)
+    middle = worker.start(10)
+    assert middle == ["1.2/1", "1.3/1", "1.4/1"]
+    worker.finish(middle[0])
+    worker.finish(middle[1])
+    assert worker.start(10) == []
+    worker.finish(middle[2])
+    (last,) = worker.start(10)
+    worker.finish(last)
+    assert pool.run(1).state == "succeeded"
+
+
+def test_what_a_step_left_is_handed_on(pool: Pool) -> None:
+    submit(pool, PIPELINE)
+    worker = pool.worker()
+    (first,) = worker.start(10)
+    worker.finish(first, artifacts=[artifact(pool, "data/a.csv", b"a")])
+    middle = worker.assignments(10)
+    assert [laid(assignment) for assignment in middle] == [["inputs/prepare/data/a.csv"]] * 3
+    worker.beat()
+    for assignment in middle:
+        worker.finish(assignment.attempt, artifacts=[artifact(pool, "out.txt", assignment.attempt.encode())])
+    (last,) = worker.assignments(10)
+    assert laid(last) == [f"inputs/simulate/{index}/out.txt" for index in (2, 3, 4)]
+
+
+@pytest.mark.parametrize("how", ["failed", "canceled"])
+def test_what_needs_a_step_that_did_not_succeed_is_canceled(pool: Pool, how: str) -> None:
+    submit(pool, PIPELINE)
+    worker = pool.worker()
+    (first,) = worker.start()
+    worker.finish(first, how)
+    assert pool.run(1).jobs == m.JobCounts(failed=int(how == "failed"), canceled=4 + int(how == "canceled"))
+    assert pool.job("1.5").reason == "step 'simulate', which it needs, did not succeed"
+    assert worker.start(10) == []
+
+
+def test_one_failure_in_a_sweep_cancels_what_follows_and_not_its_siblings(pool: Pool) -> None:
+    submit(pool, PIPELINE)
+    worker = pool.worker()
+    worker.finish(*worker.start(10))
+    one, two, three = worker.start(10)
+    worker.finish(one, "failed")
+    assert pool.job("1.5").state == "canceled"
+    assert worker.beat(two, three) == {two: "continue", three: "continue"}
+    worker.finish(two)
+    worker.finish(three)
+    assert pool.run(1).state == "failed"
+
+
+def test_a_retry_is_a_new_run_of_the_same_jobs_under_their_old_index(pool: Pool) -> None:
+    submit(pool, PIPELINE)
+    worker = pool.worker()
+    (first,) = worker.start()
+    worker.finish(first, artifacts=[artifact(pool, "data/a.csv", b"a")])
+    for attempt in worker.start(10):
+        outcome = "failed" if attempt == "1.3/1" else "succeeded"
+        made = [artifact(pool, "out.txt", attempt.encode())] if outcome == "succeeded" else []
+        worker.finish(attempt, outcome, artifacts=made)
+    again, created = runs.retry_run(pool.ctx, person("alice"), 1, "failed")
+    assert (created, again.id, again.retry_of, again.jobs.queued) == (True, 2, 1, 2)
+    (retried,) = worker.assignments(10)
+    assert (retried.attempt, retried.params) == ("2.3/1", {"seed": 2})
+    assert laid(retried) == ["inputs/prepare/data/a.csv"]
+    worker.beat()
+    worker.finish("2.3/1", artifacts=[artifact(pool, "out.txt", b"now")])
+    (last,) = worker.assignments(10)
+    assert last.attempt == "2.5/1"
+    assert [(made.target, made.job) for made in last.inputs] == [
+        ("inputs/simulate/2/out.txt", "1.2"),
+        ("inputs/simulate/3/out.txt", "2.3"),
+        ("inputs/simulate/4/out.txt", "1.4"),
+    ]
+
+
+def test_a_retry_of_all_runs_everything_again(pool: Pool) -> None:
+    submit(pool, PIPELINE)
+    worker = pool.worker()
+    through(pool, worker)
+    worker.finish(*worker.start(10))
+    again, _ = runs.retry_run(pool.ctx, person("alice"), 1, "all")
+    through(pool, worker)
+    worker.finish(*worker.start(10))
+    assert pool.run(again.id).state == "succeeded"
+
+
+def test_a_repeated_retry_under_one_key_makes_one_run(pool: Pool) -> None:
+    pool.submit()
+    pool.cancel("1")
+    first = runs.retry_run(pool.ctx, person("alice"), 1, "canceled", "key", "digest")
+    assert runs.retry_run(pool.ctx, person("alice"), 1, "canceled", "key", "digest") == (first[0], False)
+    with pytest.raises(Refusal) as caught:
+        runs.retry_run(pool.ctx, person("alice"), 1, "all", "key", "other")
+    assert caught.value.code is Code.IDEMPOTENCY_CONFLICT
+
+
+def test_fault_05_the_same_key_with_another_body_is_refused_and_nothing_is_stored(pool: Pool) -> None:
+    pool.submit(key="k")
+    assert pool.submit(key="k").id == 1
+    with pytest.raises(Refusal) as caught:
+        pool.submit(key="k", priority=3)
+    assert caught.value.code is Code.IDEMPOTENCY_CONFLICT
+    assert [
+        run.id for run in runs.list_runs(pool.ctx, state=None, submitter=None, label=None, cursor=None, limit=9).items
+    ] == [1]
+
+
+def test_the_same_key_of_two_people_is_two_keys(pool: Pool) -> None:
+    assert [pool.submit(key="k", by=who).id for who in ("alice", "bob", "alice")] == [1, 2, 1]
+
+
+def test_templates_are_filled_in_for_each_job(pool: Pool) -> None:
+    submit(
+        pool,
+        {
+            "run": "echo ${{ word }} ${{ job.id }} ${{ attempt }}",
+            "env": {"W": "${{ word }}"},
+            "sweep": {"grid": {"word": ["a b", "c"]}},
+        },
+    )
+    first, second = pool.worker().assignments(2)
+    assert (first.spec["run"], first.spec["env"]) == ("echo 'a b' 1.1 1", {"W": "a b"})
+    assert second.spec["run"] == "echo c 1.2 1"
+    assert pool.job("1.1").spec["run"] == "echo ${{ word }} ${{ job.id }} ${{ attempt }}"
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"secrets": ["KEY"]},
+        {"checkpoint": {"path": "state/"}},
+        {"workspace": {"git": "https://example.org/x.git"}},
+        {"workspace": {"shared": "data"}},
+    ],
+)
+def test_what_cannot_be_executed_yet_is_refused_not_ignored(pool: Pool, keys: dict[str, Any]) -> None:
+    with pytest.raises(Refusal) as caught:
+        pool.submit(**keys)
+    assert caught.value.code is Code.INVALID_JOB
+    assert len(caught.value.details["problems"]) == 1
+
+
+def test_the_default_image_is_recorded_at_submit(make_pool: Any) -> None:
+    pool = make_pool(default_image="python:3.12-slim")
+    pool.submit()
+    pool.submit(image="alpine")
+    assert [pool.job(f"{n}.1").spec["image"] for n in (1, 2)] == ["python:3.12-slim", "alpine"]
+
+
+def test_files_must_have_been_uploaded(pool: Pool) -> None:
+    data = b"print(1)"
+    digest = hashlib.sha256(data).hexdigest()
+    files = [{"path": "sim.py", "sha256": digest, "size": len(data), "mode": 0o644}]
+    with pytest.raises(Refusal, match="is not here"):
+        pool.submit(files=files)
+    blobs.put(pool.ctx, digest, [data])
+    pool.submit(files=files)
+    with pytest.raises(Refusal, match="has 8 bytes, not 9"):
+        pool.submit(files=[{**files[0], "size": 9}])

@@ -1,0 +1,162 @@
+"""Long polls: they wake for work, their number is bounded, and several coordinators may share one PostgreSQL."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from deborgen_coordinator.app import open_context
+from deborgen_coordinator.operations import workers
+from deborgen_coordinator.operations.claims import NoWork
+from deborgen_coordinator.operations.context import Context
+from deborgen_coordinator.operations.sweep import PATIENCE_SECONDS, Sweeper
+from deborgen_shared import messages as m
+from support.coordinator import wait_until
+from support.pool import LEASE, FakeClock, Pool, PoolWorker
+
+
+def waiting(ctx: Context) -> int:
+    return ctx.wakeups._waiting
+
+
+def claim(ctx: Context, worker: PoolWorker, request: str, wait: float = 30) -> Any:
+    body = m.Claim(session=worker.session, request_id=request, free=worker.capacity, wait_seconds=wait)
+    return workers.claim(ctx, worker.actor, worker.name, body)
+
+
+def in_thread(work: Any) -> tuple[threading.Thread, list[Any]]:
+    found: list[Any] = []
+    thread = threading.Thread(target=lambda: found.append(work()))
+    thread.start()
+    return thread, found
+
+
+def test_a_waiting_claim_wakes_for_a_submit(pool: Pool) -> None:
+    worker = pool.worker()
+    thread, found = in_thread(lambda: claim(pool.ctx, worker, "r1"))
+    wait_until(lambda: waiting(pool.ctx) == 1)
+    pool.submit()
+    thread.join(20)
+    assert [a.attempt for a in found[0].assignments] == ["1.1/1"]
+    assert waiting(pool.ctx) == 0
+
+
+def test_a_waiting_claim_wakes_for_a_release_and_for_the_end_of_a_backoff(pool: Pool) -> None:
+    pool.submit(max_attempts=3, retry={"backoff": "5s"})
+    holder, other = pool.worker("pc1"), pool.worker("pc2")
+    (attempt,) = holder.start()
+    thread, found = in_thread(lambda: claim(pool.ctx, other, "r1"))
+    wait_until(lambda: waiting(pool.ctx) == 1)
+    holder.finish(attempt, "released")
+    thread.join(20)
+    assert [a.attempt for a in found[0].assignments] == ["1.1/2"]
+    other.beat("1.1/2")
+    other.finish("1.1/2", "error", reason="no image")
+    thread, found = in_thread(lambda: claim(pool.ctx, holder, "r2"))
+    wait_until(lambda: waiting(pool.ctx) == 1)
+    pool.sleep(6)
+    thread.join(20)
+    assert [a.attempt for a in found[0].assignments] == ["1.1/3"]
+
+
+def test_beyond_the_places_to_wait_the_answer_comes_at_once_with_a_pace_for_the_whole_fleet(make_pool: Any) -> None:
+    pool = make_pool(max_waiters=1, poll_rate=2)
+    machines = [pool.worker(f"pc{at}") for at in range(21)]
+    thread, _ = in_thread(lambda: claim(pool.ctx, machines[0], "r"))
+    wait_until(lambda: waiting(pool.ctx) == 1)
+    answers = [claim(pool.ctx, worker, "r") for worker in machines[1:]]
+    assert all(isinstance(answer, NoWork) for answer in answers)
+    # twenty who ask every ten seconds are two a second, as the setting says
+    assert all(9 <= answer.retry_after <= 11 for answer in answers)
+    pool.ctx.wakeups.close()
+    thread.join(20)
+
+
+def test_a_stop_answers_every_long_poll(pool: Pool) -> None:
+    worker = pool.worker()
+    thread, found = in_thread(lambda: claim(pool.ctx, worker, "r1", wait=60))
+    wait_until(lambda: waiting(pool.ctx) == 1)
+    pool.ctx.wakeups.close()
+    thread.join(5)
+    assert isinstance(found[0], NoWork)
+
+
+def test_a_paused_worker_gets_nothing_and_is_told_to_ask_seldom(pool: Pool) -> None:
+    pool.submit()
+    worker = pool.worker()
+    workers.steer(pool.ctx, worker.actor, "pc1", m.SteerWorker(paused=True))
+    assert isinstance(answer := claim(pool.ctx, worker, "r1"), NoWork)
+    assert answer.retry_after >= 5
+    workers.steer(pool.ctx, worker.actor, "pc1", m.SteerWorker(paused=False))
+    assert worker.claim() == ["1.1/1"]
+    assert [t for t in pool.types(worker="pc1") if t.startswith("worker.")] == [
+        "worker.registered", "worker.online", "worker.paused", "worker.resumed",
+    ]  # fmt: skip
+
+
+@pytest.mark.postgres
+def test_a_claim_that_waits_at_one_coordinator_wakes_for_a_submit_at_another(tmp_path: Path, postgres_url: str) -> None:
+    one = Pool(tmp_path / "one", postgres_url)
+    two = Pool(tmp_path / "two", postgres_url)
+    worker = one.worker()
+    thread, found = in_thread(lambda: claim(one.ctx, worker, "r1"))
+    wait_until(lambda: waiting(one.ctx) == 1)
+    two.submit()
+    thread.join(20)
+    assert [a.attempt for a in found[0].assignments] == ["1.1/1"]
+    one.close()
+    two.close()
+
+
+@pytest.mark.postgres
+def test_fault_08_claimers_at_two_coordinators_get_disjoint_jobs(tmp_path: Path, postgres_url: str) -> None:
+    pools = [Pool(tmp_path / name, postgres_url) for name in ("one", "two")]
+    pools[0].submit(sweep={"grid": {"n": {"from": 1, "to": 400}}})
+    given: list[str] = []
+    machines = [pools[at % 2].worker(f"pc{at}") for at in range(8)]
+
+    def take(worker: PoolWorker) -> None:
+        while found := worker.claim(7):
+            given.extend(found)
+
+    threads = [threading.Thread(target=take, args=(worker,)) for worker in machines]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert sorted(given) == sorted(f"1.{n}/1" for n in range(1, 401))
+    sequence = [event.seq for event in pools[0].events(limit=10_000)]
+    assert sequence == sorted(set(sequence))
+    for pool in pools:
+        pool.close()
+
+
+@pytest.mark.postgres
+def test_of_two_coordinators_one_sweeps_and_the_other_takes_over_when_it_stands_still(
+    tmp_path: Path, postgres_url: str
+) -> None:
+    one = Pool(tmp_path / "one", postgres_url)
+    two_clock = FakeClock()
+    two_ctx = open_context(one.settings, two_clock)
+    two = Sweeper(two_ctx)
+    assert one.sweeper.turn().leading
+    assert not two.turn().leading
+    one.submit()
+    worker = one.worker()
+    worker.start()
+    two_clock.pass_by(PATIENCE_SECONDS / 2)
+    one.sleep(3)
+    assert not two.turn().leading
+    two_clock.pass_by(PATIENCE_SECONDS + 30)
+    assert two.turn().leading
+    assert one.job("1.1").state == "running"
+    assert not one.sweeper.turn().leading
+    for _ in range(int(LEASE / 3) + 3):
+        two_clock.pass_by(3)
+        two.turn()
+    assert one.job("1.1").state == "failed"
+    two_ctx.store.close()
+    one.close()
