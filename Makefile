@@ -3,21 +3,40 @@ SHELL := bash
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+PYTEST := $(BIN)/python -m pytest
 
-.PHONY: help install demo test lint unit bench wheels clean
+.PHONY: help install demo prepare test lint unit contract integration bench wheels clean
 
 help:  ## this list
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
 
 install: $(VENV)/.installed  ## make .venv with all four parts and the tools
 
 $(VENV)/.installed: constraints.txt pyproject.toml shared/pyproject.toml coordinator/pyproject.toml worker/pyproject.toml cli/pyproject.toml
-	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "deborgen needs Python 3.11 or newer")'
+	@$(PYTHON) -c 'import sys; sys.exit("deborgen needs Python 3.11 or newer" if sys.version_info < (3, 11) else 0)'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install -q -c constraints.txt pip
 	$(BIN)/python -m pip install -q -c constraints.txt --group dev \
-	    -e './shared[http]' -e './coordinator[postgres]' -e ./worker -e ./cli
-	touch $@
+	    -e './shared[http]' -e './coordinator[postgres]' -e ./worker -e './cli[up]'
+	@touch $@
+
+demo: install  ## a pool on this machine, a sweep on it, and its results
+	tools/demo.sh
+
+prepare: install  ## PostgreSQL, Podman and a test image, where they can be had
+	tools/prepare.sh
+
+test: lint prepare  ## everything that guards main
+	$(PYTEST) tests
+
+unit: install  ## the tests of the pure core, in seconds
+	$(PYTEST) tests/unit
+
+contract: prepare  ## every promise of the coordinator, on both databases
+	$(PYTEST) tests/contract
+
+integration: prepare  ## real processes, real containers
+	$(PYTEST) tests/integration
 
 lint: install  ## ruff, mypy --strict, import-linter
 	$(BIN)/ruff check .
@@ -25,10 +44,14 @@ lint: install  ## ruff, mypy --strict, import-linter
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+bench: install  ## the figures, each beside what it is compared with
+	$(BIN)/python benchmarks/coordinator.py
+	for one in benchmarks/worker_*.py benchmarks/cli_*.py; do echo; echo "== $$one"; $(BIN)/python $$one || exit 1; done
+
 wheels: install  ## build the four wheels into dist/
 	rm -rf dist
 	for part in shared coordinator worker cli; do $(BIN)/python -m build -q --wheel --outdir dist $$part || exit 1; done
 	@ls dist
 
 clean:  ## remove what the other verbs made
-	rm -rf $(VENV) dist build .cache .demo
+	rm -rf $(VENV) dist .cache .demo shared/build coordinator/build worker/build cli/build
