@@ -47,6 +47,7 @@ def test_fault_11_a_worker_killed_at_any_step_delivers_one_right_result(
     assert pool.log(run) == b"hello\n"
     assert job["result"] == {"n": 7}
     assert [each["path"] for each in job["artifacts"]] == ["out.txt"]
+    wait_until(lambda: worker.command("status").returncode == 0)
     wait_until(lambda: worker.status()["unsent"] == 0)
 
 
@@ -138,22 +139,20 @@ def test_fault_11_a_container_is_run_once_wherever_the_worker_is_killed(
 def test_fault_10_a_container_is_adopted_with_its_whole_log_and_its_exit_code(
     container_worker: Make, pool: Pool, podman: Podman
 ) -> None:
-    run = pool.submit(
-        image=IMAGE, run="i=0; while [ $i -lt 40 ]; do echo line $i; i=$((i+1)); sleep 0.05; done; exit 5"
-    )
+    run = pool.submit(image=IMAGE, run="seq 1 20; while [ ! -e go ]; do sleep 0.02; done; seq 21 40; exit 5")
     worker = container_worker().start()
-    wait_until(lambda: b"line 3\n" in pool.log(run))
+    wait_until(lambda: b"20\n" in pool.log(run), 30)
     [container] = podman.of(worker.name)
     worker.kill()
-    wait_until(lambda: "running" in podman("inspect", "-f", "{{.State.Status}}", container))
 
     worker.start()
-    wait_until(lambda: "still runs" in worker.said())
+    wait_until(lambda: "still runs" in worker.said(), 30)
     assert podman.of(worker.name) == [container]
+    (worker.state / "attempts" / f"{run}.1-1" / "work" / "go").touch()
     job = pool.until(run)
 
     assert (job["state"], job["exit_code"], job["attempts"]) == ("failed", 5, 1)
-    assert pool.log(run) == b"".join(b"line %d\n" % number for number in range(40))
+    assert pool.log(run) == b"".join(b"%d\n" % number for number in range(1, 41))
 
 
 @pytest.mark.podman

@@ -57,6 +57,7 @@ IDLE_TICK_SECONDS = 2.0
 LOG_SECONDS = 0.5
 CHECK_SECONDS = 10.0
 DELIVER_SECONDS = 10.0
+TELL_SECONDS = 3.0
 
 
 class CannotRun(Exception):
@@ -187,6 +188,9 @@ class Daemon:
         """Take nothing new, let what runs finish for a while, give the rest back, and see that all is delivered."""
         self.agent.gate.close("draining", reason)
         self._wake_heart.set()
+        if self._registered.is_set() and self.contact.lost_since is None:
+            # A claim that still waits on the server must not be given a job that nobody would run.
+            self._until(lambda: not self.heart.told_open, TELL_SECONDS)
         first = len(self._signaled)
         end = time.monotonic() + grace
         while self._busy() and time.monotonic() < end and len(self._signaled) == first:

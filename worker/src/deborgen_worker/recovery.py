@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 
 from deborgen_worker.agent import Agent
-from deborgen_worker.attempt import Attempt, Stage
+from deborgen_worker.attempt import Attempt, Ending, Stage
 from deborgen_worker.runners.protocol import CannotStart, Exit, RunnerDown, Standing
 from deborgen_worker.spool import Entry
 
@@ -53,6 +53,8 @@ def _take_up(agent: Agent, name: str, entry: Entry) -> bool:
     if not entry.runner:
         return True  # never started: it waits to be confirmed again, as if it had just come
     attempt.started = entry.started
+    if entry.ending:
+        attempt.ending, attempt.ending_reason = Ending(entry.ending), entry.reason
     # The room is taken first, so that nothing else is started in it; what is over gives it back at once.
     agent.ledger.running[name] = agent.ledger.waiting.pop(name)
     attempt.stage = Stage.RUNNING
@@ -71,6 +73,8 @@ def adopt(agent: Agent, attempt: Attempt) -> bool:
     match standing:
         case Standing.RUNNING:
             agent.say(f"{attempt.id} still runs: it goes on")
+            if attempt.ending is not None:
+                agent.end_again(attempt)
         case Standing.ENDED:
             agent.say(f"{attempt.id} ended while the worker was away")
         case Standing.NEVER_STARTED:

@@ -44,6 +44,12 @@ class Started(Record, tag="start"):
     at: float
 
 
+class Stopped(Record, tag="stop"):
+    attempt: str
+    ending: str
+    reason: str = ""
+
+
 class Ended(Record, tag="result"):
     attempt: str
     result: Result
@@ -55,20 +61,22 @@ class Settled(Record, tag="settled"):
     how: str = ""
 
 
-_decoder = msgspec.json.Decoder(ClaimAsked | ClaimAnswered | Started | Ended | Settled)
+_decoder = msgspec.json.Decoder(ClaimAsked | ClaimAnswered | Started | Stopped | Ended | Settled)
 _encode = msgspec.json.Encoder().encode
 
 
 class Entry(msgspec.Struct):
     """One attempt in the spool. `boot` is the kernel's boot in which it was taken: only there can it still run.
 
-    `started` is the monotonic time of that boot.
+    `started` is the monotonic time of that boot. `ending` says that the worker itself was ending it, and why.
     """
 
     assignment: Assignment
     boot: str
     runner: str = ""
     started: float = 0.0
+    ending: str = ""
+    reason: str = ""
     result: Result | None = None
     notes: str = ""
 
@@ -108,6 +116,10 @@ class Spool:
         """About to start. It must outlive the worker but not the power: after a reboot nothing runs anyway."""
         self._write(Started(attempt, runner, at))
         point("after-start-written")
+
+    def stopped(self, attempt: str, ending: str, reason: str) -> None:
+        """About to be ended by the worker, so that its exit code is not taken for the program's own. As `started`."""
+        self._write(Stopped(attempt, ending, reason))
 
     def ended(self, attempt: str, result: Result, notes: str = "") -> int:
         """The result, not yet durable: `commit` makes it so, together with those of other attempts."""
@@ -174,6 +186,9 @@ class Spool:
             case Started(attempt, runner, at):
                 if attempt in self.entries:
                     self.entries[attempt].runner, self.entries[attempt].started = runner, at
+            case Stopped(attempt, ending, reason):
+                if attempt in self.entries:
+                    self.entries[attempt].ending, self.entries[attempt].reason = ending, reason
             case Ended(attempt, result, notes):
                 if attempt in self.entries:
                     self.entries[attempt].result, self.entries[attempt].notes = result, notes
@@ -187,6 +202,8 @@ class Spool:
                 live.append(ClaimAnswered("", entry.boot, [entry.assignment]))
                 if entry.runner:
                     live.append(Started(attempt, entry.runner, entry.started))
+                if entry.ending:
+                    live.append(Stopped(attempt, entry.ending, entry.reason))
                 if entry.result is not None:
                     live.append(Ended(attempt, entry.result, entry.notes))
             # On a full disk the journal stays as long as it is: a worker must start there to deliver its results.
