@@ -10,6 +10,7 @@ from flask import Flask
 from deborgen_coordinator.blobs.local import LocalBlobs
 from deborgen_coordinator.clock import Clock, SystemClock
 from deborgen_coordinator.http.application import create_wsgi_app
+from deborgen_coordinator.http.reserve import Reserve
 from deborgen_coordinator.http.streams import Streams
 from deborgen_coordinator.operations.context import Context
 from deborgen_coordinator.operations.history import log_committed
@@ -58,4 +59,5 @@ def create_app(settings: Settings, clock: Clock | None = None) -> Coordinator:
     streams = Streams(settings.max_streams, settings.max_transfers)
     sweeper = Sweeper(ctx)
     sweeper.start()
-    return Coordinator(ctx, create_wsgi_app(ctx, streams), streams, sweeper)
+    reserve = Reserve(Path(settings.data_dir), settings.disk_reserve if settings.uses_sqlite else 0)
+    return Coordinator(ctx, create_wsgi_app(ctx, streams, reserve), streams, sweeper)

@@ -145,6 +145,12 @@ class Settings:
     max_document: int = _setting(2**20, SIZE, "largest job file, and largest JSON body of a person", "1MiB")
     max_log_chunk: int = _setting(4 * 2**20, SIZE, "largest piece of log in one request, after unpacking", "4MiB")
     max_blob: int = _setting(64 * 2**30, SIZE, "largest blob", "64GiB")
+    disk_reserve: int = _setting(
+        32 * 2**20,
+        SIZE,
+        "disk space kept for heartbeats and results when the disk is full (SQLite); 0 keeps none",
+        "32MiB",
+    )
     max_jobs_per_run: int = _setting(100_000, _integer(1), "jobs that one run may have")
     allowed_hosts: str = _setting(
         "", TEXT, "names, separated by commas, that a request may give as its Host; empty allows every name"

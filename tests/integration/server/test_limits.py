@@ -20,7 +20,7 @@ from support.scripted_worker import ScriptedWorker
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     disk = tmp_path / "disk"
     disk.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=12m", "tmpfs", str(disk)], check=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", str(disk)], check=True)
     try:
         yield disk
     finally:
@@ -39,7 +39,7 @@ def fill(path: Path) -> None:
 def test_fault_30_a_full_disk_is_503_while_reads_go_on_and_it_recovers_by_itself(
     small_disk: Path, tmp_path: Path
 ) -> None:
-    coordinator = CoordinatorProcess(small_disk, lease_seconds=60)
+    coordinator = CoordinatorProcess(small_disk, lease_seconds=60, disk_reserve="1MiB")
     coordinator.log = tmp_path / "coordinator.log"
     with coordinator:
         admin = coordinator.client("admin")
@@ -64,8 +64,11 @@ def test_fault_30_a_full_disk_is_503_while_reads_go_on_and_it_recovers_by_itself
         assert (blob.status_code, blob.json()["error"]["code"]) == (503, "unavailable")
         assert admin.get(f"/v1/runs/{acknowledged[0]}").status_code == 200
         assert admin.get("/v1/jobs?limit=1000").status_code == 200
+        for _ in range(20):
+            assert worker.heartbeat(assignment["attempt"])["attempts"] == {assignment["attempt"]: "continue"}
         filler.unlink()
         wait_until(lambda: admin.get("/health").status_code == 200, 30)
+        wait_until(lambda: not refused(), 30)
         assert admin.put(f"/v1/blobs/{hashlib.sha256(data).hexdigest()}", data=data).status_code == 201
         assert worker.heartbeat(assignment["attempt"])["attempts"] == {assignment["attempt"]: "continue"}
         assert worker.finish(assignment["attempt"]) == "accepted"

@@ -11,6 +11,7 @@ from flask import Flask, Response
 from werkzeug.datastructures import Headers
 from werkzeug.exceptions import HTTPException
 
+from deborgen_coordinator.http.reserve import Reserve
 from deborgen_coordinator.storage.database import DatabaseUnavailable
 from deborgen_shared.errors import Code, Refusal
 
@@ -68,8 +69,9 @@ def _refuse_http(problem: HTTPException) -> Response:
     return refuse(Refusal(Code.MALFORMED, f"The request cannot be understood: {problem.name}."))
 
 
-def _refuse_database(problem: DatabaseUnavailable) -> Response:
+def _refuse_database(problem: DatabaseUnavailable, reserve: Reserve) -> Response:
     log.warning("the database did not take a request: %s", problem)
+    reserve.look()
     return refuse(
         Refusal(Code.UNAVAILABLE, "The database cannot be used right now.", "Try again.", headers={"Retry-After": "2"})
     )
@@ -81,8 +83,8 @@ def _admit(problem: Exception) -> Response:
     return Response(_encode({"error": {"code": "internal", "message": message, "hint": ""}}), 500, None, None, JSON)
 
 
-def register_refusals(app: Flask) -> None:
+def register_refusals(app: Flask, reserve: Reserve) -> None:
     app.register_error_handler(Refusal, refuse)
     app.register_error_handler(HTTPException, _refuse_http)
-    app.register_error_handler(DatabaseUnavailable, _refuse_database)
+    app.register_error_handler(DatabaseUnavailable, lambda problem: _refuse_database(problem, reserve))
     app.register_error_handler(Exception, _admit)

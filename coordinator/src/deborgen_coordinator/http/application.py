@@ -8,6 +8,7 @@ from flask import Flask, request
 
 from deborgen_coordinator.http import blobs, events, jobs, logs, runs, service, tokens, workers
 from deborgen_coordinator.http.answers import register_refusals
+from deborgen_coordinator.http.reserve import Reserve
 from deborgen_coordinator.http.routes import register
 from deborgen_coordinator.http.streams import Streams
 from deborgen_coordinator.operations.context import Context
@@ -16,14 +17,14 @@ from deborgen_shared.errors import Code, Refusal
 NOUNS = (service, runs, jobs, logs, blobs, events, workers, tokens)
 
 
-def create_wsgi_app(ctx: Context, streams: Streams) -> Flask:
+def create_wsgi_app(ctx: Context, streams: Streams, reserve: Reserve) -> Flask:
     """The WSGI application over these operations."""
     app = Flask("deborgen_coordinator", static_folder=None)
     app.url_map.redirect_defaults = False
     app.url_map.merge_slashes = False
     app.url_map.strict_slashes = False
-    register_refusals(app)
-    register(app, ctx, streams)
+    register_refusals(app, reserve)
+    register(app, ctx, streams, reserve)
     allowed = {name.strip().lower() for name in ctx.settings.allowed_hosts.split(",") if name.strip()}
     if allowed:
 

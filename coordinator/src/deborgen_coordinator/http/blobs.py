@@ -26,7 +26,7 @@ def missing(call: Call[m.BlobsMissing, NoQuery]) -> m.MissingBlobs:
 
 
 @route(
-    "PUT", "/v1/blobs/{sha256}", roles=UPLOADERS, body=bytes, limit="max_blob",
+    "PUT", "/v1/blobs/{sha256}", roles=UPLOADERS, body=bytes, limit="max_blob", grows=True,
     answers={201: Answer("it is stored", m.BlobStored)}, refusals=(Code.UPLOAD_CONFLICT,),
     summary="Store one blob, all of its bytes. Bytes with another digest are refused, and nothing is kept.",
 )  # fmt: skip
@@ -37,7 +37,8 @@ def put(call: Call[None, NoQuery]) -> m.BlobStored:
 
 
 @route(
-    "PATCH", "/v1/blobs/{sha256}", roles=UPLOADERS, body=bytes, limit="max_blob", refusals=(Code.UPLOAD_CONFLICT,),
+    "PATCH", "/v1/blobs/{sha256}", roles=UPLOADERS, body=bytes, limit="max_blob", grows=True,
+    refusals=(Code.UPLOAD_CONFLICT,),
     headers={
         "Upload-Offset": "the byte at which this body starts, as HEAD tells it",
         "Upload-Length": "the bytes of the whole blob, if this body does not reach its end",

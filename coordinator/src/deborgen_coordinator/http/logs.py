@@ -63,7 +63,7 @@ def read(call: Call[None, LogQuery]) -> Response:
 
 
 @route(
-    "POST", "/v1/jobs/{job}/attempts/{number}/log", roles=WORKERS, query=AppendQuery, body=bytes,
+    "POST", "/v1/jobs/{job}/attempts/{number}/log", roles=WORKERS, query=AppendQuery, body=bytes, grows=True,
     limit="max_log_chunk", headers={"Content-Encoding": "gzip, if the bytes are packed"},
     answers={200: Answer("how many bytes the log has now", m.LogSize)},
     refusals=(Code.STALE_ATTEMPT, Code.SUPERSEDED, Code.LOG_GAP),

@@ -19,6 +19,7 @@ from deborgen_coordinator.http import bodies
 from deborgen_coordinator.http.answers import JSON, Reply, render
 from deborgen_coordinator.http.decoding import convert, malformed, parse
 from deborgen_coordinator.http.ids import PATH_NAMES, JobId
+from deborgen_coordinator.http.reserve import Reserve
 from deborgen_coordinator.http.streams import Streams
 from deborgen_coordinator.operations import tokens
 from deborgen_coordinator.operations.context import Actor, Context
@@ -114,6 +115,8 @@ class Route:
     limit: str = "max_document"
     #: Request headers that mean something: name to explanation.
     headers: Mapping[str, str] = field(default_factory=dict)
+    #: Whether it fills the disk, and so has to wait while that is full.
+    grows: bool = False
     #: Codes of refusals that this route has beyond those that every route of its shape has.
     refusals: tuple[Code, ...] = ()
 
@@ -143,12 +146,12 @@ def route(method: str, path: str, **declared: Any) -> Callable[[Handler], Handle
     return enter
 
 
-def register(app: Flask, ctx: Context, streams: Streams) -> None:
+def register(app: Flask, ctx: Context, streams: Streams, reserve: Reserve) -> None:
     """Give the application a rule for every route. HEAD goes with GET unless it has a route of its own."""
     own_head = {r.path for r in ROUTES if r.method == "HEAD"}
     for entry in ROUTES:
         methods = [entry.method]
-        view = _view(entry, ctx, streams)
+        view = _view(entry, ctx, streams, reserve)
         app.add_url_rule(
             entry.rule, f"{entry.method} {entry.path}", view, methods=methods, provide_automatic_options=False
         )
@@ -176,12 +179,13 @@ def _refuse_other_methods(app: Flask) -> None:
             rule.methods -= taken
 
 
-def _view(entry: Route, ctx: Context, streams: Streams) -> Callable[..., Response]:
+def _view(entry: Route, ctx: Context, streams: Streams, reserve: Reserve) -> Callable[..., Response]:
     read_query = _query_reader(entry.query)
     limit = getattr(ctx.settings, entry.limit)
     readers = [(name, PATH_NAMES[name].value) for name in entry.path_names]
     first = next(iter(entry.answers))
     roles, handler, expected, optional = entry.roles, entry.handler, entry.body, entry.body_optional
+    grows = entry.grows
     nobody = Actor(Role.VIEWER, "", "")
 
     def view(**parts: str) -> Response:
@@ -193,6 +197,8 @@ def _view(entry: Route, ctx: Context, streams: Streams) -> Callable[..., Respons
                 f"A token of the role {actor.role} may not do this.",
                 f"It takes a token of the role {' or '.join(sorted(roles))}.",
             )
+        if grows:
+            reserve.require_room()
         names = {name: value(parts[name]) for name, value in readers}
         query = read_query(environ.get("QUERY_STRING", ""))
         raw, body = b"", None

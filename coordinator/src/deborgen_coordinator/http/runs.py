@@ -42,7 +42,7 @@ class ResultsQuery(msgspec.Struct, frozen=True):
 
 @route(
     "POST", "/v1/runs",
-    roles=SUBMITTERS, body=Any, headers=KEY_HEADER, refusals=(Code.INVALID_JOB, Code.IDEMPOTENCY_CONFLICT),
+    roles=SUBMITTERS, body=Any, headers=KEY_HEADER, grows=True, refusals=(Code.INVALID_JOB, Code.IDEMPOTENCY_CONFLICT),
     answers={201: Answer("the run", m.Run), 200: Answer("the run that the same request made before", m.Run)},
     summary="Submit a run: the job file as JSON.",
 )  # fmt: skip
@@ -111,7 +111,7 @@ def cancel_run(call: Call[m.Cancel, NoQuery]) -> m.CancelAnswer:
 
 
 @route(
-    "POST", "/v1/runs/{run}/retry", roles=SUBMITTERS, body=m.Retry, body_optional=True, headers=KEY_HEADER,
+    "POST", "/v1/runs/{run}/retry", roles=SUBMITTERS, body=m.Retry, body_optional=True, headers=KEY_HEADER, grows=True,
     refusals=(Code.INVALID_TRANSITION, Code.IDEMPOTENCY_CONFLICT),
     answers={201: Answer("the new run", m.Run), 200: Answer("the run that the same request made before", m.Run)},
     summary="Run the failed, canceled or all jobs of a run again, as a new run.",
