@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, TypeVar
 from urllib.parse import urljoin, urlsplit
 
@@ -49,6 +50,7 @@ class Connection:
         self.patience = patience
         self.on_trouble: Callable[[str], None] = lambda sentence: None
         self._auth = _Bearer(token)
+        self._answered = False
         self._session = requests.Session()
         adapter = HTTPAdapter(pool_maxsize=pool)
         self._session.mount("http://", adapter)
@@ -59,6 +61,16 @@ class Connection:
 
     def close(self) -> None:
         self._session.close()
+
+    @contextmanager
+    def impatient(self) -> Iterator[None]:
+        """Within the block every failure is told at once: for those who show it, and try again by themselves."""
+        before = self.patience, self.on_trouble
+        self.patience, self.on_trouble = 0.0, lambda sentence: None
+        try:
+            yield
+        finally:
+            self.patience, self.on_trouble = before
 
     def get(self, path: str, kind: type[T], params: Mapping[str, Any] | None = None) -> T:
         return self._decode(self.request("GET", path, params=params), kind)
@@ -116,12 +128,14 @@ class Connection:
             try:
                 response = self._once(method, path, params, data, headers, stream, read_seconds)
             except Unreachable as trouble:
-                # Nobody listens there: that is an answer, and a person should have it at once.
-                if not again or "refused" in trouble.details or time.monotonic() + pause > deadline:
+                # Nobody has ever answered there: a person should hear that at once. Who answered before may come back.
+                hopeless = "refused" in trouble.details and not self._answered
+                if not again or hopeless or time.monotonic() + pause > deadline:
                     raise
                 self.on_trouble(trouble.message)
                 wait = pause
             else:
+                self._answered = True
                 if response.status_code < 400:
                     return response
                 error = self._refusal(response)

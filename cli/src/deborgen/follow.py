@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from deborgen import logs, output, stream
 from deborgen.live import describe
 from deborgen.pulse import Pulse
-from deborgen.runs import TERMINAL_EVENTS, Job, Run, is_terminal
+from deborgen.runs import TERMINAL_EVENTS, Job, Run, is_terminal, patiently
 from deborgen_shared import messages
 
 #: So many logs are followed at once; the others come as places get free.
@@ -51,18 +51,20 @@ def one(job: Job, attempt: int | None = None, follow: bool = False) -> None:
 
 def _goes_on(job: Job, number: int) -> bool:
     with Pulse(job._connection, {"job": job.id}) as pulse:
-        while not is_terminal(job.refresh().state) and job.data.attempts == number:
+        patiently(job.refresh, _trouble)
+        while not is_terminal(job.state) and job.data.attempts == number:
             pulse.wait()
+            patiently(job.refresh, _trouble)
     return job.data.attempts > number
 
 
 def wait_for_start(job: Job) -> None:
     with Pulse(job._connection, {"job": job.id}) as pulse:
         said = False
-        while not job.refresh().data.attempts and not is_terminal(job.state):
+        while not job.data.attempts and not is_terminal(job.state):
             if not pulse.wait(1.0) and not said:
-                said = True
-                output.hint(f"job {job.id} waits: {job.why().summary}")
+                said = patiently(lambda: output.hint(f"job {job.id} waits: {job.why().summary}"))
+            patiently(job.refresh, _trouble)
 
 
 def one_after_another(run: Run, attempt: int | None, failed: bool) -> int:

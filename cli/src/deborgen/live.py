@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from deborgen import logs, output
 from deborgen.errors import DeborgenError
 from deborgen.pulse import Pulse
-from deborgen.runs import Job, Run, is_terminal
+from deborgen.runs import Job, Run, is_terminal, patiently
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -90,12 +90,13 @@ def _watch_live(run: Run) -> None:
         picture.trouble = sentence
 
     with (
+        run._connection.impatient(),
         Pulse(run._connection, {"run": run.id}, trouble) as pulse,
         Live(console=output.console(stderr=True), auto_refresh=False, transient=False) as live,
     ):
         while True:
-            picture.look()
-            picture.trouble = ""
+            if patiently(picture.look, trouble):
+                picture.trouble = ""
             live.update(draw(picture, estimate.left(picture.done, run.total)), refresh=True)
             if picture.ended:
                 return
@@ -194,9 +195,9 @@ def _watch_plain(run: Run) -> None:
     """A line when something changed, at most one a second, and one for each job that failed."""
     told: set[str] = set()
     before = ""
-    with Pulse(run._connection, {"run": run.id}) as pulse:
+    with run._connection.impatient(), Pulse(run._connection, {"run": run.id}) as pulse:
         while True:
-            run.refresh()
+            patiently(run.refresh, lambda sentence: output.hint(f"{sentence}; trying again"))
             counts = run.counts
             if counts["failed"] > len(told):
                 for job in run.jobs("failed"):

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from deborgen import downloads
 from deborgen.connection import Connection
-from deborgen.errors import DeborgenError, JobsCanceled, JobsFailed, SomeJobsFailed, WaitRanOut
+from deborgen.errors import DeborgenError, JobsCanceled, JobsFailed, SomeJobsFailed, Unreachable, WaitRanOut
 from deborgen.pulse import Pulse
 from deborgen.results import Results
 from deborgen_shared import messages
@@ -74,10 +74,7 @@ class Job:
 
     def wait(self, timeout: float | None = None) -> Job:
         """Wait until it has ended, however it ended; WaitRanOut after `timeout` seconds."""
-        with Pulse(self._connection, {"job": self.id}) as pulse:
-            deadline = None if timeout is None else time.monotonic() + timeout
-            while not is_terminal(self.refresh().state):
-                _sleep(pulse, deadline, f"job {self.id} is still {self.state}")
+        _wait(self, {"job": self.id}, timeout, f"job {self.id}")
         return self
 
     def logs(self, attempt: int | None = None) -> str:
@@ -150,10 +147,7 @@ class Run:
 
     def wait(self, timeout: float | None = None, *, check: bool = False) -> Run:
         """Wait until all its jobs have ended; WaitRanOut after `timeout` seconds. With `check`, failures raise."""
-        with Pulse(self._connection, {"run": self.id}) as pulse:
-            deadline = None if timeout is None else time.monotonic() + timeout
-            while not is_terminal(self.refresh().state):
-                _sleep(pulse, deadline, f"run {self.id} is still {self.state}")
+        _wait(self, {"run": self.id}, timeout, f"run {self.id}")
         if check and (failure := self.failure()):
             raise failure
         return self
@@ -231,8 +225,24 @@ class Run:
         return Run(self._connection, self._connection.send("POST", path, {"only": only}, messages.Run, key=key))
 
 
-def _sleep(pulse: Pulse, deadline: float | None, running: str) -> None:
-    left = None if deadline is None else deadline - time.monotonic()
-    if left is not None and left <= 0:
-        raise WaitRanOut(f"the wait ran out: {running}")
-    pulse.wait(left)
+def patiently(look: Callable[[], object], on_trouble: Callable[[str], None] = lambda sentence: None) -> bool:
+    """Look once; whether it worked. A coordinator that is away is no reason to stop waiting for it."""
+    try:
+        look()
+    except Unreachable as trouble:
+        on_trouble(trouble.message)
+        return False
+    return True
+
+
+def _wait(what: Run | Job, params: Mapping[str, Any], timeout: float | None, name: str) -> None:
+    deadline = None if timeout is None else time.monotonic() + timeout
+    # The first look finds out whether there is anything to wait for.
+    what.refresh()
+    with Pulse(what._connection, params) as pulse:
+        while not is_terminal(what.state):
+            left = None if deadline is None else deadline - time.monotonic()
+            if left is not None and left <= 0:
+                raise WaitRanOut(f"the wait ran out: {name} is still {what.state}")
+            pulse.wait(left)
+            patiently(what.refresh)

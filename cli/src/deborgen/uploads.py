@@ -53,23 +53,27 @@ def _upload_one(connection: Connection, file: LocalFile, url: str, seen: Seen) -
     path = f"/v1/blobs/{file.sha256}"
     offset = 0
     for number in range(1, TRIES + 1):
+        busy = False
         try:
             _send(connection, path, file, offset, seen)
             return None
-        except Unreachable:
+        except Unreachable as trouble:
             if number == TRIES:
                 raise
-            time.sleep(min(0.2 * 2**number, 5.0))
+            busy = trouble.code == "slow_down"
         except NotPossible as conflict:
-            # The coordinator has another part of it than we believe: it says which.
             if conflict.code != "upload_conflict" or number == TRIES:
                 raise
-            time.sleep(0.1)
         except DeborgenError as refusal:
             raise _explained(file, refusal) from None
+        time.sleep(min(0.1 * 2**number, 5.0))
         offset, done = _offset(connection, path)
         if done:
             return None
+        if busy:
+            # The coordinator may not have noticed yet that the line of the first try was cut, and keep its part locked.
+            # Sent as a whole, the blob needs no part.
+            offset = 0
     return None
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import random
+import re
 import socket
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 
 import pytest
 
@@ -118,55 +121,90 @@ def test_the_same_key_is_the_same_run(anna: Person) -> None:
 
 
 @contextmanager
-def losing_the_first_answer(port: int, start: bytes) -> Iterator[tuple[str, list[bytes]]]:
-    """A line to the coordinator that carries the first matching request there, and loses the answer."""
-    seen: list[bytes] = []
+def line_to(port: int, lose: Callable[[bytes], bool], cut_after: int = 0) -> Iterator[str]:
+    """A line to the coordinator. It carries a request that `lose` picks, and loses the answer; or it is cut once,
+    after so many bytes of a request."""
     server = socket.create_server(("127.0.0.1", 0))
+    state = {"cut": cut_after}
 
     def carry(here: socket.socket) -> None:
         with here, socket.create_connection(("127.0.0.1", port)) as there:
+            lost = threading.Event()
 
             def back() -> None:
-                while data := there.recv(65536):
-                    if drop[0]:
-                        here.shutdown(socket.SHUT_RDWR)
-                        return
-                    here.sendall(data)
+                with suppress(OSError):
+                    while data := there.recv(65536):
+                        if lost.is_set():
+                            here.shutdown(socket.SHUT_RDWR)
+                            return
+                        here.sendall(data)
 
-            drop = [False]
             threading.Thread(target=back, daemon=True).start()
-            try:
+            carried = 0
+            with suppress(OSError):
                 while data := here.recv(65536):
-                    if data.startswith(start):
-                        drop[0] = not seen
-                        seen.append(data)
+                    if lose(data):
+                        lost.set()
+                    carried += len(data)
                     there.sendall(data)
-            except OSError:
-                pass
+                    if state["cut"] and carried > state["cut"]:
+                        state["cut"] = 0
+                        there.shutdown(socket.SHUT_RDWR)
+                        return
 
     def serve() -> None:
-        while True:
-            try:
-                here, _ = server.accept()
-            except OSError:
-                return
-            threading.Thread(target=carry, args=(here,), daemon=True).start()
+        with suppress(OSError):
+            while True:
+                threading.Thread(target=carry, args=(server.accept()[0],), daemon=True).start()
 
     threading.Thread(target=serve, daemon=True).start()
     try:
-        yield f"http://127.0.0.1:{server.getsockname()[1]}", seen
+        yield f"http://127.0.0.1:{server.getsockname()[1]}"
     finally:
         server.close()
 
 
+def port_of(pool: Pool) -> int:
+    return int(pool.coordinator.url.rsplit(":", 1)[1])
+
+
 def test_fault_04_a_submit_whose_answer_was_lost_is_one_run(pool: Pool) -> None:
     ben = pool.person("ben")
-    port = int(pool.coordinator.url.rsplit(":", 1)[1])
-    with losing_the_first_answer(port, b"POST /v1/runs") as (url, seen):
+    seen: list[bytes] = []
+
+    def is_the_first_submit(data: bytes) -> bool:
+        if data.startswith(b"POST /v1/runs"):
+            seen.append(data)
+        return len(seen) == 1
+
+    with line_to(port_of(pool), is_the_first_submit) as url:
         ben.environment["DEBORGEN_URL"] = url
         run = ben.submit(HELLO)
         assert len(seen) == 2
         assert [row["run"] for row in ben.rows("list", "--submitter", "ben")] == [run]
+
+
+def test_fault_19_an_upload_that_is_cut_is_resumed(pool: Pool) -> None:
+    gina = pool.person("gina")
+    content = random.Random(1).randbytes(6_000_000)
+    (gina.folder / "big.bin").write_bytes(content)
+    offsets: list[bytes] = []
+
+    def note_the_offset(data: bytes) -> bool:
+        offsets.extend(re.findall(rb"(?i)^PATCH .*?^Upload-Offset: (\d+)", data, re.DOTALL | re.MULTILINE))
+        return False
+
+    with line_to(port_of(pool), note_the_offset, cut_after=3_000_000) as url:
+        gina.environment["DEBORGEN_URL"] = url
+        run = gina.submit("run: sha256sum big.bin\nfiles: [big.bin]\n", "--wait")
+    assert log_of(pool, gina, run).split()[0] == hashlib.sha256(content).hexdigest()
+    assert len(offsets) == 1
+    assert 0 < int(offsets[0]) < len(content), "it went on where it was cut, and not from the start"
+
+
+def log_of(pool: Pool, person: Person, run: str) -> str:
+    person.environment["DEBORGEN_URL"] = pool.coordinator.url
+    return person.out("logs", run)
 
 
 def test_a_one_off_command_runs_and_its_output_comes_back(anna: Person) -> None:

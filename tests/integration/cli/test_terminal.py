@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
-from .conftest import DEBORGEN, Person
+from .conftest import DEBORGEN, Person, Pool, eventually
 from .screen import Terminal
 
 SWEEP = """
@@ -147,3 +149,31 @@ def test_login_asks_for_the_token_without_showing_it(anna: Person, terminal: Ope
     assert "Logged in" in asking.screen.text
     assert token not in asking.screen.text
     assert asking.is_clean()
+
+
+def sockets(pid: int) -> int:
+    """How many sockets a process has open."""
+    count = 0
+    for each in Path(f"/proc/{pid}/fd").iterdir():
+        with suppress(FileNotFoundError):
+            count += str(each.readlink()).startswith("socket")
+    return count
+
+
+def test_a_coordinator_that_is_away_for_a_while_is_waited_for(pool: Pool, anna: Person, terminal: Open) -> None:
+    gates = Gates(anna, "away")
+    watching = terminal("submit", "waves.yml", "--watch")
+    watching.until(lambda screen: "2 running" in screen.text)
+    run = watching.screen.lines[0].split()[1].rstrip(":")
+    waiting = anna.start("wait", "-q", run)
+    # One connection asks, the other listens: it has found its run, and waits.
+    eventually(lambda: sockets(waiting.pid) >= 2, "wait waits")
+    pool.coordinator.kill()
+    watching.until(lambda screen: "trying again" in screen.text, 60)
+    gates.open(1, 2, 3, 4)
+    pool.coordinator.start()
+    assert watching.end(90) == 14
+    assert "4/4 failed after" in watching.screen.text
+    assert "trying again" not in watching.screen.text
+    assert watching.is_clean()
+    assert waiting.wait(60) == 14

@@ -171,6 +171,26 @@ def test_an_upload_that_is_cut_goes_on_where_it_stopped(tmp_path: Path) -> None:
     assert [request.command for request in seen] == ["PUT", "HEAD", "PATCH", "HEAD", "PATCH"]
 
 
+def test_an_upload_whose_cut_the_coordinator_has_not_noticed_is_sent_as_a_whole(tmp_path: Path) -> None:
+    path = tmp_path / "x"
+    path.write_bytes(b"content")
+    file = LocalFile("x", path, 7, 0o644, digest(path))
+    got = []
+
+    def handle(request: BaseHTTPRequestHandler, body: bytes) -> Reply | None:
+        if request.command == "HEAD":
+            return 204, {"Upload-Offset": "3", "Content-Length": "0"}, b""
+        if request.command == "PATCH":
+            return refusal(429, "slow_down")
+        got.append(body)
+        return None if len(got) == 1 else (201, {}, b"{}")
+
+    with serving(handle) as (url, seen):
+        uploads.upload(Connection(url, "t"), [(file, f"/v1/blobs/{file.sha256}")])
+    assert got[-1] == b"content"
+    assert [request.command for request in seen] == ["PUT", "HEAD", "PATCH", "HEAD", "PUT"]
+
+
 def test_an_upload_whose_answer_was_lost_is_not_sent_again(tmp_path: Path) -> None:
     path = tmp_path / "x"
     path.write_bytes(b"content")
