@@ -8,6 +8,7 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -58,7 +59,7 @@ class Podman:
         """The containers of a worker, running or not."""
         return self("ps", "-aq", "--filter", f"label=deborgen.worker={worker}", *more).split()
 
-    def inspect(self, container: str) -> dict[str, object]:
+    def inspect(self, container: str) -> dict[str, Any]:
         return dict(json.loads(self("inspect", container))[0])
 
     def remove_all(self, worker: str) -> None:

@@ -32,6 +32,7 @@ NEVER = "0001-01-01"
 #: After the program is gone, how long Podman may take to know its exit code.
 KNOW_SECONDS = 15.0
 POLL_SECONDS = 0.5
+REMOVE_TRIES = 4
 ENDED = frozenset({"exited", "stopped"})
 
 
@@ -176,11 +177,11 @@ class PodmanRunner:
         attempt = container.launch.attempt
         state = (self._engine.inspect(container.id) or {}).get("State", {})
         pid, conmon = int(state.get("Pid") or 0), int(state.get("ConmonPid") or 0)
-        if state.get("CgroupPath"):
+        if container.id in str(state.get("CgroupPath")):
             path = str(state["CgroupPath"])
             old = Path("/sys/fs/cgroup/memory").is_dir()
             container.groups = {"memory": path, "cpuacct": path} if old else {"": path}
-        if pid and (found := cgroups_of(pid)):
+        if pid and container.id in (found := cgroups_of(pid)).get("memory", found.get("", "")):
             container.groups = found
         container.pid = pid
         if state.get("Status") in ENDED:
@@ -348,11 +349,17 @@ class PodmanRunner:
         self._remove(container.id if container is not None else container_name(self._worker, attempt))
 
     def _remove(self, container: str) -> None:
-        def remove() -> None:
-            self._engine.kill(container, "KILL")
-            self._engine.remove(container)
-
-        self._try(remove)
+        for left in range(REMOVE_TRIES, -1, -1):
+            try:
+                with contextlib.suppress(EngineError):
+                    self._engine.kill(container, "KILL")
+                return self._engine.remove(container)
+            except EngineError as error:
+                # One whose monitor was killed is only found to be over at the second try.
+                if left == 0:
+                    raise CannotStart(str(error)) from None
+                time.sleep(0.3)
+        return None
 
     def sweep(self, keep: frozenset[str]) -> list[str]:
         gone = []

@@ -1,0 +1,276 @@
+"""Real containers: what they end as, what contains them, and what happens when Podman itself fails."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from deborgen_worker.runners.podman import PodmanRunner, spec
+from deborgen_worker.runners.protocol import Launch
+from deborgen_worker.settings import Settings
+from support.coordinator import CoordinatorProcess, wait_until
+from support.podman import CONF, IMAGE, Podman
+from support.worker import Pool, WorkerProcess
+
+pytestmark = [pytest.mark.podman, pytest.mark.root]
+
+
+@pytest.fixture(scope="module")
+def worker(
+    coordinator: CoordinatorProcess, podman: Podman, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[WorkerProcess]:
+    """One worker for the tests that do it no harm."""
+    each = WorkerProcess(
+        tmp_path_factory.mktemp("w"), coordinator, runner="podman", podman_socket=str(podman.socket),
+        env={"CONTAINERS_CONF": str(CONF), "HTTP_PROXY": "http://user:secret@proxy.example", "SECRET_OF_OWNER": "x"},
+        kill_grace="1s", log_cap="8MiB", cpus=4, labels="test=main",
+    )  # fmt: skip
+    with each:
+        yield each
+    assert podman.of(each.name) == []
+
+
+@pytest.fixture
+def ask(pool: Pool, worker: WorkerProcess) -> Callable[..., tuple[dict, bytes]]:
+    """Run something in a container; how it ended and what it wrote."""
+
+    def run(script: object, seconds: float = 60.0, **body: object) -> tuple[dict, bytes]:
+        number = pool.submit(run=script, **{"image": IMAGE, "requires": {"test": "main"}, **body})
+        job = pool.until(number, seconds=seconds)
+        return job, pool.log(number)
+
+    return run
+
+
+Ask = Callable[..., tuple[dict, bytes]]
+
+
+def outcome(job: dict) -> tuple[str, int | None]:
+    last = job["history"][-1]
+    return last["outcome"], last["exit_code"]
+
+
+@pytest.mark.parametrize("code", [0, 1, 125, 126, 127, 137, 255])
+def test_fault_56_an_exit_code_is_the_programs_own(code: int, ask: Ask) -> None:
+    job, log = ask(["sh", "-c", f"echo before; exit {code}"])
+    assert outcome(job) == ("succeeded" if code == 0 else "failed", code)
+    assert log == b"before\n"
+    assert job["history"][-1]["image"].startswith(f"{IMAGE}@sha256:")
+
+
+def test_fault_50_a_missing_image_is_an_infrastructure_failure(ask: Ask) -> None:
+    job, _ = ask("true", image="localhost/deborgen-missing:1")
+    assert outcome(job) == ("error", None)
+    assert "cannot be had" in job["reason"]
+
+
+def test_fault_50_an_image_that_appears_later_is_used(ask: Ask, worker: WorkerProcess, podman: Podman) -> None:
+    image = f"localhost/deborgen-late-{worker.name}:1"
+    assert outcome(ask("true", image=image)[0]) == ("error", None)
+    podman("tag", IMAGE, image)
+    try:
+        assert outcome(ask("true", image=image)[0]) == ("succeeded", 0)
+    finally:
+        podman("untag", IMAGE, image)
+
+
+def test_fault_51_out_of_memory_is_recognised_and_the_worker_lives(ask: Ask, worker: WorkerProcess) -> None:
+    job, _ = ask("dd if=/dev/zero of=/dev/null bs=300M count=1; exit $?", resources={"memory": "64MiB"})
+    assert outcome(job)[0] == "out_of_memory", job["reason"]
+    killed, _ = ask("kill -9 $$")
+    assert outcome(killed) == ("failed", 137)
+    assert ask("true")[0]["state"] == "succeeded"
+
+
+def test_a_timeout_ends_the_container(ask: Ask, worker: WorkerProcess, podman: Podman) -> None:
+    job, log = ask("echo begun; sleep 100", timeout="1s")
+    assert outcome(job)[0] == "timeout"
+    assert b"begun\n" in log
+
+
+def test_fault_54_a_job_that_ignores_term_is_killed_after_its_grace(ask: Ask) -> None:
+    job, _ = ask("trap '' TERM; while true; do sleep 0.1; done", timeout="1s")
+    assert outcome(job)[0] == "timeout"
+
+
+def test_fault_57_what_a_program_leaves_in_the_background_ends_with_it(
+    ask: Ask, worker: WorkerProcess, podman: Podman
+) -> None:
+    job, _ = ask("setsid sh -c 'exec >/dev/null 2>&1; sleep 1000' & sleep 0.2")
+    assert job["state"] == "succeeded"
+    wait_until(lambda: podman.of(worker.name) == [])
+
+
+def test_fault_53_a_fork_bomb_is_contained(ask: Ask) -> None:
+    job, _ = ask("f() { f | f & }; f; sleep 2; exit 9", timeout="20s", seconds=90)
+    assert outcome(job)[0] in {"failed", "timeout", "out_of_memory"}
+    assert ask("true")[0]["state"] == "succeeded"
+
+
+def test_fault_36_binary_output_arrives_byte_for_byte(ask: Ask) -> None:
+    job, log = ask(
+        "printf 'a\\0b\\377\\r\\nc'; sleep 0.2; printf '\\033[31mred' >&2; sleep 0.2; printf '\\n\\ntail without newline'"
+    )
+    assert job["state"] == "succeeded"
+    assert log == b"a\0b\xff\r\nc\x1b[31mred\n\ntail without newline"
+
+
+def test_fault_35_one_line_of_many_megabytes_keeps_its_head_and_tail(ask: Ask) -> None:
+    job, log = ask("head -c 20000000 /dev/zero | tr '\\0' x; printf END", seconds=120)
+    assert job["state"] == "succeeded"
+    dropped = 20_000_003 - (8 << 20)
+    assert f"[deborgen: {dropped} bytes of this log were dropped here".encode() in log
+    assert log.startswith(b"x" * 1000)
+    assert log.endswith(b"xEND")
+
+
+def test_fault_34_a_flood_of_output_is_counted_exactly_and_stays_small(ask: Ask, worker: WorkerProcess) -> None:
+    lines = 1_000_000
+    total = sum(len(str(number)) + 1 for number in range(1, lines + 1)) + lines * 1016
+    job, log = ask(f"yes | head -n 0; seq 1 {lines} | sed 's/$/{'y' * 1016}/'", seconds=280, timeout="10m")
+    assert job["state"] == "succeeded", job["reason"]
+    assert f"[deborgen: {total - (8 << 20)} bytes of this log were dropped here".encode() in log
+    assert log.startswith(b"1yyy")
+    assert log.endswith(f"{lines}{'y' * 1016}\n".encode())
+    assert total > 10**9
+    assert peak_memory(worker) < 200 << 20
+
+
+def peak_memory(worker: WorkerProcess) -> int:
+    assert worker.process is not None
+    for line in Path(f"/proc/{worker.process.pid}/status").read_text().splitlines():
+        if line.startswith("VmHWM"):
+            return int(line.split()[1]) * 1024
+    raise AssertionError("no peak")
+
+
+# What a job can do to the machine: nothing
+
+
+def test_a_job_has_no_capability_and_cannot_gain_one(ask: Ask) -> None:
+    _, log = ask("grep -E 'CapEff|CapBnd|CapPrm|NoNewPrivs|Seccomp:' /proc/self/status")
+    lines = dict(line.split(":\t") for line in log.decode().splitlines())
+    assert lines == {"CapPrm": "0" * 16, "CapEff": "0" * 16, "CapBnd": "0" * 16, "NoNewPrivs": "1", "Seccomp": "2"}
+
+
+def test_a_job_has_no_network_but_its_own_loopback(ask: Ask) -> None:
+    tries = "wget -T 2 -q -O - http://10.0.0.1/ && echo out; nslookup example.org && echo out"
+    _, log = ask(f"ls /sys/class/net; ip route; {tries}; true")
+    assert log.decode().splitlines()[0] == "lo"
+    assert b"out\n" not in log
+
+
+def test_a_job_can_write_to_its_workspace_and_tmp_alone(ask: Ask) -> None:
+    places = "/ /bin /etc /proc /proc/sys/kernel /sys /sys/fs/cgroup /run /dev"
+    script = f"for d in {places}; do (echo x > $d/probe) 2>/dev/null && echo wrote $d; done; "
+    script += "echo x > /tmp/ok; echo x > /job/ok; cat /tmp/ok /job/ok"
+    _, log = ask(script)
+    assert set(log.decode().splitlines()) <= {"x", "wrote /dev"}  # /dev is a small tmpfs of the container's own
+    assert log.decode().splitlines()[-2:] == ["x", "x"]
+
+
+def test_tmp_is_limited_in_size(ask: Ask) -> None:
+    _, log = ask("dd if=/dev/zero of=/tmp/big bs=1M count=400 2>&1; exit 1", resources={"memory": "1GiB"})
+    assert b"No space left on device" in log
+
+
+def test_processes_memory_cpus_and_files_are_limited(ask: Ask) -> None:
+    old = "pids/pids.max memory/memory.limit_in_bytes cpu/cpu.cfs_quota_us"
+    new = "pids.max memory.max cpu.max"
+    script = f"cd /sys/fs/cgroup; cat {old} 2>/dev/null || cat {new}; ulimit -c"
+    _, log = ask(script, resources={"memory": "128MiB", "cpus": 0.5})
+    words = log.decode().split()
+    assert words[0] == "1024"
+    assert words[1] == str(128 << 20)
+    assert "50000" in words
+    assert words[-1] == "0"
+
+
+def test_nothing_of_the_hosts_environment_or_files_is_seen(ask: Ask, worker: WorkerProcess) -> None:
+    _, log = ask(f"env; ls {worker.folder} {Path.cwd()} /root /home 2>&1; mount; cat /proc/1/environ | tr '\\0' '\\n'")
+    text = log.decode()
+    for secret in ("secret", "SECRET_OF_OWNER", "proxy.example", worker.token_file.read_text()):
+        assert secret not in text
+    assert "worker.log" not in text
+
+
+def test_no_device_of_the_host_is_there(ask: Ask) -> None:
+    _, log = ask("ls /dev")
+    assert not {"vda", "sda", "kvm", "mem", "fuse", "loop0", "nvidia0"} & set(log.decode().split())
+
+
+# Podman fails
+
+
+def test_fault_49_conmon_killed_ends_the_attempt_as_an_error(pool: Pool, podman: Podman, worker: WorkerProcess) -> None:
+    run = pool.submit(run="echo up; sleep 1000", image=IMAGE, requires={"test": "main"})
+    wait_until(lambda: pool.log(run) == b"up\n", 30)
+    [container] = podman.of(worker.name)
+    state = podman.inspect(container)["State"]
+    os.kill(state["ConmonPid"], signal.SIGKILL)
+
+    job = pool.until(run)
+
+    assert outcome(job)[0] == "error"
+    assert "conmon" in job["reason"]
+    stat = Path(f"/proc/{state['Pid']}/stat")
+    assert not stat.exists() or ") Z " in stat.read_text(), "its program still runs"
+    wait_until(lambda: podman.of(worker.name) == [], 60)
+
+
+def test_fault_58_a_timeout_holds_while_the_worker_is_dead(
+    podman: Podman, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spec, "BACKSTOP_SECONDS", 1)
+    name = f"w-{tmp_path.name}"
+    settings = Settings(name=name, podman_socket=str(podman.socket))
+    runner = PodmanRunner(settings, tmp_path, lambda _attempt, _exit: None)
+    workspace = tmp_path / "work"
+    workspace.mkdir()
+    launch = Launch(
+        attempt="1.1/1", argv=("sleep", "1000"), env={}, folder=tmp_path, workspace=workspace, image=IMAGE,
+        memory=64 << 20, timeout_seconds=1.0,
+    )  # fmt: skip
+    try:
+        runner.start(launch)
+        runner.close()  # from here on nobody looks after it
+        wait_until(lambda: "true" not in podman("inspect", "-f", "{{.State.Running}}", *podman.of(name)), 30)
+    finally:
+        podman.remove_all(name)
+
+
+def test_fault_48_a_service_that_hangs_or_dies_stops_new_work_and_nothing_else(
+    pool: Pool, new_worker: Callable[..., WorkerProcess], podman_ready: None, tmp_path: Path
+) -> None:
+    own = Podman(tmp_path).start_service()
+    each = new_worker(
+        runner="podman", podman_socket=str(own.socket), env={"CONTAINERS_CONF": str(CONF)}, labels="test=hang"
+    ).start()
+    try:
+        wait = "while [ ! -e go ]; do sleep 0.05; done; echo end"
+        running = pool.submit(run=wait, image=IMAGE, requires={"test": "hang"})
+        pool.until(running, "running")
+        wait_until(lambda: own.of(each.name), 30)
+        own.service.send_signal(signal.SIGSTOP)
+        wait_until(lambda: "no new work is taken: podman" in each.said(), 60)
+        seen = pool.person.get(f"/v1/workers/{each.name}").json()
+        wait_until(lambda: pool.person.get(f"/v1/workers/{each.name}").json()["state"] == "paused")
+        first = seen["last_seen_at"]
+        wait_until(lambda: pool.person.get(f"/v1/workers/{each.name}").json()["last_seen_at"] > first)
+        waiting = pool.submit(run="true", image=IMAGE, requires={"test": "hang"})
+        own.service.send_signal(signal.SIGCONT)
+        own.stop_service()
+        (each.state / "attempts" / f"{running}.1-1" / "work" / "go").touch()
+        assert pool.job(waiting)["state"] == "queued"
+        own.start_service()
+        assert pool.until(running, seconds=60)["state"] == "succeeded"
+        assert pool.log(running) == b"end\n"
+        assert pool.until(waiting, seconds=60)["state"] == "succeeded"
+    finally:
+        each.stop()
+        own.remove_all(each.name)
+        own.stop_service()
