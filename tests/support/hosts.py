@@ -59,7 +59,7 @@ class Host:
 
     @property
     def address(self) -> str:
-        return f"{UNDERLAY}.{self.number}"
+        return f"{self.fleet.underlay}.{self.number}"
 
     @property
     def overlay(self) -> str:
@@ -139,6 +139,8 @@ class Fleet:
     """The hosts of one test module, their network, and the key that opens them."""
 
     folder: Path
+    subnet: str = NETWORK
+    underlay: str = UNDERLAY
     prefix: str = field(default_factory=lambda: f"deborgen-fleet-{os.getpid()}-{secrets.token_hex(2)}")
     hosts: dict[str, Host] = field(default_factory=dict)
     public_key: str = ""
@@ -153,7 +155,7 @@ class Fleet:
             "-i", str(key), "-o", "IdentitiesOnly=yes", "-o", "StrictHostKeyChecking=no", "-o", "BatchMode=yes",
             "-o", "UserKnownHostsFile=/dev/null", "-o", "ConnectTimeout=5", "-o", "LogLevel=ERROR", "-F", "/dev/null",
         ]  # fmt: skip
-        _podman("network", "create", "--subnet", NETWORK, "--disable-dns", self.network)
+        _podman("network", "create", "--subnet", self.subnet, "--disable-dns", self.network)
 
     def add(self, name: str, kind: str, number: int) -> Host:
         """A new host that is up and answers."""

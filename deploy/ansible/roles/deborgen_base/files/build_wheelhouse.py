@@ -1,8 +1,8 @@
 """Build everything that a machine installs, on the controller, as one archive for its Python and its processor.
 
-Prints JSON: the archive, the name of the release, and whether it was built just now. The four parts come from a checkout,
-their dependencies from the controller's package index, pinned by constraints.txt. The name of a release carries a digest
-of all that went in, so the same sources give the same release.
+Prints JSON: the archive, the name of the release, and whether it was built just now. The four parts come from a
+checkout, their dependencies from the controller's package index, pinned by constraints.txt. The name of a release
+carries a digest of all that went in, so the same sources give the same release.
 """
 
 import argparse

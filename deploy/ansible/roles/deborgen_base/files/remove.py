@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """Remove the worker of the deborgen pool from this machine, by the manifest that was written when it joined.
 
-leave.yml runs this after the pool was told; the owner of the machine may run it alone, as root, at any time. Packages stay
-unless `--packages` is given, and then only those go that came with deborgen and that nothing else needs. It ends with
-"nothing of deborgen is left" (exit 0), or names what is (exit 3).
+leave.yml runs this after the pool was told; the owner of the machine may run it alone, as root, at any time. Packages
+stay unless `--packages` is given, and then only those go that came with deborgen and that nothing else needs. It ends
+with "nothing of deborgen is left" (exit 0), or names what is (exit 3).
 """
 
 import argparse
+import contextlib
 import json
 import os
 import pwd
@@ -117,22 +118,20 @@ def end(belongs):
     """Kill every process that belongs, with what it started, until none is left."""
     deadline = time.monotonic() + 20
     while time.monotonic() < deadline:
-        pids = [int(entry) for entry in os.listdir("/proc") if entry.isdigit() and int(entry) != os.getpid()]
-        victims = [pid for pid in pids if pid > 1 and belongs(pid)]
+        pids = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
+        victims = [pid for pid in pids if pid not in (1, os.getpid()) and belongs(pid)]
         victims += [pid for pid in pids if parent_of(pid) in victims and pid not in victims]
         if not victims:
             return
         for pid in victims:
-            try:
+            with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
         time.sleep(0.1)
 
 
 def owner_of(pid):
     try:
-        return os.stat(f"/proc/{pid}").st_uid
+        return Path(f"/proc/{pid}").stat().st_uid
     except OSError:
         return -1
 
@@ -159,15 +158,32 @@ def remove_packages(names):
     if not names:
         return []
     if shutil.which("apt-get"):
-        there = [name for name in names if run("dpkg-query", "-W", name).returncode == 0]
+        status = ("dpkg-query", "-W", "-f", "${db:Status-Status}")
+        there = [name for name in names if run(*status, name).stdout == "installed"]
         plan = run("apt-get", "-s", "purge", *there).stdout if there else ""
         planned = set(re.findall(r"^(?:Purg|Remv) (\S+)", plan, re.MULTILINE))
         if planned - set(names):
             return there
+        unused = podman_is_unused() if "podman" in there else []
         run("apt-get", "-y", "-q", "purge", *there, environment={"DEBIAN_FRONTEND": "noninteractive"})
-        return [name for name in there if "installed" in run("dpkg-query", "-W", "-f", "${db:Status-Status}", name).stdout]
-    run("dnf", "-y", "--setopt=clean_requirements_on_remove=False", "remove", *names)
-    return [name for name in names if run("rpm", "-q", name).returncode == 0]
+        kept = [name for name in there if run(*status, name).stdout == "installed"]
+    else:
+        unused = podman_is_unused() if "podman" in names else []
+        run("dnf", "-y", "--setopt=clean_requirements_on_remove=False", "remove", *names)
+        kept = [name for name in names if run("rpm", "-q", name).returncode == 0]
+    for path in unused if "podman" not in kept else []:
+        remove(path)
+    return kept
+
+
+def podman_is_unused():
+    """What root's Podman made when it was installed, if nobody has put anything into it since."""
+    for what in (["images", "-q"], ["ps", "-aq"], ["volume", "ls", "-q"], ["secret", "ls", "-q"]):
+        asked = run("podman", *what)
+        if asked.returncode != 0 or asked.stdout.strip():
+            return []
+    own_networks = [path for path in Path("/etc/containers/networks").glob("*") if path.name not in ("netavark.lock",)]
+    return [Path("/var/lib/containers")] + ([] if own_networks else [Path("/etc/containers")])
 
 
 def remove(path):

@@ -1,0 +1,83 @@
+"""What can be said of the playbooks without a host: they pass the linter, and they speak of settings that exist."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from deborgen_coordinator import settings as coordinator_settings
+from deborgen_worker import settings as worker_settings
+
+ROOT = Path(__file__).parents[2]
+ANSIBLE = ROOT / "deploy" / "ansible"
+ROLES = sorted((ANSIBLE / "roles").iterdir())
+PLAYBOOKS = ("site", "leave", "upgrade", "backup", "restore", "status")
+
+
+@pytest.mark.timeout(300)
+def test_the_playbooks_pass_the_linters_production_profile_without_skips(tmp_path: Path) -> None:
+    pytest.importorskip("ansiblelint", reason="not linted: ansible-lint is missing; `make fleet` installs it")
+    bin_folder = Path(sys.executable).parent
+    environment = {**os.environ, "PATH": f"{bin_folder}:{os.environ['PATH']}", "NO_COLOR": "1", "HOME": str(tmp_path)}
+    done = subprocess.run(
+        [bin_folder / "ansible-lint", "--offline", "--strict", "--profile", "production", "."],
+        cwd=ANSIBLE, env=environment, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert not [file for file in ANSIBLE.rglob("*") if file.is_file() and "noqa" in file.read_text()]
+    assert not list(ANSIBLE.glob(".ansible-lint*"))
+
+
+@pytest.mark.parametrize("playbook", PLAYBOOKS)
+def test_each_playbook_says_how_it_is_called(playbook: str) -> None:
+    text = (ANSIBLE / f"{playbook}.yml").read_text()
+    assert f"ansible-playbook {playbook}.yml" in text.splitlines()[1]
+
+
+@pytest.mark.parametrize("role", ROLES, ids=lambda role: role.name)
+def test_each_role_has_a_readme_handlers_and_a_specification_of_every_default(role: Path) -> None:
+    defaults = yaml.safe_load((role / "defaults" / "main.yml").read_text())
+    specified = yaml.safe_load((role / "meta" / "argument_specs.yml").read_text())["argument_specs"]
+    options = {name for entry in specified.values() for name in entry["options"]}
+    assert set(defaults) <= options
+    assert all(name.startswith(role.name) for name in options)
+    assert all(option.get("description") for entry in specified.values() for option in entry["options"].values())
+    assert (role / "handlers" / "main.yml").exists()
+    readme = (role / "README.md").read_text()
+    assert [name for name in defaults if f"`{name}`" not in readme] == []
+
+
+def test_the_settings_files_name_only_settings_that_the_programs_know() -> None:
+    template = (ANSIBLE / "roles/deborgen_worker/templates/worker.toml.j2").read_text()
+    named = set(re.findall(r"^(\w+) = ", template, re.MULTILINE)) | set(
+        re.findall(r"'(\w+)': deborgen_worker_", template)
+    )
+    assert {"cpus", "memory", "gpus", "hours", "network"} <= named
+    assert named <= {each.name for each in dataclasses.fields(worker_settings.Settings)}
+    template = (ANSIBLE / "roles/deborgen_coordinator/templates/coordinator.toml.j2").read_text()
+    named = set(re.findall(r"^(\w+) = ", template, re.MULTILINE))
+    assert {"listen", "data_dir", "database"} <= named
+    assert named <= set(coordinator_settings.TABLE)
+
+
+def test_the_example_inventory_has_both_groups_and_only_variables_that_a_role_specifies() -> None:
+    inventory = yaml.safe_load((ANSIBLE / "inventory.example.yml").read_text())["all"]
+    specified = {"deborgen_overlay"} | {
+        name
+        for role in ROLES
+        for entry in yaml.safe_load((role / "meta" / "argument_specs.yml").read_text())["argument_specs"].values()
+        for name in entry["options"]
+    }
+    assert set(inventory["children"]) == {"deborgen_coordinator", "deborgen_workers"}
+    used = set(inventory["vars"])
+    for group in inventory["children"].values():
+        for variables in group["hosts"].values():
+            used |= {name for name in variables if not name.startswith("ansible_")}
+    assert used <= specified
