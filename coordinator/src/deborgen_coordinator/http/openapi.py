@@ -148,7 +148,8 @@ def _parameters(route: Route) -> list[dict[str, Any]]:
 
 def _body(route: Route) -> dict[str, Any]:
     if route.body is bytes:
-        return {"required": True, "content": {RAW: {"schema": {"type": "string", "format": "binary"}}}}
+        # No bytes are bytes too: the empty blob, a piece of log without news.
+        return {"required": False, "content": {RAW: {"schema": {"type": "string", "format": "binary"}}}}
     if route.body is Any:
         return {"required": True, "content": {JSON: {"schema": {"$ref": f"{SCHEMAS}JobFile"}}}}
     return {"required": not route.body_optional, "content": _content(route.body)}
