@@ -193,7 +193,7 @@ def claim_cost(queued: int, classes: int) -> float:
     for at in range(classes):
         for part in range(0, each, 100_000):
             size = min(100_000, each - part)
-            pool.submit(resources={"memory": f"{at + 1}MiB"}, sweep={"grid": {"n": {"from": 1, "to": size}}})
+            pool.submit(resources={"memory": f"{at + 16}MiB"}, sweep={"grid": {"n": {"from": 1, "to": size}}})
     worker = pool.worker(memory=1024 * GIB, cpus=10**4)
     took = []
     for number in range(300):

@@ -163,7 +163,8 @@ CHECKS = [
     ),
     Check(
         UNEXPECTED, "log_beyond", "the log is longer than its result said", "job",
-        "SELECT job_id, number FROM attempt WHERE log_told IS NOT NULL AND log_size > log_told",
+        "SELECT job_id, number FROM attempt WHERE log_told IS NOT NULL AND log_size > log_told"
+        " AND outcome NOT IN ('released', 'error')",
     ),
     Check(
         DUPLICATED, "log_sealed_and_not", "the log is sealed, and its pieces are still there", "job",

@@ -23,6 +23,8 @@ JOB: Any = peewee.Table(
 )
 WORKER: Any = peewee.Table("worker", ("id", "name"))
 
+#: A walk along the index, one seek a lane. The three ways to the next lane are spelled out because SQLite uses only the
+#: first column of a comparison of rows, and would walk through all the jobs of a class.
 LANES = """
 WITH RECURSIVE lane (class_id, submitter_id, avoid, rank, id) AS (
     SELECT * FROM (
@@ -30,11 +32,15 @@ WITH RECURSIVE lane (class_id, submitter_id, avoid, rank, id) AS (
         ORDER BY class_id, submitter_id, avoid, rank, id LIMIT 1
     ) AS first
     UNION ALL
-    SELECT job.class_id, job.submitter_id, job.avoid, job.rank, job.id FROM lane JOIN job ON job.id = (
-        SELECT next.id FROM job AS next
-        WHERE next.ready = 1
-          AND (next.class_id, next.submitter_id, next.avoid) > (lane.class_id, lane.submitter_id, lane.avoid)
-        ORDER BY next.class_id, next.submitter_id, next.avoid, next.rank, next.id LIMIT 1
+    SELECT job.class_id, job.submitter_id, job.avoid, job.rank, job.id FROM lane JOIN job ON job.id = COALESCE(
+        (SELECT next.id FROM job AS next WHERE next.ready = 1 AND next.class_id = lane.class_id
+            AND next.submitter_id = lane.submitter_id AND next.avoid > lane.avoid
+            ORDER BY next.avoid, next.rank, next.id LIMIT 1),
+        (SELECT next.id FROM job AS next WHERE next.ready = 1 AND next.class_id = lane.class_id
+            AND next.submitter_id > lane.submitter_id
+            ORDER BY next.submitter_id, next.avoid, next.rank, next.id LIMIT 1),
+        (SELECT next.id FROM job AS next WHERE next.ready = 1 AND next.class_id > lane.class_id
+            ORDER BY next.class_id, next.submitter_id, next.avoid, next.rank, next.id LIMIT 1)
     )
 )
 SELECT rank, id, class_id, submitter_id, avoid FROM lane

@@ -137,7 +137,7 @@ CREATE TABLE claim (
 );
 
 CREATE TABLE job (
-    id BIGINT PRIMARY KEY,
+    id {key},
     step BIGINT NOT NULL,
     spec_id BIGINT NOT NULL REFERENCES spec (id),
     class_id BIGINT NOT NULL REFERENCES class (id),
