@@ -13,6 +13,7 @@ import logging
 import os
 import resource
 import signal
+import socket
 import sys
 import time
 from collections.abc import Iterator
@@ -20,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from gunicorn.app.base import BaseApplication
+from gunicorn.arbiter import Arbiter
 from gunicorn.glogging import Logger
 
 from deborgen_coordinator import app, logs
@@ -103,6 +105,15 @@ class ServingWorker(PatientWorker):
             )
 
 
+class Keeper(Arbiter):  # type: ignore[misc]
+    """The first process. One worker, never two: the signals that make gunicorn start another are not for us."""
+
+    def handle_hup(self) -> None:
+        log.warning("HUP changes nothing: restart the coordinator to change its settings")
+
+    handle_ttin = handle_ttou = handle_usr2 = handle_hup
+
+
 class Server(BaseApplication):  # type: ignore[misc]
     """gunicorn, configured from the settings alone: no file and no variable of its own changes it."""
 
@@ -137,6 +148,9 @@ class Server(BaseApplication):  # type: ignore[misc]
         for name, value in options.items():
             self.cfg.set(name, value)
 
+    def run(self) -> None:
+        Keeper(self).run()
+
     def load(self) -> Any:
         raise NotImplementedError("the worker starts the application")
 
@@ -153,7 +167,21 @@ def serve(settings: Settings) -> None:
         # Bring the database up to date, and find out here, where it can be said, if it cannot be used.
         context = app.open_context(settings)
         context.store.close()
+        _try_to_listen(settings.listen)
         Server(settings).run()
+
+
+def _try_to_listen(address: str) -> None:
+    """Find out here, where it can be said in a sentence, whether the address can be had."""
+    host, _, port = address.rpartition(":")
+    host = host.strip("[]")
+    try:
+        family, kind, _, _, place = socket.getaddrinfo(host, int(port), type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, kind) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(place)
+    except OSError as problem:
+        raise CannotStart(f"The coordinator cannot listen on {address}: {problem.strerror}.") from None
 
 
 @contextlib.contextmanager

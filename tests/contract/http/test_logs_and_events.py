@@ -196,3 +196,12 @@ def test_streams_are_bounded_and_a_place_is_free_again_when_its_client_goes(coor
     wait_until(lambda: not full(), 15, every=0.5)
     for answer in open_streams:
         answer.close()
+
+
+def test_a_head_request_takes_no_place_among_the_streams(coordinator: CoordinatorProcess) -> None:
+    viewer = coordinator.client("viewer")
+    headers = {"Accept": "text/event-stream"}
+    for _ in range(20):
+        assert viewer.head("/v1/events", headers=headers).status_code == 200
+    with viewer.get("/v1/events", headers=headers, stream=True) as answer:
+        assert answer.status_code == 200

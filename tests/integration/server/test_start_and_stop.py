@@ -104,6 +104,28 @@ def test_a_worker_process_does_not_outlive_its_parent(own_coordinator: Coordinat
     assert own_coordinator.client(None).get("/health").status_code == 200
 
 
+def test_no_signal_makes_a_second_worker_process(own_coordinator: CoordinatorProcess) -> None:
+    assert own_coordinator.process is not None
+    (child,) = children_of(own_coordinator.process.pid)
+    for number in (signal.SIGHUP, signal.SIGTTIN, signal.SIGUSR2):
+        seen = own_coordinator.logged().count("changes nothing")
+        own_coordinator.process.send_signal(number)
+        wait_until(lambda: own_coordinator.logged().count("changes nothing") > seen)  # noqa: B023
+        assert children_of(own_coordinator.process.pid) == [child]
+    assert own_coordinator.client(None).get("/health").status_code == 200
+
+
+def test_a_port_that_is_taken_is_one_sentence(own_coordinator: CoordinatorProcess, tmp_path: Path) -> None:
+    other = CoordinatorProcess(tmp_path / "other")
+    other.folder.mkdir()
+    started = run(other, "serve", "--listen", own_coordinator.url.removeprefix("http://"))
+    assert started.returncode == 1
+    assert started.stdout == ""
+    (sentence,) = started.stderr.splitlines()
+    assert "cannot listen" in sentence
+    assert "in use" in sentence
+
+
 def test_fault_44_a_damaged_database_is_refused_with_the_way_back(own_coordinator: CoordinatorProcess) -> None:
     admin = own_coordinator.client("admin")
     for _ in range(50):
