@@ -10,11 +10,15 @@ import contextlib
 import logging
 import os
 import threading
+import time
 from pathlib import Path
 
 from deborgen_shared.errors import Code, Refusal
 
 log = logging.getLogger("deborgen.disk")
+
+#: How often those who fill the disk have it measured. A write that fails has it measured at once.
+LOOK_SECONDS = 0.5
 
 
 class Reserve:
@@ -25,6 +29,7 @@ class Reserve:
         self._file = folder / "reserve"
         self._lock = threading.Lock()
         self._held = False
+        self._looked = 0.0
         if size:
             with self._lock:
                 self._hold()
@@ -33,6 +38,7 @@ class Reserve:
         """Give the space up if the disk is full, and take it again once there is room."""
         if not self._size:
             return
+        self._looked = time.monotonic()
         free = self._free()
         if self._held and free < self._size // 4:
             with self._lock:
@@ -46,7 +52,8 @@ class Reserve:
 
     def require_room(self) -> None:
         """Refuse what would fill the disk further."""
-        self.look()
+        if time.monotonic() - self._looked > LOOK_SECONDS:
+            self.look()
         if self._size and not self._held:
             raise Refusal(
                 Code.UNAVAILABLE, "The coordinator's disk is full.", "Try again later.", headers={"Retry-After": "30"}
