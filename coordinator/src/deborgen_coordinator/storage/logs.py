@@ -47,10 +47,15 @@ def read(reader: Connection, job: int, number: int, offset: int, limit: int) -> 
 
 
 def to_seal(reader: Connection, before: float, most: int) -> list[tuple[int, int, int]]:
-    """Logs to be sealed: of ended attempts, whole, or so long ended that nothing more can come. Job, number, size."""
+    """Logs to be sealed: of ended attempts, whole, or so long ended that nothing more can come. Job, number, size.
+
+    A lost attempt whose job nobody has claimed since may be taken up again, and then writes on: it is not sealed.
+    """
     return reader.rows(
         "SELECT job_id, number, log_size FROM attempt WHERE outcome IS NOT NULL AND log_size > 0 AND log_digest IS NULL"
-        " AND (log_size >= log_told OR finished_at < ?) ORDER BY finished_at LIMIT ?",
+        " AND (log_size >= log_told OR finished_at < ?)"
+        " AND NOT (outcome = 'lost' AND EXISTS (SELECT 1 FROM job WHERE job.id = attempt.job_id"
+        " AND job.state = 'queued' AND job.last_attempt = attempt.number)) ORDER BY finished_at LIMIT ?",
         (before, most),
     )
 
@@ -68,6 +73,10 @@ def seal(tx: Tx, job: int, number: int, size: int, digest: str) -> bool:
 
 
 def told(tx: Tx, job: int, number: int) -> int | None:
-    """How long the attempt's result said that its log is."""
-    row = tx.one("SELECT log_told FROM attempt WHERE job_id = ? AND number = ?", (job, number))
+    """How long the attempt's result said that its log is. A sealed log is as long as it is."""
+    row = tx.one(
+        "SELECT CASE WHEN log_digest IS NULL THEN log_told ELSE log_size END FROM attempt"
+        " WHERE job_id = ? AND number = ?",
+        (job, number),
+    )
     return row[0] if row else None
