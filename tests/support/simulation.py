@@ -1,0 +1,398 @@
+"""A deterministic simulation: the real coordinator and real workers in one process, on one clock, driven by a seed.
+
+`simulate(seed)` lives through a bad hour and then lets everything come to rest. After every step the rules are
+checked; at the end the audit. What breaks a rule raises, with the whole story of the seed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from deborgen_coordinator.lifecycle import TRANSITIONS
+from deborgen_coordinator.operations import jobs, logs
+from deborgen_coordinator.operations.audit import examine
+from deborgen_coordinator.storage import audit
+from deborgen_coordinator.storage.database import Connection
+from deborgen_worker import agent, journal, outbox, spool
+from support.simulation_coordinator import InProcess, ManualClock, unsynced_sqlite
+from support.simulation_faults import Faults, key_of, resume, steer, strike, submit
+from support.simulation_machine import FOREVER, Crash, Machine
+from support.simulation_network import IMPOSSIBLE, Network
+from support.simulation_truth import Plan, Truth, Violation
+
+LEASE, HEARTBEAT, SWEEP = 60.0, 10.0, 3.0
+LEGAL = {(old.value, new.value) for (old, _), new in TRANSITIONS.items()} | {(None, "queued")}
+TERMINAL = {"succeeded", "failed", "canceled"}
+QUICK = [check for check in audit.CHECKS if check.name in {
+    "run_counts", "live_twice", "running_without_attempt", "held_without_running", "attempts_charged",
+    "state_and_outcome", "artifact_blob", "log_size",
+}]  # fmt: skip
+#: The bad hour, and how long everything may take to come to rest after it.
+BAD_SECONDS, REST_SECONDS = 900.0, 40 * 3600.0
+
+
+class SimulationFailed(AssertionError):
+    """A seed that broke a rule, with its story."""
+
+    def __init__(self, seed: int, reason: str, story: list[str]) -> None:
+        super().__init__(f"seed {seed}: {reason}\n" + "\n".join(story[-120:]))
+        self.seed, self.reason = seed, reason
+
+
+class World:
+    def __init__(self, seed: int, folder: Path) -> None:
+        self.random = random.Random(seed)
+        self.clock = ManualClock()
+        self.coordinator = InProcess(folder, clock=self.clock, lease_seconds=LEASE, heartbeat_seconds=HEARTBEAT)
+        self.up, self.stopped_until = True, 0.0
+        self.up_since = self.now
+        self.uptime = 0.0
+        self.faults = Faults.draw(self.random)
+        self.network = Network(self)
+        self.truth = Truth(self)
+        self.story: list[str] = []
+        self.acting: Machine | None = None
+        self.promised: set[str] = set()
+        self._ids = 0
+        self.plans: dict[int, Plan] = {}
+        self.states: dict[int, str] = {}
+        self._granted: dict[tuple[str, str], set[str]] = {}
+        self._grant_boots: dict[str, int] = {}
+        self._renewed: dict[str, float] = {}
+        self.canceled: set[int] = set()
+        self._sessions: set[str] = set()
+        self._seq = self._batches = 0
+        self._sweep_at = self.now
+        self._timed: list[tuple[float, int, Callable[[], None]]] = []
+        count = self.random.choice([1, 2, 3, 4])
+        self.machines = [Machine(self, f"pc{n}", folder / f"pc{n}") for n in range(1, count + 1)]
+        for machine in self.machines:
+            machine.booted_at = self.now - 100.0
+
+    # What the parts ask of the world
+
+    @property
+    def now(self) -> float:
+        return self.clock.steady()
+
+    def tell(self, line: str) -> None:
+        self.story.append(f"{self.now - 1000:9.2f} {line}")
+
+    def next_id(self) -> int:
+        self._ids += 1
+        return self._ids
+
+    def chance(self, probability: float) -> bool:
+        return probability > 0 and self.random.random() < probability
+
+    def dies(self, place: str, machine: Machine) -> bool:
+        if not self.chance(self.faults.crash):
+            return False
+        self.tell(f"{machine.name}: dies at {place}")
+        return True
+
+    def die_at(self, place: str, machine: Machine) -> None:
+        if self.dies(place, machine):
+            raise Crash
+
+    def point(self, name: str) -> None:
+        assert self.acting is not None
+        self.die_at(name, self.acting)
+
+    def plan(self, attempt: str) -> Plan:
+        return self.plans[int(attempt.partition(".")[0])]
+
+    # Watching
+
+    def check_refusal(self, what: str, code: str) -> None:
+        if code in IMPOSSIBLE:
+            raise Violation(f"a {what} of a worker was refused as {code}")
+
+    def superseded(self, machine: Machine, reason: str) -> None:
+        raise Violation(f"{machine.name} was told that it is superseded, and nobody else speaks for it: {reason}")
+
+    def granted(self, worker: str, request: str, attempts: list[str]) -> None:
+        """The same request gets the same attempts, never more."""
+        first = self._granted.setdefault((worker, request), set(attempts))
+        if not set(attempts) <= first:
+            raise Violation(f"request {request} of {worker} was given {sorted(first)}, and then {attempts}")
+        for attempt in attempts:
+            self._grant_boots.setdefault(attempt, self.truth.boots.get(worker, 0))
+            self._renewed.setdefault(attempt, self.uptime)
+
+    def renewed(self, attempts: list[str]) -> None:
+        for attempt in attempts:
+            self._renewed[attempt] = self.uptime
+
+    def is_first(self, session: str) -> bool:
+        """Whether this is a session's first registration: a repeat renews nothing."""
+        first = session not in self._sessions
+        self._sessions.add(session)
+        return first
+
+    def is_confirmed(self, attempt: str) -> bool:
+        job, _, number = attempt.partition("/")
+        key = key_of(job)
+        row = self.coordinator.ctx.store.read(
+            lambda reader: reader.one(
+                "SELECT confirmed FROM attempt WHERE job_id = ? AND number = ?", (key, int(number))
+            )
+        )
+        return row is not None and bool(row[0])
+
+    def check(self) -> None:
+        """The rules, after a step."""
+        self.coordinator.ctx.store.read(self._check)
+
+    def _check(self, reader: Connection) -> None:
+        fresh = reader.rows(
+            "SELECT seq, type, job_id, attempt, worker, old_state, new_state, data FROM event WHERE seq > ?"
+            " ORDER BY seq",
+            (self._seq,),
+        )
+        if not fresh:
+            return
+        expired = {(row[2], row[3]) for row in fresh if row[1] == "lease.expired"}
+        for seq, type_, job, number, worker, old, new, data in fresh:
+            self._seq = seq
+            self.tell(f"      event {type_} {_name(job)}{f'/{number}' if number else ''} {worker or ''} {data or ''}")
+            if new is not None and job & 0xFFFFF:
+                self._move(job, old, new)
+            if type_ == "lease.expired":
+                self._check_expiry(f"{_name(job)}/{number}")
+            if type_ == "job.canceled" and job not in self.canceled and '"step ' not in (data or ""):
+                raise Violation(f"{_name(job)} was canceled, and nobody asked for it")
+            if '"outcome":"lost"' in (data or "") and (job, number) not in expired:
+                self._check_loss(f"{_name(job)}/{number}", worker)
+        for check in QUICK:
+            found = reader.rows(check.sql)
+            if found:
+                raise Violation(f"{_name(found[0][0])}: {check.sentence}")
+        if reader.one("SELECT 1 FROM job WHERE state = 'queued' AND cancel_requested = 1"):
+            raise Violation("a job whose cancel was asked for is queued again")
+        self._batches += 1
+        if self._batches % 40 == 0:
+            self._examine(reader)
+
+    def _examine(self, reader: Connection) -> None:
+        report = examine(reader)
+        if not report.clean:
+            raise Violation("; ".join(report.lines()))
+
+    def _move(self, job: int, old: str | None, new: str) -> None:
+        if self.states.get(job) != old or (old, new) not in LEGAL:
+            raise Violation(f"{_name(job)} was {self.states.get(job)}, and went from {old} to {new}")
+        self.states[job] = new
+
+    def _check_expiry(self, attempt: str) -> None:
+        """A lease runs only while it could have been renewed."""
+        held = self.uptime - self._renewed.get(attempt, 0.0)
+        since_start = self.now - self.up_since
+        if min(held, since_start) < LEASE - SWEEP - 0.1:
+            raise Violation(
+                f"the lease of {attempt} expired, {held:.0f} s of uptime after it was renewed and {since_start:.0f} s "
+                "after the coordinator was back"
+            )
+
+    def _check_loss(self, attempt: str, worker: str) -> None:
+        """A restart of the worker harms no job, and a result that was told of is not lost."""
+        if self.truth.boots.get(worker, 0) == self._grant_boots.get(attempt, 0):
+            raise Violation(f"{attempt} was lost at a registration of {worker}, whose machine had not gone down")
+        if attempt in self.truth.sent and not self.wiped:
+            raise Violation(f"{attempt} was lost, and {worker} had told its result already")
+
+    wiped = False
+
+    # Time
+
+    def run(self) -> None:
+        submit(self)
+        end, fault_at = self.now + BAD_SECONDS, self.now + 5.0
+        while self.now < end:
+            fault_at = self._turn(fault_at, end)
+        self._heal()
+        end = self.now + REST_SECONDS
+        while not self._at_rest():
+            if self.now > end:
+                raise Violation(f"it does not come to rest: {self._unfinished()}")
+            self._turn(FOREVER, FOREVER)
+        self._final()
+
+    def _turn(self, fault_at: float, end: float) -> float:
+        """Whatever comes next: one step of one part."""
+        next_: list[tuple[float, int, Callable[[], None]]] = [(end, 0, lambda: None)]
+        serving = self.up and self.now >= self.stopped_until
+        next_.append((max(self._sweep_at, self.stopped_until) if self.up else FOREVER, 1, self._sweep))
+        for number, machine in enumerate(self.machines):
+            next_.extend((when, 10 * (number + 1) + order, do) for order, (when, do) in enumerate(self._steps(machine)))
+        if self._timed:
+            next_.append(min(self._timed, key=lambda each: each[:2]))
+        next_.append((fault_at, 9999, lambda: strike(self)))
+        when, order, do = min(next_, key=lambda each: each[:2])
+        delta = max(0.0, when - self.now)
+        self.clock.pass_(delta)
+        if serving:
+            self.uptime += delta
+        if self._timed and (when, order, do) in self._timed:
+            self._timed.remove((when, order, do))
+        do()
+        self.truth.check_stops()
+        return self.now + self.random.expovariate(1 / self.faults.pause_between) if order == 9999 else fault_at
+
+    def _steps(self, machine: Machine) -> Iterator[tuple[float, Callable[[], None]]]:
+        when, attempt = machine.next_exit()
+        yield when, lambda: machine.end_program(attempt)
+        if machine.life is None:
+            yield max(machine.starts_at, machine.asleep_until), machine.start
+        else:
+            life = machine.life
+            when, task = life.next()
+            yield when, lambda: life.step(task)
+
+    def later(self, seconds: float, do: Callable[[], None]) -> None:
+        self._timed.append((self.now + seconds, 5000 + self.next_id(), do))
+
+    def _sweep(self) -> None:
+        self._sweep_at = self.now + SWEEP
+        if not self.up:
+            return
+        self.coordinator.sweeper.turn()
+        if self.chance(0.1):
+            self.coordinator.sweeper._tidier.seal_logs()
+        self.check()
+
+    # The coordinator's fates
+
+    def stop_coordinator(self, away: float | None = None) -> None:
+        if not self.up:
+            return
+        self.tell("the coordinator is killed")
+        self.up = False
+        self.coordinator.down()
+        self.later(away if away is not None else self.random.uniform(0.5, 200.0), self.start_coordinator)
+
+    def start_coordinator(self) -> None:
+        if self.up:
+            return
+        self.tell("the coordinator starts")
+        self.coordinator.up()
+        self.up, self.up_since, self._sweep_at = True, self.now, self.now
+
+    def freeze_coordinator(self, seconds: float) -> None:
+        """SIGSTOP: nobody is answered, no sweep runs, and the process does not know of it."""
+        if not self.up or self.now < self.stopped_until:
+            return
+        self.tell(f"the coordinator is stopped for {seconds:.0f} s")
+        self.stopped_until = self.now + seconds
+        self.up = False
+
+        def go_on() -> None:
+            self.up, self.stopped_until = True, 0.0
+            if seconds + SWEEP > 5 * SWEEP:
+                self.up_since = self.now
+            self.uptime += seconds  # a short stop counts as time; a long one gives every lease a full period
+            self.tell("the coordinator goes on")
+
+        self.later(seconds, go_on)
+
+    # The end
+
+    def _heal(self) -> None:
+        self.tell("== all is well again")
+        self.faults = dataclasses.replace(Faults())
+        self._timed.clear()
+        if self.stopped_until > self.now:
+            self.up, self.stopped_until, self.up_since = True, 0.0, self.now
+        self.start_coordinator()
+        for machine in self.machines:
+            machine.partition, machine.disk.full = "", False
+            if not machine.awake:
+                machine.booted_at -= machine.asleep_until - self.now
+                machine.asleep_until = 0.0
+            if machine.life is not None:
+                machine.life.runner.trouble = ""
+            resume(self, machine)
+            steer(self, machine.name, False)
+
+    def _unfinished(self) -> list[str]:
+        return [_name(job) for job, state in self.states.items() if state not in TERMINAL]
+
+    def _at_rest(self) -> bool:
+        return not self._unfinished() and all(
+            machine.life is not None and not machine.life.spool.entries and not machine.life.agent.attempts
+            for machine in self.machines
+        )
+
+    def _final(self) -> None:
+        ctx = self.coordinator.ctx
+        report = self.coordinator.audit()
+        if not report.clean:
+            raise Violation("; ".join(report.lines()))
+        for machine in self.machines:
+            if machine.programs:
+                raise Violation(f"{machine.name} still has {sorted(machine.programs)}")
+            if machine.life is not None and machine.life.agent.ledger.free() != machine.life.agent.ledger.offered:
+                raise Violation(f"{machine.name} does not offer all that it has: {machine.life.agent.ledger}")
+        ended = ctx.store.read(
+            lambda reader: reader.rows("SELECT job_id, number, confirmed, outcome, log_told FROM attempt")
+        )
+        for job, number, confirmed, outcome, told in ended:
+            attempt = f"{_name(job)}/{number}"
+            if not confirmed and attempt in self.truth.facts:
+                raise Violation(f"{attempt} ran, and was never confirmed")
+            if outcome == "succeeded" and self.truth.facts[attempt].code != 0:
+                raise Violation(f"{attempt} succeeded, and its program did not")
+            stored = logs.read(ctx, job >> 20, job & 0xFFFFF, number, 0, 1 << 30)
+            self.truth.check_log(attempt, stored, told is not None and outcome not in {"released", "error"})
+            if outcome == "succeeded" and self.plan(attempt).artifact:
+                listed = jobs.artifacts(ctx, job >> 20, job & 0xFFFFF).items
+                if [item.path for item in listed] != ["out.txt"]:
+                    raise Violation(f"{attempt} succeeded without its artifact")
+                self.truth.check_artifact(attempt, self.plan(attempt), listed[0].sha256)
+
+
+def _name(job: int | None) -> str:
+    return "" if job is None else f"{job >> 20}.{job & 0xFFFFF}"
+
+
+@contextmanager
+def _points_of(world: World) -> Iterator[None]:
+    """The worker's crash points lead here; its reserve is small, and it does not wait in real time for files."""
+    places = [(module, module.point) for module in (agent, spool, outbox)]
+    reserve, fetch = journal.RESERVE, agent.FETCH_SECONDS
+    for module, _ in places:
+        module.point = world.point
+    journal.RESERVE, agent.FETCH_SECONDS = 4096, -1.0
+    try:
+        yield
+    finally:
+        for module, real in places:
+            module.point = real
+        journal.RESERVE, agent.FETCH_SECONDS = reserve, fetch
+
+
+def simulate(seed: int) -> list[str]:
+    """Live through the seed; its story. `SimulationFailed` if a rule was broken."""
+    base = Path("/dev/shm")
+    folder = Path(tempfile.mkdtemp(prefix="deborgen-simulation-", dir=base if base.is_dir() else None))
+    world: World | None = None
+    try:
+        with unsynced_sqlite():
+            world = World(seed, folder)
+            with _points_of(world):
+                world.run()
+        return world.story
+    except Exception as error:
+        if world is None:
+            raise
+        raise SimulationFailed(seed, f"{type(error).__name__}: {error}", world.story) from error
+    finally:
+        if world is not None and world.up:
+            world.coordinator.down()
+        shutil.rmtree(folder, ignore_errors=True)

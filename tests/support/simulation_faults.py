@@ -1,0 +1,142 @@
+"""What goes wrong in the simulation: how likely the small things are, and the large ones that strike now and then."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from deborgen_coordinator.operations import jobs, runs, workers
+from deborgen_shared.messages import SteerWorker
+from support.simulation_coordinator import ADMIN, PERSON
+from support.simulation_truth import Plan
+
+if TYPE_CHECKING:
+    from support.simulation import World
+    from support.simulation_machine import Machine
+
+KINDS = [
+    "kill", "kill", "reboot", "partition", "partition", "no answers", "sleep", "stop", "wipe", "coordinator restart",
+    "coordinator frozen", "wall clock", "owner pauses", "admin pauses", "cancel job", "cancel run", "disk full",
+    "runner down", "old request", "old request", "old request", "submit",
+]  # fmt: skip
+
+
+@dataclass
+class Faults:
+    """How likely each thing is, at each occasion."""
+
+    drop_request: float = 0.0
+    drop_answer: float = 0.0
+    twice: float = 0.0
+    keep: float = 0.0
+    crash: float = 0.0
+    coordinator_dies: float = 0.0
+    start_fails: float = 0.0
+    pause_between: float = 1e9
+
+    @classmethod
+    def draw(cls, chance: random.Random) -> Faults:
+        def rate(*choices: float) -> float:
+            return chance.choice(choices)
+
+        return cls(
+            drop_request=rate(0.0, 0.02, 0.1, 0.3), drop_answer=rate(0.0, 0.02, 0.1, 0.3), twice=rate(0.0, 0.05, 0.2),
+            keep=rate(0.0, 0.05, 0.2), crash=rate(0.0, 0.002, 0.01), coordinator_dies=rate(0.0, 0.002, 0.01),
+            start_fails=rate(0.0, 0.0, 0.05), pause_between=rate(10.0, 30.0, 90.0),
+        )  # fmt: skip
+
+
+def strike(world: World) -> None:
+    chance, machine = world.random, world.random.choice(world.machines)
+    name, life = machine.name, machine.life
+    duration = chance.choice([chance.uniform(1, 50), chance.uniform(70, 400)])
+    kind = chance.choice(KINDS)
+    world.tell(f"-- {kind} {name} {duration:.0f}")
+    match kind:
+        case "kill":
+            machine.kill(chance.uniform(0.1, duration))
+        case "reboot":
+            machine.lose_power(chance.uniform(5.0, duration + 5))
+        case "partition" | "no answers":
+            machine.partition = "all" if kind == "partition" else "answers"
+            world.later(duration, lambda: setattr(machine, "partition", ""))
+        case "sleep":
+            machine.sleep(duration)
+        case "stop" if life is not None and machine.awake:
+            life.stop()
+        case "wipe":
+            world.wiped = True
+            machine.wipe()
+        case "coordinator restart":
+            world.stop_coordinator(duration)
+        case "coordinator frozen":
+            world.freeze_coordinator(duration)
+        case "wall clock":
+            world.clock.step_wall(chance.choice([-86400.0, 86400.0, 3600.0]))
+        case "owner pauses" if life is not None and machine.awake and not machine.disk.full:
+            frozen = chance.random() < 0.5
+            life.guard(lambda life: (life.owner.pause(None, frozen), None)[1])
+            world.later(duration, lambda: resume(world, machine))
+        case "admin pauses" if world.up:
+            steer(world, name, True)
+            world.later(duration, lambda: steer(world, name, False))
+        case "cancel job" | "cancel run" if world.up:
+            cancel(world, chance.choice(sorted(world.states)), whole=kind == "cancel run")
+        case "disk full":
+            machine.disk.full = True
+            world.later(duration, lambda: setattr(machine.disk, "full", False))
+        case "runner down" if life is not None:
+            life.runner.trouble = "podman does not answer"
+            world.later(duration, lambda: setattr(life.runner, "trouble", ""))
+        case "old request":
+            world.network.replay()
+        case "submit" if world.up:
+            submit(world, 1)
+    if world.up:
+        world.check()
+
+
+def resume(world: World, machine: Machine) -> None:
+    life = machine.life
+    if life is not None and machine.awake:
+        life.guard(lambda life: (life.owner.resume(), None)[1])
+    else:
+        (machine.folder / "pause.json").unlink(missing_ok=True)
+
+
+def steer(world: World, name: str, paused: bool) -> None:
+    known = {worker.name for worker in workers.list_workers(world.coordinator.ctx).items} if world.up else set()
+    if name in known:
+        workers.steer(world.coordinator.ctx, ADMIN, name, SteerWorker(paused=paused))
+
+
+def cancel(world: World, job: int, whole: bool) -> None:
+    run, index = job >> 20, job & 0xFFFFF
+    wanted = [each for each in world.states if each >> 20 == run] if whole else [job]
+    world.canceled.update(wanted)
+    ctx = world.coordinator.ctx
+    answer = runs.cancel_run(ctx, PERSON, run, "") if whole else jobs.cancel_job(ctx, PERSON, run, index, "")
+    for name, word in answer.jobs.items():
+        world.canceled.add(key_of(name))
+        if word == "canceled":
+            world.promised.add(name)
+
+
+def submit(world: World, count: int | None = None) -> None:
+    for _ in range(count or world.random.randint(2, 7)):
+        plan = Plan.draw(world.random)
+        document = plan.document(world.random)
+        if world.random.random() < 0.2:
+            steps = [{"id": name, **{key: document[key] for key in ("run", "artifacts") if key in document}}
+                     for name in ("make", "use")]  # fmt: skip
+            document = {"steps": steps, **{k: v for k, v in document.items() if k not in ("run", "artifacts")}}
+        elif world.random.random() < 0.3:
+            document["sweep"] = {"grid": {"x": {"from": 1, "to": world.random.randint(2, 5)}}}
+        world.plans[world.coordinator.submit(document)] = plan
+    world.check()
+
+
+def key_of(name: str) -> int:
+    run, _, index = name.partition(".")
+    return int(run) << 20 | int(index)

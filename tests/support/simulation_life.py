@@ -1,0 +1,202 @@
+"""One life of the real worker in the simulation: its parts as its daemon wires them, with steps in place of threads."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from deborgen_shared.messages import Register
+from deborgen_shared.transport import Refused, Unreachable
+from deborgen_worker import policy, recovery
+from deborgen_worker.agent import Agent
+from deborgen_worker.cache import BlobCache
+from deborgen_worker.capacity import Amount
+from deborgen_worker.claims import Claimer
+from deborgen_worker.contact import Contact
+from deborgen_worker.heartbeat import Heart, Superseded
+from deborgen_worker.outbox import LogPump, Outbox
+from deborgen_worker.owner import Owner
+from deborgen_worker.settings import Settings
+from deborgen_worker.spool import Spool
+from support.simulation_runner import PretendedRunner
+
+if TYPE_CHECKING:
+    from support.simulation_machine import Machine
+
+GIB = 2**30
+FOREVER = float("inf")
+
+
+class Crash(BaseException):
+    """The worker's process is gone, here and now. Nothing of the worker may catch it."""
+
+
+class Life:
+    """One life of the worker's process, as the daemon wires it, with steps in place of threads."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine, world = machine, machine.world
+        self.session = f"{machine.name}-{world.next_id()}"
+        self.coordinator = world.network.line(machine)
+        settings = Settings(name=machine.name, state_dir=str(machine.folder), cpus=2.0, min_free_disk=0)
+        self.contact = Contact(machine.clock, self._say, random.Random(world.random.random()))
+        self.spool = Spool(machine.folder, machine.disk, str(machine.boot))
+        cache = BlobCache(machine.folder / "cache", GIB, self.coordinator.download)
+        self.agent = Agent(
+            settings, self.spool, cache, Amount(2.0, 16 * GIB, 0, 100 * GIB),
+            clock=machine.clock, say=self._say, run_slow=lambda work: work(),
+        )  # fmt: skip
+        self.heart = Heart(self.agent, self.coordinator, self.contact, self.session)
+        self.outbox = Outbox(self.agent, self.coordinator, self.contact, self.session)
+        self.logs = LogPump(self.agent, self.coordinator, self.contact, self.session)
+        pauses = policy.PauseFile(machine.folder, machine.disk)
+        self.owner = Owner(self.agent, self.heart, self.contact, pauses, wall=world.clock.wall)
+        self.runner = PretendedRunner(machine, self.agent.exited)
+        self.agent.runners = {"subprocess": self.runner}
+        self.agent.on_result = self.outbox.add
+        self.agent.on_room = lambda: self.due_now("claim-1", "claim-2")
+        self.owner.on_change = lambda: self.due_now("heart")
+        self.heart.on_orders = self._orders
+        self.contact.on_back += [self.outbox.wake, self.agent.on_room, self.owner.on_change]
+        self.claimers = [
+            Claimer(
+                f"claim-{n}", self.agent, self.coordinator, self.contact, self.heart, self.session,
+                new_id=lambda: f"r{world.next_id()}", idle_wait=0.0,
+            )
+            for n in (1, 2)
+        ]  # fmt: skip
+        self._woken = {
+            "finish": self.outbox.woken, "uploads": self.outbox.woken_uploads, "confirm": self.heart.woken_confirm,
+        }  # fmt: skip
+        self.registered = self._working = False
+        self.due: dict[str, float] = {}
+        self._holding: list[str] = []
+
+    def _say(self, line: str) -> None:
+        self.machine.world.tell(f"{self.machine.name}: {line}")
+
+    def _orders(self, pause: bool, drain: bool) -> None:
+        if pause or drain:
+            self.agent.gate.close("order", "paused by an admin")
+        elif self.agent.gate.open("order"):
+            self.agent.on_room()
+
+    def begin(self) -> None:
+        self.owner.apply()
+        self._holding = recovery.recover(self.agent, str(self.machine.boot))
+        self.due = {"heart": self.machine.world.now, "tick": self.machine.world.now}
+
+    def due_now(self, *tasks: str) -> None:
+        for task in tasks:
+            if task in self.due:
+                self.due[task] = self.machine.world.now
+
+    def next(self) -> tuple[float, str]:
+        for task, woken in self._woken.items():
+            if woken.is_set():
+                self.due_now(task)
+        when, task = min((when, task) for task, when in self.due.items())
+        return max(when, self.machine.asleep_until), task
+
+    def step(self, task: str) -> None:
+        steps: dict[str, Callable[[], float]] = {
+            "heart": self._beat, "tick": self._tick, "finish": self.outbox.step, "uploads": self.outbox.step_uploads,
+            "claim-1": self.claimers[0].step, "claim-2": self.claimers[1].step, "confirm": self.heart.step_confirm,
+        }  # fmt: skip
+
+        def work(life: Life) -> None:
+            # What wakes the task while it works is not forgotten: only a later time may be overwritten.
+            self.due[task] = FOREVER
+            if task in self._woken:
+                self._woken[task].clear()
+            delay = steps[task]()
+            self.due[task] = min(self.due[task], self.machine.world.now + max(delay, 0.01))
+
+        self.guard(work)
+
+    def guard(self, work: Callable[[Life], None]) -> None:
+        """Do a piece of the worker's work; a crash or a newer session ends this life."""
+        machine = self.machine
+        if self._working:  # a program that ends because of what the worker does just now: one process, one death
+            return work(self)
+        machine.world.acting = machine
+        self._working = True
+        try:
+            work(self)
+        except Crash:
+            away = machine.world.random.uniform(0.1, 30.0)
+            if machine.world.chance(0.3):
+                machine.world.tell(f"{machine.name}: the power is gone")
+                machine.lose_power(away)
+            else:
+                machine.world.tell(f"{machine.name}: the worker is killed")
+                machine.kill(away)
+        except Superseded as reason:
+            machine.world.superseded(machine, str(reason))
+            for attempt in list(self.agent.attempts.values()):
+                if attempt.on_machine:
+                    self.runner.discard(attempt.id)
+            machine.kill(5.0)
+        finally:
+            self._working = False
+        return None
+
+    def _beat(self) -> float:
+        if self.registered:
+            return self.heart.step()
+        held = [name for name in self._holding if name in self.spool.entries]
+        body = Register(
+            session=self.session, labels={"runner.subprocess": True, "network": "none"},
+            capacity=self.agent.ledger.offered.message(), holding=held,
+        )  # fmt: skip
+        try:
+            answer = self.coordinator.register(body)
+        except Unreachable as error:
+            return self.contact.failed("register", error)
+        except Refused as refused:
+            raise Superseded(refused.message) from None
+        self.heart.interval, self.heart.lease = answer.heartbeat_seconds, answer.lease_seconds
+        self.contact.most_seconds = min(60.0, max(2.0, answer.lease_seconds))
+        self.contact.ok("register")
+        self.registered = True
+        now = self.machine.world.now
+        self.due |= dict.fromkeys(("finish", "uploads", "confirm", "claim-1", "claim-2"), now)
+        return 0.0
+
+    def _tick(self) -> float:
+        self.owner.apply()
+        self.agent.tick()
+        if self.registered:
+            self.logs.step()
+        gate, low = self.agent.gate, self.machine.disk.full
+        if low:
+            gate.close("disk", "the disk is full")
+        elif gate.open("disk"):
+            self.agent.on_room()
+        if self.runner.trouble:
+            gate.close("runner", self.runner.trouble)
+        elif gate.open("runner"):
+            recovery.ask_again(self.agent)
+            self.agent.on_room()
+        waiting = self.heart.unconfirmed() if self.registered else []
+        if waiting and not gate.closed:
+            self.due_now("heart")
+        return 2.0 if self.agent.attempts else 5.0
+
+    def stop(self) -> None:
+        """SIGTERM: everything that is not finished is given back, delivered if it can be, and the process ends."""
+
+        def work(life: Life) -> None:
+            self.agent.gate.close("draining", "the worker is stopping")
+            self.owner.release_all("the worker is stopping")
+            self.agent.tick()
+            for _ in range(3):
+                if self.registered and not self.outbox.empty:
+                    self.outbox.step_uploads()
+                    self.outbox.step()
+            self.spool.commit()
+
+        self.guard(work)
+        if self.machine.life is self:
+            self.machine.kill(self.machine.world.random.uniform(1.0, 60.0))

@@ -1,0 +1,182 @@
+"""The network of the simulation: between each worker and the real operations of the coordinator.
+
+Messages are encoded and decoded as on the wire. By the seed, a request is lost before it arrives, or executed with its
+answer lost, or executed twice, or kept and executed once more later, when nobody expects it any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+
+from deborgen_coordinator.operations import blobs, logs, workers
+from deborgen_coordinator.operations.context import Actor, Context
+from deborgen_coordinator.storage.database import DatabaseUnavailable
+from deborgen_shared.errors import Refusal
+from deborgen_shared.messages import (
+    Claim,
+    Claimed,
+    Finish,
+    Finished,
+    Heartbeat,
+    HeartbeatAnswer,
+    Register,
+    Registered,
+)
+from deborgen_shared.states import Role
+from deborgen_shared.transport import Refused, Unreachable
+from deborgen_worker.coordinator import NoWork
+
+if TYPE_CHECKING:
+    from support.simulation import World
+    from support.simulation_machine import Machine
+
+T = TypeVar("T")
+Call = Callable[[Context], Any]
+
+#: Refusals that a worker must never see: they mean that one of the two has gone wrong.
+IMPOSSIBLE = {"invalid_transition", "malformed", "forbidden", "not_found", "invalid_job", "unauthenticated"}
+#: How long a worker waits on the server for work, when there is none: nothing waits in the simulation.
+POLL_SECONDS = 6.0
+
+
+class Network:
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self.kept: list[tuple[str, Call]] = []
+
+    def line(self, machine: Machine) -> Line:
+        return Line(self._world, machine)
+
+    def replay(self) -> None:
+        """Something old arrives once more."""
+        if not self.kept or not self._world.up:
+            return
+        what, call = self.kept.pop(self._world.random.randrange(len(self.kept)))
+        self._world.tell(f"an old {what} arrives again")
+        try:
+            call(self._world.coordinator.ctx)
+        except Refusal as refusal:
+            self._world.check_refusal(what, str(refusal.code))
+
+
+def _again(value: Any, type_: type[T]) -> T:
+    return msgspec.json.decode(msgspec.json.encode(value), type=type_)
+
+
+class Line:
+    """What one worker's process holds in its hand: the calls of the contract."""
+
+    def __init__(self, world: World, machine: Machine) -> None:
+        self._world, self._machine = world, machine
+        self._actor = Actor(Role.WORKER, machine.name, "")
+
+    def _send(self, what: str, call: Callable[[Context], T], late: bool = True) -> T:
+        world, machine, faults = self._world, self._machine, self._world.faults
+        world.die_at("before " + what, machine)
+        if not world.up or machine.partition == "all":
+            raise Unreachable("the coordinator does not answer")
+        if world.chance(faults.drop_request):
+            if late and world.chance(faults.keep):
+                world.network.kept.append((what, call))
+            raise Unreachable("the request was lost")
+        if world.chance(faults.coordinator_dies):
+            if world.chance(0.5):
+                self._execute(what, call)
+            world.stop_coordinator()
+            raise Unreachable("the coordinator died")
+        answer = self._execute(what, call)
+        if world.chance(faults.twice):
+            answer = self._execute(what, call)
+        if world.chance(faults.keep):
+            world.network.kept.append((what, call))
+        world.die_at("after " + what, machine)
+        if machine.partition == "answers" or world.chance(faults.drop_answer):
+            raise Unreachable("the answer was lost")
+        return answer
+
+    def _execute(self, what: str, call: Callable[[Context], T]) -> T:
+        try:
+            answer = call(self._world.coordinator.ctx)
+        except Refusal as refusal:
+            self._world.check_refusal(what, str(refusal.code))
+            self._world.check()
+            if refusal.status >= 500 or refusal.status in {408, 429}:
+                raise Unreachable(refusal.message) from None
+            raise Refused(refusal.status, str(refusal.code), refusal.message, refusal.hint, refusal.details) from None
+        except DatabaseUnavailable as error:
+            raise Unreachable(str(error)) from None
+        self._world.check()
+        return answer
+
+    def register(self, message: Register) -> Registered:
+        body, name, actor = _again(message, Register), self._machine.name, self._actor
+        world = self._world
+
+        def call(ctx: Context) -> Registered:
+            answer = workers.register(ctx, actor, name, body)
+            if world.is_first(body.session):
+                world.renewed(body.holding)
+            return answer
+
+        return _again(self._send("register", call, late=False), Registered)
+
+    def claim(self, message: Claim) -> Claimed | NoWork:
+        body, name, actor, world = _again(message, Claim), self._machine.name, self._actor, self._world
+
+        def call(ctx: Context) -> Any:
+            answer = workers.claim(ctx, actor, name, body)
+            if isinstance(answer, Claimed):
+                world.granted(name, body.request_id, [each.attempt for each in answer.assignments])
+            return answer
+
+        answer = self._send("claim", call)
+        return _again(answer, Claimed) if isinstance(answer, Claimed) else NoWork(POLL_SECONDS)
+
+    def heartbeat(self, message: Heartbeat) -> HeartbeatAnswer:
+        body, name, actor, world = _again(message, Heartbeat), self._machine.name, self._actor, self._world
+
+        def call(ctx: Context) -> HeartbeatAnswer:
+            answer = workers.heartbeat(ctx, actor, name, body)
+            world.renewed([attempt for attempt, word in answer.attempts.items() if word != "stop"])
+            return answer
+
+        answer = _again(self._send("heartbeat", call), HeartbeatAnswer)
+        world.truth.told(self._machine, dict(answer.attempts))
+        return answer
+
+    def finish(self, message: Finish) -> Finished:
+        body, name, actor = _again(message, Finish), self._machine.name, self._actor
+        for result in body.results:
+            self._world.truth.result_leaves(result)
+        return _again(self._send("finish", lambda ctx: workers.finish(ctx, actor, name, body)), Finished)
+
+    def log(self, attempt: str, offset: int, data: bytes, session: str) -> int:
+        job, _, number = attempt.partition("/")
+        run, _, index = job.partition(".")
+        where, actor = (int(run), int(index), int(number)), self._actor
+        try:
+            return self._send("log", lambda ctx: logs.append(ctx, actor, *where, offset, data, session)).size
+        except Refused as refused:
+            if refused.code == "log_gap":
+                return int(refused.details["size"])
+            raise
+
+    def leave(self) -> None:
+        name, actor = self._machine.name, self._actor
+        self._send("leave", lambda ctx: workers.leave(ctx, actor, name), late=False)
+
+    def missing(self, digests: list[str]) -> dict[str, str]:
+        answer = self._send("missing", lambda ctx: blobs.missing(ctx, digests))
+        return {each.sha256: each.url for each in answer.missing}
+
+    def upload(self, path: Path, sha256: str, size: int, url: str = "") -> None:
+        data = path.read_bytes()
+        self._send("upload", lambda ctx: blobs.put(ctx, sha256, [data]))
+
+    def download(self, sha256: str, target: Path) -> None:
+        size = self._send("download", lambda ctx: blobs.size(ctx, sha256))
+        target.write_bytes(b"".join(blobs.open_range(self._world.coordinator.ctx, sha256, 0, size)))

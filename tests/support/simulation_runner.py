@@ -1,0 +1,137 @@
+"""Programs that only pretend, and the runner that pretends to run them. They outlive the worker, as containers do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from deborgen_worker.runners.protocol import CannotStart, Exit, Host, Launch, RunnerDown, Standing
+
+if TYPE_CHECKING:
+    from support.simulation_machine import Machine
+
+
+@dataclass
+class Program:
+    """What an attempt runs: how long it still needs, what it has written, and how it ended."""
+
+    launch: Launch
+    code: int
+    output: bytes
+    seconds: float
+    left: float
+    since: float
+    ignores_term: bool
+    running: bool = True
+    frozen: bool = False
+    exit: Exit | None = None
+    broken: bool = False
+    dying: bool = False
+
+    def written(self, now: float) -> bytes:
+        """What it has written by now: its output comes evenly, and its last byte with its end."""
+        if not self.running and self.left <= 0:
+            return self.output
+        left = self.left if not self.running or self.frozen else self.left - (now - self.since)
+        return self.output[: max(0, int(len(self.output) * (1 - max(0.001, left) / self.seconds)))]
+
+    def halt(self, now: float, natural: bool = False) -> None:
+        """It runs no more, for whatever reason."""
+        if self.running:
+            if not self.frozen:
+                self.left = max(0.001, self.left - (now - self.since))
+            if natural:
+                self.left = 0.0
+            self.running = False
+
+
+class LiveLog:
+    def __init__(self, machine: Machine, attempt: str) -> None:
+        self._machine, self._attempt = machine, attempt
+
+    def _data(self) -> bytes:
+        program = self._machine.programs.get(self._attempt)
+        if program is None:
+            return self._machine.old_output.get(self._attempt, b"")
+        return program.written(self._machine.clock())
+
+    def size(self) -> int:
+        return len(self._data())
+
+    def read(self, offset: int, count: int) -> bytes:
+        return self._data()[offset : offset + count]
+
+    def forget(self, start: int, end: int) -> None:
+        pass
+
+
+class PretendedRunner:
+    """Runs programs that only pretend. They belong to the machine and outlive the worker, as containers do."""
+
+    name = "subprocess"
+
+    def __init__(self, machine: Machine, on_exit: Callable[[str, Exit], None]) -> None:
+        self._machine, self._on_exit = machine, on_exit
+        self.trouble = ""
+
+    def check(self) -> str:
+        return self.trouble
+
+    def describe(self) -> Host:
+        return Host(labels={"runner.subprocess": True})
+
+    def prepare(self, launch: Launch) -> None:
+        pass
+
+    def start(self, launch: Launch) -> None:
+        if self.trouble:
+            raise RunnerDown(self.trouble)
+        machine = self._machine
+        if launch.attempt in machine.programs:
+            return
+        if machine.world.chance(machine.world.faults.start_fails):
+            raise CannotStart("the image cannot be had")
+        machine.start_program(launch)
+
+    def adopt(self, launch: Launch) -> Standing:
+        if self.trouble:
+            raise RunnerDown(self.trouble)
+        program = self._machine.programs.get(launch.attempt)
+        if program is None:
+            return Standing.NEVER_STARTED
+        if program.running:
+            return Standing.RUNNING
+        # What ran when the machine went down is shown as created with exit code 0, as Podman does.
+        self._on_exit(launch.attempt, Exit(code=0, seconds=0.0) if program.broken else program.exit or Exit(code=0))
+        return Standing.ENDED
+
+    def signal(self, attempt: str, name: str) -> None:
+        program = self._machine.programs.get(attempt)
+        if program is None or not program.running:
+            return
+        if name == "KILL":
+            self._machine.stop_program(attempt, Exit(code=137))
+        elif not program.ignores_term and not program.dying:
+            self._machine.let_die(program)
+
+    def freeze(self, attempt: str) -> None:
+        self._machine.freeze(attempt)
+
+    def thaw(self, attempt: str) -> None:
+        self._machine.thaw(attempt)
+
+    def log(self, launch: Launch) -> LiveLog:
+        return LiveLog(self._machine, launch.attempt)
+
+    def discard(self, attempt: str) -> None:
+        self._machine.remove_program(attempt)
+
+    def sweep(self, keep: frozenset[str]) -> list[str]:
+        gone = [attempt for attempt in self._machine.programs if attempt not in keep]
+        for attempt in gone:
+            self.discard(attempt)
+        return gone
+
+    def close(self) -> None:
+        pass

@@ -1,0 +1,140 @@
+"""What really happened in the simulation, whatever anybody says: programs that ran, what they wrote, how they ended."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from deborgen_shared.messages import Result
+
+if TYPE_CHECKING:
+    from support.simulation import World
+    from support.simulation_machine import Life, Machine
+
+
+class Violation(AssertionError):
+    """Something that must never be true."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What the program of a job does, wherever and however often it runs."""
+
+    seconds: float
+    code: int
+    lines: int
+    artifact: bool
+    ignores_term: bool
+
+    @classmethod
+    def draw(cls, chance: random.Random) -> Plan:
+        return cls(
+            seconds=chance.choice([0.5, 3.0, 20.0, 60.0, 100.0, 400.0]),
+            code=chance.choice([0, 0, 0, 0, 0, 1, 137]),
+            lines=chance.choice([0, 3, 40]),
+            artifact=chance.random() < 0.4,
+            ignores_term=chance.random() < 0.2,
+        )
+
+    def output(self, attempt: str) -> bytes:
+        """Every attempt writes its own name, so that bytes in the wrong log are seen."""
+        return b"".join(b"%s line %d \xff\n" % (attempt.encode(), n) for n in range(self.lines))
+
+    def artifact_bytes(self, attempt: str) -> bytes:
+        return f"made by {attempt}\n".encode()
+
+    def document(self, chance: random.Random) -> dict[str, Any]:
+        document: dict[str, Any] = {"run": ["pretend"], "timeout": "5m", "max_attempts": 40, "retry": {"backoff": "1s"}}
+        if chance.random() < 0.1:
+            document["max_attempts"] = 1
+        if self.artifact:
+            document["artifacts"] = ["out.txt"]
+        return document
+
+
+@dataclass
+class Fact:
+    """One program that ran."""
+
+    machine: str
+    boots: int
+    began: float
+    output: bytes | None = None
+    code: int | None = None
+
+
+@dataclass
+class Truth:
+    world: World
+    facts: dict[str, Fact] = field(default_factory=dict)
+    boots: dict[str, int] = field(default_factory=dict)
+    sent: set[str] = field(default_factory=set)
+    stops: list[tuple[float, Machine, Life | None, str]] = field(default_factory=list)
+
+    def started(self, attempt: str, machine: Machine) -> None:
+        self.world.tell(f"{machine.name}: program of {attempt} starts")
+        if attempt in self.facts:
+            raise Violation(f"the program of {attempt} was started twice")
+        if not self.world.is_confirmed(attempt):
+            raise Violation(f"the program of {attempt} was started before the coordinator had confirmed it")
+        if attempt.partition("/")[0] in self.world.promised:
+            raise Violation(f"{attempt} was started after its job's cancel had been promised")
+        self.facts[attempt] = Fact(machine.name, self.boots.get(machine.name, 0), self.world.now)
+
+    def ended(self, attempt: str, output: bytes, code: int | None) -> None:
+        """`code` is the program's own; None if it was killed, or its machine died."""
+        fact = self.facts[attempt]
+        if fact.output is None:
+            fact.output, fact.code = output, code
+            self.world.tell(f"{fact.machine}: program of {attempt} ends ({'killed' if code is None else code})")
+
+    def rebooted(self, machine: Machine) -> None:
+        self.boots[machine.name] = self.boots.get(machine.name, 0) + 1
+
+    def result_leaves(self, result: Result) -> None:
+        """The worker tells a result: it has to be the truth."""
+        self.sent.add(result.attempt)
+        fact = self.facts.get(result.attempt)
+        if result.outcome == "succeeded" and (fact is None or fact.code != 0):
+            raise Violation(f"{result.attempt} is reported as succeeded, and its program {self._words(fact)}")
+        if result.outcome == "failed" and (fact is None or fact.code != result.exit_code):
+            raise Violation(f"{result.attempt} is reported as failed {result.exit_code}; it {self._words(fact)}")
+        if result.outcome == "timeout" and result.seconds < 300.0:
+            raise Violation(f"{result.attempt} is reported as timed out after {result.seconds:.0f} s of 300")
+
+    @staticmethod
+    def _words(fact: Fact | None) -> str:
+        if fact is None:
+            return "never ran"
+        return "was killed" if fact.code is None else f"ended with {fact.code}"
+
+    def told(self, machine: Machine, answers: dict[str, str]) -> None:
+        """The worker has heard these answers: what it was told to stop is gone within two heartbeats."""
+        for attempt, word in answers.items():
+            if word == "stop":
+                self.stops.append((self.world.now + 20.0, machine, machine.life, attempt))
+
+    def check_stops(self) -> None:
+        for due in [each for each in self.stops if each[0] <= self.world.now]:
+            self.stops.remove(due)
+            _, machine, life, attempt = due
+            program = machine.programs.get(attempt)
+            if program is not None and program.running and machine.life is life and machine.awake:
+                raise Violation(f"{attempt} still runs on {machine.name}, which was told to stop it")
+
+    def check_log(self, attempt: str, stored: bytes, whole: bool) -> None:
+        fact = self.facts.get(attempt)
+        written = fact.output if fact is not None and fact.output is not None else b""
+        rest = stored[len(written) :]
+        if stored.startswith(written) and (not rest or rest.startswith(b"[deborgen: ")):
+            return
+        if whole:
+            raise Violation(f"the log of {attempt} is not what it wrote: {stored[-200:]!r} for {written[-200:]!r}")
+        if not written.startswith(stored):
+            raise Violation(f"the log of {attempt} has bytes that it did not write: {stored!r} for {written!r}")
+
+    def check_artifact(self, attempt: str, plan: Plan, digest: str) -> None:
+        if hashlib.sha256(plan.artifact_bytes(attempt)).hexdigest() != digest:
+            raise Violation(f"the artifact of {attempt} is not what its program left")
