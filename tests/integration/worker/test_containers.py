@@ -112,9 +112,8 @@ def test_fault_53_a_fork_bomb_is_contained(ask: Ask) -> None:
 
 
 def test_fault_36_binary_output_arrives_byte_for_byte(ask: Ask) -> None:
-    job, log = ask(
-        "printf 'a\\0b\\377\\r\\nc'; sleep 0.2; printf '\\033[31mred' >&2; sleep 0.2; printf '\\n\\ntail without newline'"
-    )
+    script = "printf 'a\\0b\\377\\r\\nc'; sleep 0.2; printf '\\033[31mred' >&2; sleep 0.2; "
+    job, log = ask(script + "printf '\\n\\ntail without newline'")
     assert job["state"] == "succeeded"
     assert log == b"a\0b\xff\r\nc\x1b[31mred\n\ntail without newline"
 
@@ -251,10 +250,9 @@ def test_fault_48_a_service_that_hangs_or_dies_stops_new_work_and_nothing_else(
         runner="podman", podman_socket=str(own.socket), env={"CONTAINERS_CONF": str(CONF)}, labels="test=hang"
     ).start()
     try:
-        wait = "while [ ! -e go ]; do sleep 0.05; done; echo end"
+        wait = "echo up; while [ ! -e go ]; do sleep 0.05; done; echo end"
         running = pool.submit(run=wait, image=IMAGE, requires={"test": "hang"})
-        pool.until(running, "running")
-        wait_until(lambda: own.of(each.name), 30)
+        wait_until(lambda: pool.log(running) == b"up\n", 30)
         own.service.send_signal(signal.SIGSTOP)
         wait_until(lambda: "no new work is taken: podman" in each.said(), 60)
         seen = pool.person.get(f"/v1/workers/{each.name}").json()
@@ -268,7 +266,7 @@ def test_fault_48_a_service_that_hangs_or_dies_stops_new_work_and_nothing_else(
         assert pool.job(waiting)["state"] == "queued"
         own.start_service()
         assert pool.until(running, seconds=60)["state"] == "succeeded"
-        assert pool.log(running) == b"end\n"
+        assert pool.log(running) == b"up\nend\n"
         assert pool.until(waiting, seconds=60)["state"] == "succeeded"
     finally:
         each.stop()

@@ -115,6 +115,7 @@ class Daemon:
         self._disk, self._boot = disk, boot
         self._registered = threading.Event()
         self._over = threading.Event()
+        self._rejoining = threading.Lock()
         self._signaled: list[int] = []
         self._exit: tuple[int, str] | None = None
         self._wake_heart, self._wake_clock = threading.Event(), threading.Event()
@@ -191,9 +192,8 @@ class Daemon:
         if self._registered.is_set() and self.contact.lost_since is None:
             # A claim that still waits on the server must not be given a job that nobody would run.
             self._until(lambda: not self.heart.told_open, TELL_SECONDS)
-        first = len(self._signaled)
         end = time.monotonic() + grace
-        while self._busy() and time.monotonic() < end and len(self._signaled) == first:
+        while self._busy() and time.monotonic() < end and len(self._signaled) < 2:
             self.console.show(self.owner.headline())
             time.sleep(0.05)
         self.owner.release_all(reason)
@@ -232,7 +232,7 @@ class Daemon:
                 try:
                     delay = step()
                 except Superseded as reason:
-                    return self._give_up(7, f"{reason}: this session ends")
+                    delay = self._rejoin(str(reason))
                 except CannotRun as error:
                     return self._give_up(error.code, str(error))
                 except Exception:  # a fault of ours must not silence the thread; it is told, and tried again
@@ -248,6 +248,23 @@ class Daemon:
         if self._exit is None:
             self._exit = (code, message)
         self._over.set()
+
+    def _rejoin(self, reason: str) -> float:
+        """The coordinator does not know this session: it was made to leave, or a newer one of this name is there.
+
+        Registering again tells which. A newer one wins, and this one ends.
+        """
+        with self._rejoining:
+            try:
+                self._register(list(self.agent.attempts), again=True)
+            except Unreachable as error:
+                return self.contact.failed("register", error)
+            except Refused as refused:
+                if refused.code == "superseded":
+                    self._give_up(7, f"{reason}: this session ends")
+                    return 0.0
+                return self.heart.when_refused(refused)
+        return 0.5
 
     def _run_slow(self, work: Callable[[], None]) -> None:
         def guarded() -> None:
@@ -275,7 +292,7 @@ class Daemon:
             raise CannotRun(1, f"the coordinator refused this worker: {refused.message} {refused.hint}") from None
         return 0.0
 
-    def _register(self, holding: list[str]) -> None:
+    def _register(self, holding: list[str], again: bool = False) -> None:
         labels: dict[str, Any] = {
             **host.labels(),
             "network": self.settings.network,
@@ -296,6 +313,8 @@ class Daemon:
         self.contact.most_seconds = min(60.0, max(2.0, answer.lease_seconds))
         self.contact.ok("register")
         self._registered.set()
+        if again:
+            return
         offered = self.agent.ledger.offered
         self.console.say(
             f"{self.settings.name} is registered at {self.settings.coordinator}, with {offered.cpus:g} cpus, "

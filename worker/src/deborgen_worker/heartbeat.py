@@ -96,7 +96,7 @@ class Heart:
             self._wait = self._contact.failed("heartbeat", error, self.lease / 3 if message.holding else None)
             return None
         except Refused as refused:
-            self._wait = self._when_refused(refused)
+            self._wait = self.when_refused(refused)
             return None
         self._contact.ok("heartbeat")
         was_open, self.told_open = self.told_open, message.state == "open"
@@ -110,7 +110,8 @@ class Heart:
             self._agent.on_room()
         return answer
 
-    def _when_refused(self, refused: Refused) -> float:
+    def when_refused(self, refused: Refused) -> float:
+        """What a refusal means; the seconds until the next try."""
         if refused.code == "superseded":
             raise Superseded(refused.message)
         if refused.status in {401, 403}:

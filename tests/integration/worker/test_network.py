@@ -1,0 +1,156 @@
+"""What the network does to a worker: lost requests, lost answers, cuts, a coordinator that is away."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from support.coordinator import CoordinatorProcess, wait_until
+from support.fault_proxy import FaultProxy
+from support.worker import Pool, WorkerProcess
+
+Make = Callable[..., WorkerProcess]
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> CoordinatorProcess:
+    """A coordinator that a test may stop and start."""
+    return CoordinatorProcess(tmp_path, lease_seconds=10, heartbeat_seconds=0.5)
+
+
+def test_300_short_jobs_through_a_faulty_network_all_end_exactly_once(own: CoordinatorProcess, tmp_path: Path) -> None:
+    ran = tmp_path / "ran"
+    ran.mkdir()
+    with own, FaultProxy(own.url, rate=0.1, seed=7, delay=0.1) as proxy:
+        pool = Pool(own)
+        script = f"echo $DEBORGEN_PARAM_N >> {ran}/$DEBORGEN_PARAM_N; echo out $DEBORGEN_PARAM_N; echo err >&2"
+        run = pool.submit(
+            run=script, resources={"cpus": 0.1, "memory": "64MiB"}, sweep={"grid": {"n": {"from": 1, "to": 300}}},
+            max_attempts=1,
+        )  # fmt: skip
+        with WorkerProcess(tmp_path, own, url=proxy.url, slots=4):
+            done = pool.done(run, 240)
+            assert done["jobs"]["succeeded"] == 300, done
+            for number in range(1, 301):
+                assert (ran / str(number)).read_text() == f"{number}\n"
+                assert pool.log(f"{run}.{number}") == b"out %d\nerr\n" % number
+        assert all(proxy.seen[fault] > 0 for fault in ("drop_before", "drop_after", "delay", "duplicate", "cut")), (
+            proxy.seen
+        )
+        jobs = pool.person.get(f"/v1/runs/{run}/jobs?limit=1000").json()["items"]
+        assert {job["attempts"] for job in jobs} == {1}
+
+
+def test_fault_25_a_coordinator_that_is_away_during_the_whole_job_gets_all_of_it_later(
+    own: CoordinatorProcess, tmp_path: Path
+) -> None:
+    go = tmp_path / "go"
+    with own:
+        pool = Pool(own)
+        script = f"echo first; while [ ! -e {go} ]; do sleep 0.02; done; seq 1 20000; echo made > out; exit 0"
+        run = pool.submit(run=script, artifacts=["out"])
+        with WorkerProcess(tmp_path, own) as worker:
+            pool.until(run, "running")
+            wait_until(lambda: worker.status()["attempts"][0]["stage"] == "running")
+            own.kill()
+            go.touch()
+            wait_until(lambda: worker.status()["unsent"] == 1, 30)
+            wait_until(lambda: worker.said().count("cannot reach the coordinator") == 1, 30)
+            own.start()
+            job = pool.until(run, seconds=60)
+            assert job["state"] == "succeeded"
+            assert job["attempts"] == 1
+            assert pool.log(run) == b"first\n" + b"".join(b"%d\n" % number for number in range(1, 20001))
+            assert [each["path"] for each in job["artifacts"]] == ["out"]
+            assert worker.said().count("cannot reach the coordinator") == 1
+
+
+def test_fault_16_a_partition_longer_than_the_lease_ends_and_the_same_attempt_goes_on(tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    with (
+        CoordinatorProcess(tmp_path, lease_seconds=2, heartbeat_seconds=0.5) as own,
+        FaultProxy(own.url, rate=0.0) as proxy,
+        WorkerProcess(tmp_path, own, url=proxy.url) as worker,
+    ):
+        pool = Pool(own)
+        run = pool.submit(run=f"while [ ! -e {go} ]; do sleep 0.02; done; echo end", max_attempts=2)
+        pool.until(run, "running")
+        wait_until(lambda: worker.status()["attempts"][0]["stage"] == "running")
+        proxy.cut_off.set()
+        wait_until(lambda: pool.job(run)["state"] == "queued", 30)
+        proxy.cut_off.clear()
+        pool.until(run, "running")
+        go.touch()
+        job = pool.until(run)
+        assert (job["state"], len(job["history"])) == ("succeeded", 1)
+        assert pool.log(run) == b"end\n"
+
+
+def test_fault_17_once_another_worker_has_claimed_it_the_old_attempt_is_over(tmp_path: Path) -> None:
+    beat = tmp_path / "beat"
+    with (
+        CoordinatorProcess(tmp_path, lease_seconds=2, heartbeat_seconds=0.5) as own,
+        FaultProxy(own.url, rate=0.0) as proxy,
+        WorkerProcess(tmp_path, own, url=proxy.url, kill_grace="1s") as first,
+    ):
+        pool = Pool(own)
+        run = pool.submit(run=f"while true; do echo $$ > {beat}-$DEBORGEN_ATTEMPT; sleep 0.05; done", max_attempts=3)
+        wait_until(Path(f"{beat}-1").exists)
+        pid = int(wait_until(lambda: Path(f"{beat}-1").read_text()))
+        proxy.cut_off.set()
+        wait_until(lambda: pool.job(run)["state"] == "queued", 30)
+        with WorkerProcess(tmp_path, own):
+            wait_until(Path(f"{beat}-2").exists, 30)
+            proxy.cut_off.clear()
+            wait_until(lambda: not Path(f"/proc/{pid}").exists(), 30)
+            assert "no longer ours" in first.said()
+            assert pool.job(run)["state"] == "running"
+
+
+def test_fault_61_a_revoked_token_ends_what_runs_and_a_new_one_is_taken_up(
+    own: CoordinatorProcess, tmp_path: Path
+) -> None:
+    mark = tmp_path / "pid"
+    with own, WorkerProcess(tmp_path, own) as worker:
+        pool = Pool(own)
+        run = pool.submit(run=f"echo $$ > {mark}; sleep 1000")
+        pid = int(wait_until(lambda: mark.exists() and mark.read_text(), 20))
+        [token] = [each for each in pool.person.get("/v1/tokens").json()["items"] if each["name"] == worker.name]
+        assert pool.person.delete(f"/v1/tokens/{token['id']}").status_code < 300
+        wait_until(lambda: not Path(f"/proc/{pid}").exists(), 30)
+        assert worker.said().count("does not accept the token") == 1
+        assert pool.job(run)["state"] == "queued"
+        fresh = pool.person.post("/v1/tokens", json={"role": "worker", "name": worker.name}).json()["token"]
+        worker.token_file.write_text(fresh)
+        pool.until(run, "running", seconds=60)
+
+
+def test_fault_70_the_newer_of_two_workers_of_one_name_wins(own: CoordinatorProcess, tmp_path: Path) -> None:
+    with own, WorkerProcess(tmp_path, own, name="twin") as first:
+        wait_until(lambda: "is registered" in first.said())
+        with WorkerProcess(tmp_path / "other", own, name="twin") as second:
+            wait_until(lambda: "is registered" in second.said())
+            assert first.process is not None
+            assert first.process.wait(30) == 7
+            assert "newer session" in first.said()
+            assert Pool(own).until(Pool(own).submit(run="true"))["state"] == "succeeded"
+
+
+def test_fault_29_a_worker_that_slept_past_its_lease_finds_its_attempt_over(tmp_path: Path) -> None:
+    mark = tmp_path / "pid"
+    (tmp_path / "c").mkdir()
+    with (
+        CoordinatorProcess(tmp_path / "c", lease_seconds=1.5, heartbeat_seconds=0.3) as short,
+        WorkerProcess(tmp_path, short) as worker,
+    ):
+        pool = Pool(short)
+        run = pool.submit(run=f"echo $$ > {mark}; sleep 1000")
+        pid = int(wait_until(lambda: mark.exists() and mark.read_text(), 20))
+        assert worker.process is not None
+        worker.process.send_signal(signal.SIGSTOP)
+        assert pool.until(run)["history"][0]["outcome"] == "lost"
+        worker.process.send_signal(signal.SIGCONT)
+        wait_until(lambda: not Path(f"/proc/{pid}").exists(), 30)

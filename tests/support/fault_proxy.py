@@ -1,0 +1,123 @@
+"""A proxy between a worker and the coordinator that misbehaves on purpose, at a rate, from a seed.
+
+It speaks HTTP well enough to know where one request ends, so that each fault hits exactly one of them:
+
+- `drop_before`: the request never arrives;
+- `drop_after`: it is executed, and the answer is lost;
+- `delay`: the answer comes late;
+- `duplicate`: it is executed twice, and the second answer is returned;
+- `cut`: the answer ends in the middle of its body.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import socket
+import threading
+import time
+from collections import Counter
+from types import TracebackType
+
+FAULTS = ("drop_before", "drop_after", "delay", "duplicate", "cut")
+
+
+class FaultProxy:
+    """Listens on a port of its own; `url` is what the worker is given instead of the coordinator's."""
+
+    def __init__(
+        self, target: str, rate: float = 0.1, seed: int = 0, faults: tuple[str, ...] = FAULTS, delay: float = 0.3
+    ) -> None:
+        host, _, port = target.removeprefix("http://").rpartition(":")
+        self._target = (host, int(port))
+        self.rate, self._faults, self._delay = rate, faults, delay
+        self._random = random.Random(seed)
+        self.seen: Counter[str] = Counter()
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
+        self._lock = threading.Lock()
+        #: While set, nothing gets through at all: a partition.
+        self.cut_off = threading.Event()
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def __enter__(self) -> FaultProxy:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._listener.close()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                client, _ = self._listener.accept()
+            except OSError:
+                return
+            threading.Thread(target=self._serve, args=(client,), daemon=True).start()
+
+    def _serve(self, client: socket.socket) -> None:
+        with client, contextlib.suppress(OSError, EOFError):
+            client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            reader = client.makefile("rb")
+            while True:
+                request = read_message(reader)
+                if self.cut_off.is_set():
+                    return
+                fault = self._choose()
+                if fault == "drop_before":
+                    return
+                answer = self._send(request)
+                if fault == "duplicate":
+                    answer = self._send(request)
+                if fault == "drop_after" or self.cut_off.is_set():
+                    return
+                if fault == "delay":
+                    time.sleep(self._delay)
+                if fault == "cut":
+                    client.sendall(answer[: max(1, len(answer) - 3)])
+                    return
+                client.sendall(answer)
+
+    def _choose(self) -> str:
+        with self._lock:
+            self.seen["requests"] += 1
+            if self._random.random() >= self.rate:
+                return ""
+            fault = self._random.choice(self._faults)
+            self.seen[fault] += 1
+            return fault
+
+    def _send(self, request: bytes) -> bytes:
+        """One connection a request: the coordinator closes it, so the answer is whole."""
+        head, _, body = request.partition(b"\r\n\r\n")
+        lines = [line for line in head.split(b"\r\n") if not line.lower().startswith(b"connection:")]
+        with socket.create_connection(self._target, 10) as server:
+            server.settimeout(90)
+            server.sendall(b"\r\n".join([*lines, b"Connection: close"]) + b"\r\n\r\n" + body)
+            return read_message(server.makefile("rb"), head=request.startswith(b"HEAD"))
+
+
+def read_message(reader: object, head: bool = False) -> bytes:
+    """One request or answer: its head, and as many bytes of body as it says."""
+    lines = []
+    length = 0
+    chunked = False
+    while True:
+        line = reader.readline(65536)  # type: ignore[attr-defined]
+        if not line:
+            raise EOFError
+        lines.append(line)
+        lower = line.lower()
+        if lower.startswith(b"content-length:"):
+            length = int(line.split(b":")[1])
+        chunked |= lower.startswith(b"transfer-encoding:") and b"chunked" in lower
+        if line == b"\r\n":
+            break
+    first = lines[0]
+    if head or first.startswith((b"HTTP/1.1 204", b"HTTP/1.1 304")):
+        length = 0
+    if chunked:
+        raise NotImplementedError("the contract's calls carry their length")
+    data: bytes = reader.read(length)  # type: ignore[attr-defined]
+    if len(data) < length:
+        raise EOFError
+    return b"".join(lines) + data
