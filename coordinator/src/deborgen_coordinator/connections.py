@@ -7,6 +7,7 @@ thread only for a request that is there. Whoever is too slow is closed.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import re
@@ -122,9 +123,12 @@ class PatientWorker(ThreadWorker):  # type: ignore[misc]
                 self.log.error("no file descriptor is left for another connection")
                 time.sleep(0.05)
             return
-        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.nr_conns += 1
-        self.watch(Connection(self.cfg, client, address, listener.getsockname()), GREETING_SECONDS)
+        try:
+            client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self.watch(Connection(self.cfg, client, address, listener.getsockname()), GREETING_SECONDS)
+            self.nr_conns += 1
+        except OSError:
+            client.close()  # it was gone before it was here
 
     def watch(self, conn: Connection, seconds: float) -> None:
         """Wait for the client in the event loop, for that long at most."""
@@ -157,7 +161,8 @@ class PatientWorker(ThreadWorker):  # type: ignore[misc]
 
     def drop(self, conn: Connection) -> None:
         del self.keepalived_conns[conn]
-        self.poller.unregister(conn.sock)
+        with contextlib.suppress(KeyError, ValueError, OSError):
+            self.poller.unregister(conn.sock)
         self.nr_conns -= 1
         conn.close()
 

@@ -1,0 +1,121 @@
+"""The coordinator is killed after it did what was asked and before the answer was read: the repeat does it once."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import requests
+
+from support.coordinator import Client, CoordinatorProcess, wait_until
+from support.scripted_worker import ROOM
+
+
+class Lossy:
+    """Sends a request, waits until its effect is there, kills the coordinator, and sends the request again."""
+
+    def __init__(self, coordinator: CoordinatorProcess) -> None:
+        self.coordinator = coordinator
+
+    def send(
+        self, client: Client, method: str, path: str, body: Any, done: Callable[[], Any], **headers: str
+    ) -> requests.Response:
+        raw = body if isinstance(body, bytes) else json.dumps(body).encode() if body is not None else b""
+        given = {key.replace("_", "-"): value for key, value in headers.items()}
+        if not isinstance(body, bytes) and body is not None:
+            given["Content-Type"] = "application/json"
+        head = "".join(f"{key}: {value}\r\n" for key, value in given.items())
+        host, _, port = self.coordinator.url.removeprefix("http://").partition(":")
+        with socket.create_connection((host, int(port))) as connection:
+            connection.sendall(
+                f"{method} {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {client.token}\r\n{head}"
+                f"Content-Length: {len(raw)}\r\n\r\n".encode()
+                + raw
+            )
+            wait_until(done, 20)
+            self.coordinator.restart()
+        assert done(), "what was done is still done"
+        answer = client.request(method, path, data=raw, headers=given)
+        assert answer.status_code < 300, answer.text
+        assert done()
+        return answer
+
+
+def test_fault_2_a_kill_between_commit_and_answer_on_every_endpoint_has_no_double_effect(tmp_path: Path) -> None:
+    with CoordinatorProcess(tmp_path, lease_seconds=120) as coordinator:
+        lossy = Lossy(coordinator)
+        admin = coordinator.client("admin")
+        desk = coordinator.client("worker", "desk-3")
+        path = "/v1/workers/desk-3"
+
+        def worker_is(**fields: Any) -> bool:
+            answer = admin.get(path)
+            return answer.status_code == 200 and all(answer.json()[key] == value for key, value in fields.items())
+
+        hello = {"session": "s1", "labels": {"runner.subprocess": True}, "capacity": ROOM}
+        lossy.send(desk, "PUT", path, hello, lambda: worker_is(state="open"))
+
+        document = {"run": "true", "sweep": {"grid": {"n": [1, 2]}}}
+        answer = lossy.send(
+            admin, "POST", "/v1/runs", document, lambda: admin.get("/v1/runs/1").status_code == 200,
+            Idempotency_Key="once",
+        )  # fmt: skip
+        assert (answer.status_code, answer.json()["id"]) == (200, 1)
+        assert len(admin.get("/v1/runs").json()["items"]) == 1
+
+        def job(name: str) -> dict[str, Any]:
+            return dict(admin.get(f"/v1/jobs/{name}").json())
+
+        claim = {"session": "s1", "request_id": "c1", "free": ROOM, "max": 1}
+        answer = lossy.send(desk, "POST", f"{path}/claim", claim, lambda: job("1.1")["state"] == "running")
+        assert [a["attempt"] for a in answer.json()["assignments"]] == ["1.1/1"]
+        assert job("1.2")["state"] == "queued", "the repeat got the same, not more"
+
+        beat = {"session": "s1", "holding": [{"attempt": "1.1/1", "progress": 0.5}]}
+        lossy.send(desk, "POST", f"{path}/heartbeat", beat, lambda: job("1.1")["progress"] == 0.5)
+
+        def log() -> bytes:
+            return admin.get("/v1/jobs/1.1/log").content
+
+        lossy.send(desk, "POST", "/v1/jobs/1.1/attempts/1/log?offset=0", b"hello", lambda: log() == b"hello")
+
+        digest = hashlib.sha256(b"artifact").hexdigest()
+        blob = f"/v1/blobs/{digest}"
+        lossy.send(desk, "PUT", blob, b"artifact", lambda: admin.get(blob).content == b"artifact")
+
+        result = {
+            "attempt": "1.1/1", "outcome": "succeeded", "exit_code": 0, "log_size": 5, "seconds": 1,
+            "artifacts": [{"path": "a", "sha256": digest, "size": 8}],
+        }  # fmt: skip
+        finish = {"session": "s1", "results": [result]}
+        answer = lossy.send(desk, "POST", f"{path}/finish", finish, lambda: job("1.1")["state"] == "succeeded")
+        assert answer.json()["results"] == {"1.1/1": "already_recorded"}
+        assert len(job("1.1")["history"]) == 1
+        events = admin.get("/v1/events?job=1.1&limit=1000").json()["items"]
+        assert [event["type"] for event in events].count("job.succeeded") == 1
+
+        answer = lossy.send(admin, "POST", "/v1/runs/1/cancel", {}, lambda: job("1.2")["state"] == "canceled")
+        assert answer.json()["jobs"] == {"1.1": "already_terminal", "1.2": "already_terminal"}
+
+        answer = lossy.send(
+            admin, "POST", "/v1/runs/1/retry", {"only": "canceled"},
+            lambda: admin.get("/v1/runs/2").status_code == 200, Idempotency_Key="again",
+        )  # fmt: skip
+        assert (answer.status_code, answer.json()["id"]) == (200, 2)
+        assert len(admin.get("/v1/runs").json()["items"]) == 2
+
+        lossy.send(admin, "PATCH", path, {"paused": True}, lambda: worker_is(paused=True))
+        lossy.send(desk, "DELETE", path, None, lambda: worker_is(state="left"))
+
+        made = admin.post("/v1/tokens", json={"role": "viewer", "name": "guest"}).json()
+        lossy.send(
+            admin, "DELETE", f"/v1/tokens/{made['id']}", None,
+            lambda: made["id"] not in admin.get("/v1/tokens").text,
+        )  # fmt: skip
+        for kind, count in (("run.submitted", 2), ("worker.left", 1), ("token.revoked", 1)):
+            types = [event["type"] for event in admin.get("/v1/events?limit=1000").json()["items"]]
+            assert types.count(kind) == count, kind
