@@ -150,19 +150,19 @@ class Pool:
         )
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pool]:
-    """A pool that the tests of a module share."""
+    """A pool that the tests of this folder share; each leaves it as it was."""
     with Pool(tmp_path_factory.mktemp("pool")) as pool:
         yield pool
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def anna(pool: Pool) -> Person:
     return pool.person("anna")
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def admin(pool: Pool) -> Person:
     return pool.person("root", "admin")
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -51,10 +52,23 @@ def steady(value: Any, key: str = "") -> Any:
 
 
 @pytest.fixture(scope="module")
-def done(anna: Person) -> Person:
+def new_pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pool]:
+    """A pool that has seen nothing: the golden files speak of its first runs."""
+    with Pool(tmp_path_factory.mktemp("golden")) as pool:
+        yield pool
+
+
+@pytest.fixture(scope="module")
+def done(new_pool: Pool) -> Person:
+    anna = new_pool.person("anna")
     anna.submit(JOB, "--wait", code=14)
-    assert anna.out("list").splitlines()[1].startswith("1\t"), "the golden files speak of run 1"
+    assert anna.out("list").splitlines()[1].startswith("1\t")
     return anna
+
+
+@pytest.fixture(scope="module")
+def admin(new_pool: Pool) -> Person:
+    return new_pool.person("root", "admin")
 
 
 COMMANDS = {
@@ -98,7 +112,7 @@ def test_the_json_of_workers_and_tokens(done: Person, admin: Person) -> None:
     compare("token-create", json.dumps(made), done)
 
 
-def test_the_json_of_acting(done: Person, pool: Pool) -> None:
+def test_the_json_of_acting(done: Person) -> None:
     waiting = "run: ls\nrequires: {moon: full}\n"
     done.write("waiting.yml", waiting)
     compare("submit", done.out("submit", "waiting.yml", "--json"), done)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -149,6 +150,20 @@ def test_login_asks_for_the_token_without_showing_it(anna: Person, terminal: Ope
     assert "Logged in" in asking.screen.text
     assert token not in asking.screen.text
     assert asking.is_clean()
+
+
+def test_an_upload_has_a_bar_that_goes_away(anna: Person, terminal: Open) -> None:
+    (anna.folder / "large.bin").write_bytes(random.Random(2).randbytes(8_000_000))
+    anna.write("large.yml", "run: wc -c < large.bin\nfiles: [large.bin]\nartifacts: [large.bin]\n")
+    sending = terminal("submit", "large.yml", "--wait")
+    assert sending.end() == 0
+    assert b"uploading" in sending.raw
+    assert "uploading" not in sending.screen.text
+    assert sending.is_clean()
+    fetching = terminal("artifacts", "pull", "last")
+    assert fetching.end() == 0
+    assert b"fetching" in fetching.raw
+    assert fetching.is_clean()
 
 
 def sockets(pid: int) -> int:

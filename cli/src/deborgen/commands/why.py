@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
-from deborgen import output
+from deborgen import output, refs
 from deborgen.cli import App, json_option
 from deborgen.cli import command as verb
 
+if TYPE_CHECKING:
+    from deborgen.client import Client
+    from deborgen.runs import Job
+
 
 @verb(name="why")
-@click.argument("ref", metavar="[JOB]", default="last")
+@click.argument("ref", metavar="[RUN|JOB]", default="last")
 @json_option
 def command(app: App, ref: str, as_json: bool) -> None:
     """Say why a job waits, or why it ended as it did.
 
-    One line a worker says what keeps the job from it.
+    One line a worker says what keeps the job from it. Of a run with several jobs it looks at the first that waits,
+    else at the first that failed.
     """
-    why = app.client.job(ref).why()
+    why = _job(app.client, ref).why()
     if as_json:
         output.json("why", why)
     elif output.on_terminal():
@@ -29,3 +36,13 @@ def command(app: App, ref: str, as_json: bool) -> None:
     else:
         rows = [[why.job, worker.worker, worker.fits, worker.reason] for worker in why.workers]
         output.table(["job", "worker", "fits", "reason"], [[why.job, "", "", why.summary], *rows])
+
+
+def _job(client: Client, ref: str) -> Job:
+    if refs.parse(ref).index is not None:
+        return client.job(ref)
+    run = client.run(ref)
+    state = next(state for state in ("queued", "failed", "canceled", "running", "succeeded") if run.counts[state])
+    if run.total > 1:
+        output.hint(f"run {run.id}: {run.counts[state]:,} of {output.counted(run.total, 'job')} {state}; the first is")
+    return next(run.jobs(state, 1))
