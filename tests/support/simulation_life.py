@@ -96,6 +96,10 @@ class Life:
         for task, woken in self._woken.items():
             if woken.is_set():
                 self.due_now(task)
+        now = self.machine.world.now
+        ready = sorted(task for task, when in self.due.items() if when <= now)
+        if ready:  # threads that could all go on now: any of them may be first
+            return max(now, self.machine.asleep_until), self.machine.world.random.choice(ready)
         when, task = min((when, task) for task, when in self.due.items())
         return max(when, self.machine.asleep_until), task
 

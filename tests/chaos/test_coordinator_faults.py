@@ -1,0 +1,208 @@
+"""Faults that the coordinator alone has to survive: repeated, late, crossing and impossible messages, and odd clocks.
+
+Each was seen to fail with what it guards taken out: the fence of `finish`, the confirmed flag, the table of the
+lifecycle, the lease clock. The planted bugs of the simulation are the same ones.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from deborgen_coordinator.operations import jobs, logs, runs, workers
+from deborgen_shared.errors import Refusal
+from deborgen_shared.messages import Claim, Finish, Heartbeat, Held, JobDetail, Register, Result
+from support.simulation_coordinator import PERSON, ROOM, HandWorker, InProcess
+
+AGAIN = {"run": "true", "max_attempts": 5, "retry": {"backoff": "1s"}}
+
+
+def job(coordinator: InProcess, run: int, index: int = 1) -> JobDetail:
+    return jobs.get_job(coordinator.ctx, run, index)
+
+
+def pass_(coordinator: InProcess, seconds: float) -> None:
+    """Time passes, and the sweep does its work."""
+    coordinator.sweeper.turn()
+    for _ in range(int(seconds / 3) + 1):
+        coordinator.clock.pass_(3.0)
+        coordinator.sweeper.turn()
+
+
+def outcomes(coordinator: InProcess, run: int) -> list[str | None]:
+    return [attempt.outcome for attempt in job(coordinator, run).history]
+
+
+def test_fault_07_a_claim_whose_answer_and_spool_are_gone_costs_no_attempt(both: InProcess) -> None:
+    worker = both.worker("w1")
+    run = both.submit({"run": "true"})
+    worker.claim()
+    assert worker.register() == ["1.1/1"]
+    assert (job(both, run).state, job(both, run).attempts, outcomes(both, run)) == ("queued", 0, ["released"])
+    worker.claim()
+    pass_(both, 70)
+    assert (job(both, run).state, job(both, run).attempts) == ("queued", 0)
+    assert outcomes(both, run) == ["released", "released"]
+    assert both.audit().clean
+
+
+def test_fault_21_a_result_that_is_sent_twice_is_accepted_once_and_recorded_once(both: InProcess) -> None:
+    worker = both.worker("w1")
+    run = both.submit({"run": "true"})
+    attempt = worker.take()
+    assert worker.finish(attempt, result={"x": 1}) == "accepted"
+    assert [worker.finish(attempt, result={"x": 1}) for _ in range(5)] == ["already_recorded"] * 5
+    assert job(both, run).result == {"x": 1}
+    assert both.audit().clean
+
+
+def test_fault_22_another_result_after_the_first_is_refused_and_the_first_is_kept(both: InProcess) -> None:
+    worker = both.worker("w1")
+    run = both.submit(AGAIN)
+    attempt = worker.take()
+    assert worker.finish(attempt, "failed", exit_code=3) == "accepted"
+    assert worker.finish(attempt) == "stale"
+    assert worker.finish(attempt, "failed", exit_code=4) == "stale"
+    assert (job(both, run).state, job(both, run).exit_code, outcomes(both, run)) == ("failed", 3, ["failed"])
+    assert both.audit().clean
+
+
+def test_fault_23_a_stale_result_leaves_the_second_attempt_unharmed(both: InProcess) -> None:
+    first, second = both.worker("w1"), both.worker("w2")
+    run = both.submit(AGAIN)
+    old = first.take()
+    first.log(old, 0, b"old")
+    pass_(both, 70)
+    new = second.take()
+    assert new == "1.1/2"
+    assert first.finish(old, "failed", exit_code=1) == "stale"
+    assert first.beat(old) == {old: "stop"}
+    with pytest.raises(Refusal, match="is over"):
+        first.log(old, 3, b"late")
+    assert second.beat(new) == {new: "continue"}
+    assert second.finish(new) == "accepted"
+    assert (job(both, run).state, outcomes(both, run)) == ("succeeded", ["lost", "succeeded"])
+    assert logs.read(both.ctx, run, 1, 1, 0, 100) == b"old"
+    assert both.audit().clean
+
+
+@pytest.mark.parametrize("turn", range(10))
+def test_fault_24_a_result_that_races_the_sweep_and_a_cancel_has_exactly_one_winner(both: InProcess, turn: int) -> None:
+    worker = both.worker("w1")
+    run = both.submit(AGAIN)
+    attempt = worker.take()
+    both.sweeper.turn()
+    for _ in range(20):
+        both.clock.pass_(3.0)
+        if _ < 19:
+            both.sweeper.turn()
+    both.clock.pass_(3.0)
+    racers: list[Callable[[], Any]] = [
+        lambda: worker.finish(attempt),
+        both.sweeper.turn,
+        lambda: runs.cancel_run(both.ctx, PERSON, run, ""),
+    ]
+    random.Random(turn).shuffle(racers)
+    threads = [threading.Thread(target=racer) for racer in racers]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    pass_(both, 6)
+    if job(both, run).state == "running":
+        worker.beat(attempt)
+        worker.finish(attempt, "canceled")
+    assert job(both, run).state in {"succeeded", "canceled"}
+    assert both.audit().clean, list(both.audit().lines())
+
+
+@pytest.mark.parametrize("step", [-86_400.0, 86_400.0])
+def test_fault_28_a_step_of_the_wall_clock_expires_nothing(both: InProcess, step: float) -> None:
+    worker = both.worker("w1")
+    run = both.submit({"run": "true", "timeout": "10m"})
+    attempt = worker.take()
+    pass_(both, 15)
+    both.clock.step_wall(step)
+    pass_(both, 9)
+    both.clock.step_wall(-2 * step)
+    pass_(both, 9)
+    assert worker.beat(attempt) == {attempt: "continue"}
+    assert worker.finish(attempt) == "accepted"
+    assert (job(both, run).state, outcomes(both, run)) == ("succeeded", ["succeeded"])
+    assert both.audit().clean
+
+
+def test_fault_71_old_requests_replayed_and_reordered_have_no_effect(both: InProcess) -> None:
+    """The whole conversation of two workers is played again, many times over, in any order."""
+    tape: list[Callable[[], Any]] = []
+    both.submit({"run": "true", "max_attempts": 3, "sweep": {"grid": {"x": [1, 2, 3, 4]}}})
+    for name in ("w1", "w2"):
+        worker = HandWorker(both, name)
+        tape += _conversation(both, worker)
+    before = [both.ctx.store.read(lambda reader, t=table: reader.rows(f"SELECT * FROM {t} ORDER BY 1, 2"))
+              for table in ("job", "artifact", "log_chunk", "run", "step")]  # fmt: skip
+    chance = random.Random(7)
+    for _ in range(5):
+        chance.shuffle(tape)
+        for call in tape:
+            with contextlib.suppress(Refusal):
+                call()
+    after = [both.ctx.store.read(lambda reader, t=table: reader.rows(f"SELECT * FROM {t} ORDER BY 1, 2"))
+             for table in ("job", "artifact", "log_chunk", "run", "step")]  # fmt: skip
+    assert after == before
+    assert both.audit().clean
+
+
+def _conversation(coordinator: InProcess, worker: HandWorker) -> list[Callable[[], Any]]:
+    """Claim two jobs, confirm, log and finish them; every call as it was made."""
+    ctx, actor, name, session = coordinator.ctx, worker.actor, worker.name, worker.session
+    claim = Claim(session=session, request_id=f"{name}-only", free=ROOM, max=2)
+    given = [each.attempt for each in workers.claim(ctx, actor, name, claim).assignments]  # type: ignore[union-attr]
+    beat = Heartbeat(session=session, holding=[Held(attempt=attempt) for attempt in given])
+    workers.heartbeat(ctx, actor, name, beat)
+    tape: list[Callable[[], Any]] = []
+    for attempt in given:
+        run, index = map(int, attempt.partition("/")[0].split("."))
+        where = (run, index, int(attempt.partition("/")[2]))
+        for offset, data in ((0, b"one "), (4, b"two ")):
+            call = _bound(logs.append, ctx, actor, *where, offset, data, session)
+            call()
+            tape.append(call)
+    results = [Result(attempt=attempt, outcome="succeeded", exit_code=0, log_size=8) for attempt in given]
+    finish = Finish(session=session, results=results)
+    workers.finish(ctx, actor, name, finish)
+    register = Register(session=session, capacity=ROOM, holding=given)
+    tape += [
+        _bound(workers.claim, ctx, actor, name, claim),
+        _bound(workers.heartbeat, ctx, actor, name, beat),
+        _bound(workers.finish, ctx, actor, name, finish),
+        _bound(workers.register, ctx, actor, name, register),
+    ]
+    return tape
+
+
+def _bound(function: Callable[..., Any], *arguments: Any) -> Callable[[], Any]:
+    return lambda: function(*arguments)
+
+
+def test_fault_75_a_job_that_kills_every_worker_is_poison_and_the_workers_are_well(both: InProcess) -> None:
+    fleet = [both.worker(f"w{n}") for n in range(1, 5)]
+    poison = both.submit({"run": "true", "max_attempts": 50, "retry": {"backoff": "1s"}})
+    for worker in fleet[:3]:
+        pass_(both, 70)
+        attempt = worker.take()
+        assert worker.register() == [attempt]
+    assert job(both, poison).state == "failed"
+    assert job(both, poison).reason.startswith("poisoned")
+    harmless = both.submit({"run": "true"})
+    assert fleet[0].finish(fleet[0].take()) == "accepted"
+    assert job(both, harmless).state == "succeeded"
+    for worker in fleet:
+        worker.beat()
+    assert all(worker.state == "open" for worker in workers.list_workers(both.ctx).items)
+    assert both.audit().clean
