@@ -6,6 +6,7 @@ with CoordinatorProcess(tmp_path) as coordinator:
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import selectors
@@ -126,7 +127,7 @@ class CoordinatorProcess:
         if self.process is None:
             return
         for child in children_of(self.process.pid):
-            with suppress_gone():
+            with contextlib.suppress(ProcessLookupError):
                 os.kill(child, signal.SIGKILL)
         self.process.kill()
         self.process.wait()
@@ -154,13 +155,6 @@ class CoordinatorProcess:
 
     def logged(self) -> str:
         return self.log.read_text(errors="replace")
-
-
-class suppress_gone:  # noqa: N801
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, kind: Any, error: Any, at: Any) -> bool:
-        return kind is not None and issubclass(kind, ProcessLookupError)
 
 
 def clean_environment() -> dict[str, str]:
