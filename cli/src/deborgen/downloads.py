@@ -8,7 +8,6 @@ import os
 import stat
 import time
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
@@ -17,9 +16,9 @@ import requests
 
 from deborgen.connection import Connection, pieces
 from deborgen.errors import DeborgenError, Unreachable
+from deborgen.transfers import all_at_once
 from deborgen_shared.jobfile import check_path
 
-PARALLEL = 4
 TRIES = 8
 
 Seen = Callable[[int], None]
@@ -51,13 +50,7 @@ def pull(connection: Connection, wanted: Iterable[Wanted], into: Path, seen: See
         if wrong := check_path(item.target):
             raise UnsafeTarget(f"the artifact {item.path!r} of job {item.job} is refused: its path {wrong}")
     into.mkdir(parents=True, exist_ok=True)
-    with ThreadPoolExecutor(max_workers=PARALLEL) as pool:
-        tasks = [pool.submit(_pull_one, connection, item, into, seen) for item in items]
-        try:
-            return [task.result() for task in tasks]
-        except BaseException:
-            pool.shutdown(wait=True, cancel_futures=True)
-            raise
+    return all_at_once(items, lambda item, told: _pull_one(connection, item, into, told), seen)
 
 
 def _pull_one(connection: Connection, item: Wanted, into: Path, seen: Seen) -> Path:

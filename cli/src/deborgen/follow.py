@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import threading
-from concurrent.futures import ThreadPoolExecutor
+from queue import Queue
 
 from deborgen import logs, output, stream
+from deborgen.errors import DeborgenError
 from deborgen.live import describe
 from deborgen.pulse import Pulse
 from deborgen.runs import TERMINAL_EVENTS, Job, Run, is_terminal, patiently
@@ -81,32 +82,39 @@ def one_after_another(run: Run, attempt: int | None, failed: bool) -> int:
 
 def all_of(run: Run) -> None:
     """Every log of the run as it is written, line by line, each with its job in front."""
-    lock = threading.Lock()
     total = run.refresh().total
     started: set[str] = set()
     ended: set[str] = set()
-
-    def print_one(job: Job) -> None:
-        lines = Lines()
-        for chunk in logs.chunks(job._connection, job.id, follow=True):
-            _print(lines.feed(chunk), job, lock)
-        _print(lines.rest(), job, lock)
-
-    with ThreadPoolExecutor(AT_ONCE) as pool:
-        try:
-            for event in stream.events(run._connection, {"run": run.id}, 0, on_trouble=_trouble):
-                if event.job and event.type == "job.started" and event.job not in started:
-                    started.add(event.job)
-                    job = Job(run._connection, run._connection.get(f"/v1/jobs/{event.job}", messages.JobDetail))
-                    pool.submit(print_one, job)
-                elif event.job and event.type in TERMINAL_EVENTS:
-                    ended.add(event.job)
-                    if len(ended) >= total:
-                        break
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
+    # Threads that end with the process: who presses Ctrl-C does not wait for a silent log.
+    waiting: Queue[Job | None] = Queue()
+    lock = threading.Lock()
+    threads = [threading.Thread(target=_print_all, args=(waiting, lock), daemon=True) for _ in range(AT_ONCE)]
+    for thread in threads:
+        thread.start()
+    for event in stream.events(run._connection, {"run": run.id}, 0, on_trouble=_trouble):
+        if event.job and event.type == "job.started" and event.job not in started:
+            started.add(event.job)
+            waiting.put(Job(run._connection, run._connection.get(f"/v1/jobs/{event.job}", messages.JobDetail)))
+        elif event.job and event.type in TERMINAL_EVENTS:
+            ended.add(event.job)
+            if len(ended) >= total:
+                break
+    for _ in threads:
+        waiting.put(None)
+    for thread in threads:
+        thread.join()
     run.refresh()
+
+
+def _print_all(waiting: Queue[Job | None], lock: threading.Lock) -> None:
+    while job := waiting.get():
+        lines = Lines()
+        try:
+            for chunk in logs.chunks(job._connection, job.id, follow=True):
+                _print(lines.feed(chunk), job, lock)
+        except DeborgenError as failure:
+            output.hint(f"the log of {job.id} cannot be read: {failure.message}")
+        _print(lines.rest(), job, lock)
 
 
 class Lines:

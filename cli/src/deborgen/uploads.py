@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from urllib.parse import urljoin, urlsplit
 
@@ -13,9 +12,9 @@ import requests
 from deborgen.connection import CONNECT_SECONDS, READ_SECONDS, Connection
 from deborgen.errors import DeborgenError, NotPossible, Unreachable
 from deborgen.files import LocalFile
+from deborgen.transfers import all_at_once
 from deborgen_shared.messages import MissingBlobs
 
-PARALLEL = 4
 TRIES = 8
 _CHUNK = 256 * 1024
 _ASK_AT_ONCE = 5_000
@@ -37,14 +36,7 @@ def missing(connection: Connection, files: Iterable[LocalFile]) -> list[tuple[Lo
 
 def upload(connection: Connection, wanted: list[tuple[LocalFile, str]], seen: Seen = lambda count: None) -> None:
     """Put all of them, or raise. `seen` hears of every byte that went out."""
-    with ThreadPoolExecutor(max_workers=PARALLEL) as pool:
-        tasks = [pool.submit(_upload_one, connection, file, url, seen) for file, url in wanted]
-        try:
-            for task in tasks:
-                task.result()
-        except BaseException:
-            pool.shutdown(wait=True, cancel_futures=True)
-            raise
+    all_at_once(wanted, lambda each, told: _upload_one(connection, *each, told), seen)
 
 
 def _upload_one(connection: Connection, file: LocalFile, url: str, seen: Seen) -> None:

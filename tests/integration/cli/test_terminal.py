@@ -105,6 +105,18 @@ def test_ctrl_c_detaches_from_logs_too(anna: Person, terminal: Open) -> None:
     anna.out("wait", run, code=14)
 
 
+def test_ctrl_c_detaches_from_the_logs_of_many_at_once(anna: Person, terminal: Open) -> None:
+    gates = Gates(anna, "many")
+    following = terminal("submit", "waves.yml", "--follow")
+    following.until(lambda screen: "wave 1" in screen.text and "wave 2" in screen.text)
+    run = following.screen.lines[0].split()[1].rstrip(":")
+    following.type("\x03")
+    assert following.end(10) == 130, "it does not wait for logs that are silent"
+    assert f"detached; run {run} goes on" in following.screen.text
+    gates.open(1, 2, 3, 4)
+    anna.out("wait", run, code=14)
+
+
 def test_fault_37_what_a_job_writes_cannot_steer_the_terminal(anna: Person, terminal: Open) -> None:
     hostile = r"\033[2J\033]0;owned\007\033[31mred\xc2\x9b2J\xe2\x80\xaeback\r\nnext\n"
     run = anna.submit(f"name: \"evil\\e[2Jname\"\nrun: printf '{hostile}'\n", "--wait")

@@ -18,6 +18,7 @@ from deborgen import downloads, logs, uploads
 from deborgen.connection import Connection
 from deborgen.errors import DeborgenError, InvalidJob, NotAllowed, NotFound, NotPossible, Unreachable
 from deborgen.files import LocalFile, digest
+from deborgen.transfers import all_at_once
 from deborgen_shared.messages import Health
 
 Reply = tuple[int, dict[str, str], bytes]
@@ -282,3 +283,18 @@ def test_a_log_that_is_cut_is_complete_all_the_same() -> None:
     with serving(handle) as (url, seen):
         assert b"".join(logs.chunks(Connection(url, "t"), "1.1")) == content
         assert len(seen) == 3
+
+
+def test_when_one_transfer_fails_the_others_stop() -> None:
+    going = threading.Event()
+
+    def transfer(item: str, told: Callable[[int], None]) -> None:
+        if item == "bad":
+            assert going.wait(10)
+            raise NotFound("gone")
+        while True:
+            told(1)
+            going.set()
+
+    with pytest.raises(NotFound):
+        all_at_once(["endless", "bad", "endless too", "never started"], transfer, lambda count: None)
