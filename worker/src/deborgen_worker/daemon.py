@@ -58,6 +58,7 @@ LOG_SECONDS = 0.5
 CHECK_SECONDS = 10.0
 DELIVER_SECONDS = 10.0
 TELL_SECONDS = 3.0
+LEFT_SECONDS = 3600.0
 
 
 class CannotRun(Exception):
@@ -254,6 +255,8 @@ class Daemon:
 
         Registering again tells which. A newer one wins, and this one ends.
         """
+        if "leaving" in self.agent.gate.reasons:
+            return LEFT_SECONDS
         with self._rejoining:
             try:
                 self._register(list(self.agent.attempts), again=True)

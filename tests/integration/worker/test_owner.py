@@ -1,0 +1,300 @@
+"""The owner's commands, with the coordinator there and gone; stopping, handing over, a full disk."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from support.coordinator import clean_environment, wait_until
+from support.podman import IMAGE, Podman
+from support.worker import Pool, WorkerProcess
+
+Make = Callable[..., WorkerProcess]
+
+
+def gone(pid: int) -> bool:
+    return not Path(f"/proc/{pid}").exists()
+
+
+def pid_in(path: Path) -> int:
+    return int(wait_until(lambda: path.exists() and path.read_text().strip(), 20))
+
+
+def test_an_idle_worker_says_what_it_is_doing(new_worker: Make) -> None:
+    worker = new_worker().start()
+    wait_until(lambda: "idle, waiting for work; last contact" in worker.said(), 20)
+    said = worker.command("status").stdout
+    assert said.startswith(f"{worker.name}: idle, waiting for work; last contact ")
+    assert "free: 2 of 2 cpus, 8.0 of 8.0 GiB of memory" in said
+
+
+def test_pause_stops_new_work_at_once_and_lets_what_runs_finish(new_worker: Make, pool: Pool, tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    worker = new_worker(labels="test=pause").start()
+    first = pool.submit(run=f"while [ ! -e {go} ]; do sleep 0.02; done", requires={"test": "pause"})
+    pool.until(first, "running")
+    wait_until(lambda: worker.status()["attempts"])
+    assert worker.command("pause", "2h").stdout.startswith("paused until ")
+    second = pool.submit(run="true", requires={"test": "pause"})
+    seen = wait_until(lambda: pool.person.get(f"/v1/workers/{worker.name}").json()["state"] == "paused")
+    assert seen
+    go.touch()
+    assert pool.until(first)["state"] == "succeeded"
+    assert pool.job(second)["state"] == "queued"
+    assert "paused by its owner until" in worker.status()["reason"]
+    assert worker.command("resume").stdout.strip() == "open for work"
+    assert pool.until(second)["state"] == "succeeded"
+
+
+def test_a_pause_holds_over_a_restart_and_can_be_set_while_no_worker_runs(new_worker: Make, pool: Pool) -> None:
+    worker = new_worker(labels="test=held")
+    assert "no worker runs now" in worker.command("pause").stdout
+    worker.start()
+    run = pool.submit(run="true", requires={"test": "held"})
+    wait_until(lambda: worker.command("status").returncode == 0)
+    wait_until(lambda: worker.status()["state"] == "paused")
+    assert pool.job(run)["state"] == "queued"
+    worker.command("resume")
+    assert pool.until(run)["state"] == "succeeded"
+
+
+def test_pause_now_freezes_what_runs_and_resume_wakes_it(new_worker: Make, pool: Pool, tmp_path: Path) -> None:
+    count, mark = tmp_path / "count", tmp_path / "pid"
+    worker = new_worker(labels="test=freeze").start()
+    script = f"echo $$ > {mark}; i=0; while [ $i -lt 100000 ]; do i=$((i+1)); echo $i > {count}; sleep 0.01; done"
+    run = pool.submit(run=script, requires={"test": "freeze"})
+    pid = pid_in(mark)
+    assert "frozen" in worker.command("pause", "--now").stdout
+    wait_until(lambda: ") T " in Path(f"/proc/{pid}/stat").read_text())
+    assert worker.status()["attempts"][0]["stage"] == "frozen"
+    assert pool.job(run)["state"] == "running"
+    worker.command("resume")
+    wait_until(lambda: ") T " not in Path(f"/proc/{pid}/stat").read_text())
+    before = count.read_text()
+    wait_until(lambda: count.read_text() not in {before, ""})
+    pool.person.post(f"/v1/jobs/{run}.1/cancel", json={})
+    assert pool.until(run)["state"] == "canceled"
+
+
+def test_a_pause_longer_than_the_freeze_limit_gives_the_job_back(new_worker: Make, pool: Pool, tmp_path: Path) -> None:
+    mark = tmp_path / "pid"
+    worker = new_worker(labels="test=back", freeze_limit="1s", kill_grace="1s").start()
+    run = pool.submit(run=f"echo $$ > {mark}; sleep 1000", requires={"test": "back"})
+    pid = pid_in(mark)
+    worker.command("pause", "--now")
+    pool.until(run, "queued")
+    job = pool.job(run)
+    assert (job["attempts"], job["history"][0]["outcome"]) == (0, "released")
+    assert gone(pid)
+
+
+def test_cancel_reaches_the_job_within_a_heartbeat(new_worker: Make, pool: Pool, tmp_path: Path) -> None:
+    mark = tmp_path / "pid"
+    new_worker(labels="test=cancel").start()
+    run = pool.submit(run=f"echo $$ > {mark}; sleep 1000", requires={"test": "cancel"})
+    pid = pid_in(mark)
+    pool.person.post(f"/v1/jobs/{run}.1/cancel", json={"reason": "enough"})
+    job = pool.until(run)
+    assert (job["state"], job["history"][0]["outcome"]) == ("canceled", "canceled")
+    assert gone(pid)
+
+
+def test_progress_goes_up_with_the_heartbeat(new_worker: Make, pool: Pool) -> None:
+    new_worker(labels="test=progress").start()
+    run = pool.submit(run="echo '0.25 warming up' > $DEBORGEN_PROGRESS; sleep 1000", requires={"test": "progress"})
+    wait_until(lambda: pool.job(run)["progress"] == 0.25, 20)
+    assert pool.job(run)["message"] == "warming up"
+
+
+def test_history_tells_what_ran_for_whom(new_worker: Make, pool: Pool) -> None:
+    worker = new_worker(labels="test=history").start()
+    run = pool.submit(run="exit 3", name="sum", requires={"test": "history"})
+    pool.until(run)
+    [item] = wait_until(lambda: json.loads(worker.command("history", "--json").stdout))
+    assert (item["attempt"], item["name"], item["submitter"]) == (f"{run}.1/1", "sum", "test-admin")
+    assert item["outcome"] == "failed"
+    worker.stop()
+    assert "sum for test-admin" in worker.command("history").stdout
+
+
+def test_sigterm_drains_and_gives_back_what_does_not_end(new_worker: Make, pool: Pool, tmp_path: Path) -> None:
+    mark = tmp_path / "pid"
+    worker = new_worker(labels="test=drain", drain_grace="1s", kill_grace="1s").start()
+    run = pool.submit(run=f"echo $$ > {mark}; sleep 1000", requires={"test": "drain"})
+    pid = pid_in(mark)
+    assert worker.process is not None
+    worker.process.send_signal(signal.SIGTERM)
+    assert worker.process.wait(30) == 0
+    assert gone(pid)
+    job = pool.job(run)
+    assert (job["state"], job["attempts"], job["history"][0]["outcome"]) == ("queued", 0, "released")
+
+
+def test_sigterm_lets_a_short_job_finish(new_worker: Make, pool: Pool, tmp_path: Path) -> None:
+    go, mark = tmp_path / "go", tmp_path / "pid"
+    worker = new_worker(labels="test=short").start()
+    run = pool.submit(
+        run=f"echo $$ > {mark}; while [ ! -e {go} ]; do sleep 0.02; done; echo fine", requires={"test": "short"}
+    )
+    pid_in(mark)
+    assert worker.process is not None
+    worker.process.send_signal(signal.SIGTERM)
+    wait_until(lambda: pool.person.get(f"/v1/workers/{worker.name}").json()["state"] == "draining")
+    go.touch()
+    assert worker.process.wait(30) == 0
+    assert pool.job(run)["state"] == "succeeded"
+    assert pool.log(run) == b"fine\n"
+
+
+def test_sighup_hands_over_to_the_next_session(new_worker: Make, pool: Pool, tmp_path: Path) -> None:
+    go, mark = tmp_path / "go", tmp_path / "pid"
+    worker = new_worker(labels="test=over").start()
+    run = pool.submit(
+        run=f"echo $$ > {mark}; while [ ! -e {go} ]; do sleep 0.02; done; echo fine", requires={"test": "over"}
+    )
+    pid = pid_in(mark)
+    assert worker.process is not None
+    worker.process.send_signal(signal.SIGHUP)
+    assert worker.process.wait(20) == 0
+    assert not gone(pid)
+    worker.start()
+    go.touch()
+    job = pool.until(run)
+    assert (job["state"], len(job["history"])) == ("succeeded", 1)
+
+
+def test_leave_gives_everything_back_and_says_goodbye(new_worker: Make, pool: Pool, tmp_path: Path) -> None:
+    mark = tmp_path / "pid"
+    worker = new_worker(labels="test=leave", kill_grace="1s").start()
+    run = pool.submit(run=f"echo $$ > {mark}; sleep 1000", requires={"test": "leave"})
+    pid = pid_in(mark)
+    assert "has left the pool" in worker.command("leave").stdout
+    assert worker.process is not None
+    assert worker.process.wait(30) == 0
+    assert gone(pid)
+    assert pool.person.get(f"/v1/workers/{worker.name}").json()["state"] == "left"
+    assert pool.job(run)["state"] == "queued"
+
+
+def test_a_background_process_in_a_session_of_its_own_ends_with_its_job(
+    new_worker: Make, pool: Pool, tmp_path: Path
+) -> None:
+    mark = tmp_path / "pid"
+    new_worker(labels="test=daemon").start()
+    script = f"setsid sh -c 'echo $$ > {mark}; exec sleep 1000' & while [ ! -s {mark} ]; do sleep 0.02; done"
+    assert pool.until(pool.submit(run=script, requires={"test": "daemon"}))["state"] == "succeeded"
+    wait_until(lambda: gone(pid_in(mark)))
+
+
+def test_the_owners_commands_say_so_when_no_worker_runs(new_worker: Make) -> None:
+    worker = new_worker()
+    done = worker.command("status")
+    assert (done.returncode, done.stdout) == (7, "")
+    assert done.stderr.startswith("no worker runs on ")
+
+
+def test_a_second_worker_on_the_same_state_is_refused(new_worker: Make, pool: Pool) -> None:
+    worker = new_worker().start()
+    wait_until(lambda: "is registered" in worker.said())
+    first = worker.process
+    worker.start()
+    assert worker.process is not None
+    assert worker.process.wait(20) == 7
+    assert "another worker runs on" in worker.said()
+    worker.process = first
+
+
+def test_a_token_that_is_not_accepted_ends_the_start_with_a_sentence(new_worker: Make) -> None:
+    worker = new_worker()
+    worker.token_file.write_text("dbg_worker_x_nonsense")
+    worker.start()
+    assert worker.process is not None
+    assert worker.process.wait(20) == 4
+    assert "does not accept this worker" in worker.said()
+    assert "Traceback" not in worker.said()
+
+
+def test_on_a_terminal_one_line_is_kept_up_to_date(new_worker: Make) -> None:
+    worker = new_worker()
+    here, there = pty.openpty()
+    command = [
+        sys.executable, "-m", "deborgen_worker", "run", "--coordinator", worker.url, "--name", worker.name,
+        "--token-file", str(worker.token_file), "--state-dir", str(worker.state), "--runner", "subprocess",
+    ]  # fmt: skip
+    process = subprocess.Popen(command, stderr=there, stdout=there, env=clean_environment())
+    os.close(there)
+    seen = b""
+
+    def read() -> bool:
+        nonlocal seen
+        seen += os.read(here, 65536)
+        return seen.count(b"\r\x1b[Kidle, waiting for work; last contact ") >= 2
+
+    try:
+        wait_until(read, 20)
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(20)
+        worker._end_supervisor()
+        os.close(here)
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    folder = tmp_path / "small"
+    folder.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=24m", "tmpfs", folder], check=True)
+    yield folder
+    subprocess.run(["umount", "-l", folder], check=True)
+
+
+@pytest.mark.root
+def test_fault_32_a_full_disk_stops_new_work_and_results_still_fit(
+    new_worker: Make, pool: Pool, small_disk: Path, tmp_path: Path
+) -> None:
+    go, mark = tmp_path / "go", tmp_path / "pid"
+    worker = new_worker(labels="test=full", min_free_disk="2MiB", cpus=1)
+    worker.state = small_disk / "state"
+    worker.start()
+    script = f"echo $$ > {mark}; while [ ! -e {go} ]; do sleep 0.02; done; echo some output || true; exit 3"
+    run = pool.submit(run=script, requires={"test": "full"}, resources={"disk": "1MiB"})
+    pid_in(mark)
+    with (small_disk / "filler").open("wb") as filler:
+        try:
+            while True:
+                filler.write(b"x" * 65536)
+                filler.flush()
+        except OSError:
+            pass
+    go.touch()
+    job = pool.until(run)
+    assert (job["state"], job["exit_code"]) == ("failed", 3)
+    wait_until(lambda: "no new work is taken" in worker.said(), 30)
+    later = pool.submit(run="true", requires={"test": "full"}, resources={"disk": "1MiB"})
+    wait_until(lambda: worker.status()["state"] == "paused", 30)
+    assert pool.job(later)["state"] == "queued"
+    (small_disk / "filler").unlink()
+    assert pool.until(later, seconds=60)["state"] == "succeeded"
+    worker.stop()
+
+
+@pytest.mark.podman
+@pytest.mark.root
+def test_pause_now_freezes_a_container(container_worker: Make, pool: Pool, podman: Podman) -> None:
+    worker = container_worker(labels="test=ice").start()
+    run = pool.submit(run="echo up; while [ ! -e go ]; do sleep 0.02; done", image=IMAGE, requires={"test": "ice"})
+    wait_until(lambda: pool.log(run) == b"up\n", 30)
+    [container] = podman.of(worker.name)
+    worker.command("pause", "--now")
+    wait_until(lambda: podman("inspect", "-f", "{{.State.Status}}", container) == "paused", 20)
+    worker.command("resume")
+    (worker.state / "attempts" / f"{run}.1-1" / "work" / "go").touch()
+    assert pool.until(run)["state"] == "succeeded"
