@@ -23,7 +23,6 @@ from deborgen_coordinator.http.reserve import Reserve
 from deborgen_coordinator.http.streams import Streams
 from deborgen_coordinator.operations import tokens
 from deborgen_coordinator.operations.context import Actor, Context
-from deborgen_coordinator.settings import Settings
 from deborgen_shared.errors import Code, Refusal
 from deborgen_shared.states import Role
 
@@ -231,10 +230,6 @@ def authenticated(ctx: Context, environ: Mapping[str, Any]) -> Actor:
             "Send the header Authorization: Bearer TOKEN.",
         )
     return tokens.authenticate(ctx, found[1])
-
-
-def limit_of(entry: Route, settings: Settings) -> int:
-    return int(getattr(settings, entry.limit))
 
 
 def _query_reader(kind: Any) -> Callable[[str], Any]:
