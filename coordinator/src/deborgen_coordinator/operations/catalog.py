@@ -36,6 +36,8 @@ class Catalog:
     def __init__(self, most: int = 2000) -> None:
         self._lock = threading.Lock()
         self._most = most
+        self.submitters: dict[str, int] = {}
+        self.stored: dict[str, tuple[int, int]] = {}
         self._specs: OrderedDict[int, Spec] = OrderedDict()
         self._needs: OrderedDict[int, Needs] = OrderedDict()
 
@@ -44,6 +46,15 @@ class Catalog:
 
     def needs(self, reader: Tx | Connection, class_id: int) -> Needs:
         return self._needs.get(class_id) or decode_needs(specs.needs_of_class(reader, class_id))
+
+    def keep_submission(self, submitter: str, submitter_id: int, stored: dict[str, tuple[int, int]]) -> None:
+        """Remember the number of a submitter, and of specs by their digest, that are committed."""
+        with self._lock:
+            for known in (self.submitters, self.stored):
+                if len(known) > self._most:
+                    known.clear()
+            self.submitters[submitter] = submitter_id
+            self.stored.update(stored)
 
     def keep(self, found: dict[int, Spec], needs: dict[int, Needs]) -> None:
         with self._lock:

@@ -45,14 +45,18 @@ def submit(
     planned = [_plan(ctx, step) for step in jobfile.steps]
     warnings = _warnings(ctx, planned)
     now = ctx.clock.wall()
+    submitter = 0
+    stored: dict[str, tuple[int, int]] = {}
 
     def work(tx: Tx) -> tuple[RunRow, bool]:
-        submitter = runs.submitter_id(tx, actor.name)
+        nonlocal submitter
+        submitter = ctx.catalog.submitters.get(actor.name) or runs.submitter_id(tx, actor.name)
         if idempotency_key is not None:
             before = runs.submission(tx, submitter, idempotency_key)
             if before is not None:
                 return repeated(tx, before, body_digest), False
-        run = _insert(tx, actor, jobfile, planned, submitter, warnings, now)
+        stored.update({plan.digest: ctx.catalog.stored.get(plan.digest) or stored_spec(tx, plan) for plan in planned})
+        run = _insert(tx, actor, jobfile, planned, stored, submitter, warnings, now)
         if idempotency_key is not None:
             remembered = runs.remember_submission(tx, submitter, idempotency_key, body_digest, run)
             if not remembered:
@@ -64,6 +68,7 @@ def submit(
         return row, True
 
     row, created = ctx.store.write(work)
+    ctx.catalog.keep_submission(actor.name, submitter, stored)
     return views.run(row), created
 
 
@@ -130,7 +135,11 @@ def repeated(tx: Tx, before: tuple[str, int], body_digest: str) -> RunRow:
 
 
 def stored_spec(tx: Tx, plan: Planned) -> tuple[int, int]:
-    """The spec's id and class; stored once, however often it is submitted. Its files must have been uploaded."""
+    """The spec's id and class; stored once, however often it is submitted. Its files must have been uploaded, and stay
+    as long as the spec does."""
+    found = specs.find(tx, plan.digest)
+    if found is not None:
+        return found
     files = plan.step.spec.files
     if files:
         known = blobs.known_blobs(tx, {file.sha256 for file in files})
@@ -141,8 +150,7 @@ def stored_spec(tx: Tx, plan: Planned) -> tuple[int, int]:
         ]
         if problems:
             raise refusal(problems)
-    found = specs.find(tx, plan.digest)
-    return found or specs.insert(tx, plan.digest, plan.body, plan.needs, {file.sha256 for file in files})
+    return specs.insert(tx, plan.digest, plan.body, plan.needs, {file.sha256 for file in files})
 
 
 def _file_problem(path: str, size: int, have: int | None) -> str:
@@ -152,10 +160,16 @@ def _file_problem(path: str, size: int, have: int | None) -> str:
 
 
 def _insert(
-    tx: Tx, actor: Actor, jobfile: JobFile, planned: list[Planned], submitter: int, warnings: list[str], now: float
+    tx: Tx,
+    actor: Actor,
+    jobfile: JobFile,
+    planned: list[Planned],
+    stored: dict[str, tuple[int, int]],
+    submitter: int,
+    warnings: list[str],
+    now: float,
 ) -> int:
     count = jobfile.count
-    stored = [stored_spec(tx, plan) for plan in planned]
     run = runs.insert(
         tx,
         name=jobfile.name,
@@ -170,15 +184,15 @@ def _insert(
     if jobfile.labels:
         runs.add_labels(tx, run, jobfile.labels)
     index = 1
-    for number, (plan, (spec_id, _)) in enumerate(zip(planned, stored, strict=True), 1):
-        size = plan.step.count
+    for number, plan in enumerate(planned, 1):
+        spec_id, size = stored[plan.digest][0], plan.step.count
         needs = list(plan.step.needs)
         specs.add_step(
             tx,
             StepRow(run, number, plan.step.id, needs, spec_id, index, index + size - 1, size, size, len(needs)),
         )
         index += size
-    rows = _job_rows(run, jobfile, planned, stored, submitter)
+    rows = _job_rows(run, planned, stored, submitter)
     jobs.insert(tx, rows, large=count >= LARGE)
     record(tx, now, "run.submitted", actor, run=run, new="queued", data={"name": jobfile.name, "jobs": count})
     record_queued(tx, run, actor, ids.key(run, 1), count, now)
@@ -187,10 +201,11 @@ def _insert(
 
 
 def _job_rows(
-    run: int, jobfile: JobFile, planned: list[Planned], stored: list[tuple[int, int]], submitter: int
+    run: int, planned: list[Planned], stored: dict[str, tuple[int, int]], submitter: int
 ) -> Iterator[tuple[Any, ...]]:
     index = 0
-    for number, (plan, (spec_id, class_id)) in enumerate(zip(planned, stored, strict=True), 1):
+    for number, plan in enumerate(planned, 1):
+        spec_id, class_id = stored[plan.digest]
         ready = 0 if plan.step.needs else 1
         rank = -plan.step.spec.priority
         for params in plan.step.params():

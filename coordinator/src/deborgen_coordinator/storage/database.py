@@ -56,6 +56,10 @@ class Connection:
         """Rows one by one, in memory that does not grow with their number."""
         raise NotImplementedError
 
+    def changes(self) -> int | None:
+        """How many rows this connection has changed in its life; None where the database does not count them."""
+        return None
+
     def describe(self, table: str) -> list[str]:
         """The names of a table's columns."""
         raise NotImplementedError
@@ -122,6 +126,9 @@ class SqliteConnection(Connection):
     def stream(self, sql: str, params: Sequence[Any] = ()) -> Iterator[Row]:
         return self._connection.execute(sql, params)
 
+    def changes(self) -> int:
+        return self._connection.total_changes
+
     def describe(self, table: str) -> list[str]:
         return [row[1] for row in self.rows(f"PRAGMA table_info({table})")]
 
@@ -132,7 +139,9 @@ class SqliteConnection(Connection):
 class SqliteDatabase:
     dialect = "sqlite"
     words = {  # noqa: RUF012
-        "serial": "INTEGER PRIMARY KEY AUTOINCREMENT",
+        # Rows with counted keys are never deleted, so the next number is always a new one; AUTOINCREMENT would keep a
+        # second record of it, and cost every commit a page.
+        "serial": "INTEGER PRIMARY KEY",
         "key": "INTEGER PRIMARY KEY",  # no other spelling makes it the row's own key, without an index beside it
         "double": "REAL",
         "bytes": "BLOB",

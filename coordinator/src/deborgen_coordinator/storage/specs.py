@@ -54,7 +54,7 @@ def add_step(tx: Tx, step: StepRow) -> None:
             step.run,
             step.number,
             step.name,
-            json.dumps(step.needs),
+            json.dumps(step.needs) if step.needs else "[]",
             step.spec_id,
             step.first_index,
             step.last_index,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from .database import Connection, Row
@@ -16,6 +17,17 @@ CHANNEL = "deborgen"
 EVENT_COLUMNS = ("time", "type", "job_id", "attempt", "worker", "actor", "old_state", "new_state", "data")
 
 INSERT_EVENT = f"INSERT INTO event ({', '.join(EVENT_COLUMNS)}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
+
+
+class Entangled(Exception):
+    """A piece of work was refused after it had changed something, among others in the same transaction."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    events: int
+    signals: frozenset[str]
+    changes: int | None
 
 
 class Tx:
@@ -45,18 +57,34 @@ class Tx:
             self.run("BEGIN")
             self._transaction_id = self.one("SELECT pg_current_xact_id()::text")
 
-    def savepoint(self) -> tuple[int, frozenset[str]]:
-        self.run("SAVEPOINT work")
-        return len(self._events), frozenset(self.signals)
+    def mark(self) -> Mark:
+        """Where the transaction stands before a piece of work."""
+        changes = self.connection.changes()
+        if changes is None:
+            self.run("SAVEPOINT work")
+        return Mark(len(self._events), frozenset(self.signals), changes)
 
-    def undo_to(self, mark: tuple[int, frozenset[str]]) -> None:
-        self.run("ROLLBACK TO work")
-        self.run("RELEASE work")
-        del self._events[mark[0] :]
-        self.signals = set(mark[1])
+    def undo_to(self, mark: Mark) -> None:
+        """Undo a piece of work. SQLite needs no savepoint for that: it counts changes, and work that is refused has
+        hardly ever made any. If it has, the whole group is undone."""
+        if mark.changes is None:
+            self.run("ROLLBACK TO work")
+            self.run("RELEASE work")
+        elif self.connection.changes() != mark.changes:
+            raise Entangled
+        del self._events[mark.events :]
+        self.signals = set(mark.signals)
 
-    def release(self) -> None:
-        self.run("RELEASE work")
+    def keep(self, mark: Mark) -> None:
+        """Let a piece of work stand."""
+        if mark.changes is None:
+            self.run("RELEASE work")
+
+    def undo(self) -> None:
+        """Leave the transaction as if it had never been."""
+        self.run("ROLLBACK")
+        self._events.clear()
+        self.signals.clear()
 
     def is_broken(self, error: Exception) -> bool:
         """Whether the error is the database's own trouble, which takes the whole group with it."""

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from .database import Connection, Database, DatabaseUnavailable, Row
-from .transactions import Tx
+from .transactions import Entangled, Tx
 
 T = TypeVar("T")
 log = logging.getLogger("deborgen.storage")
@@ -115,13 +115,7 @@ class Writer:
         with self._lock:
             self._waiting.remove(leader)
             group = [leader, *(self._waiting.popleft() for _ in range(min(GROUP - 1, len(self._waiting))))]
-        tx: Tx | None = None
-        try:
-            tx = self._commit(group)
-        except Exception as error:
-            refusal = self._refusal(error)
-            for item in group:
-                item.error = refusal
+        done = self._commit_all(group)
         with self._lock:
             following = next((item for item in self._waiting if item.awaited), None)
             self._led = following is not None
@@ -131,10 +125,10 @@ class Writer:
         for item in group:
             if item is not leader:
                 item.wake.release()
-        if tx is not None:
+        for tx in done:
             if tx.signals:
                 self._committed(tx.signals)
-            self._tell(tx.recorded(), hurry=following is None)
+        self._tell([event for tx in done for event in tx.recorded()], hurry=following is None)
 
     def _tell(self, events: list[Row], *, hurry: bool) -> None:
         """Pass on what was recorded: at once when it is quiet, many together when it is not."""
@@ -145,6 +139,18 @@ class Writer:
             told, self._untold = self._untold, []
         self._recorded(told)
 
+    def _commit_all(self, group: list[_Item]) -> list[Tx]:
+        """Commit the group together, or, where one piece of work would drag others with it, each for itself."""
+        try:
+            return [self._commit(group)]
+        except Entangled:
+            return [tx for item in group for tx in self._commit_all([item])]
+        except Exception as error:
+            refusal = self._refusal(error)
+            for item in group:
+                item.error = refusal
+            return []
+
     def _commit(self, group: list[_Item]) -> Tx:
         """Run the group until it is committed, through deadlocks and a database that comes back."""
         deadline = time.monotonic() + PATIENCE
@@ -154,7 +160,9 @@ class Writer:
                     self._connection = self._database.connect(readonly=False)
                 tx = Tx(self._connection, self._database.dialect)
                 tx.begin()
-                for item in group:
+                if len(group) == 1 and not self._run_alone(tx, group[0]):
+                    return tx
+                for item in group if len(group) > 1 else ():
                     self._run(tx, item)
                 tx.flush()
             except Exception as error:
@@ -178,9 +186,24 @@ class Writer:
             return tx
 
     @staticmethod
-    def _run(tx: Tx, item: _Item) -> None:
+    def _run_alone(tx: Tx, item: _Item) -> bool:
+        """Run work that shares its transaction with nobody; False if it was refused, and all is undone."""
         item.error = None
-        mark = tx.savepoint()
+        try:
+            item.result = item.work(tx)
+        except Exception as error:
+            if tx.is_broken(error):
+                raise
+            item.error = error
+            tx.undo()
+            return False
+        return True
+
+    @staticmethod
+    def _run(tx: Tx, item: _Item) -> None:
+        """Run work among others; if it is refused, only its own doing is undone."""
+        item.error = None
+        mark = tx.mark()
         try:
             item.result = item.work(tx)
         except Exception as error:
@@ -189,7 +212,7 @@ class Writer:
             item.error = error
             tx.undo_to(mark)
         else:
-            tx.release()
+            tx.keep(mark)
 
     def _undo(self) -> None:
         """Leave the transaction; a connection that cannot even do that is thrown away."""
