@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -31,6 +31,9 @@ def all_at_once(
     with ThreadPoolExecutor(max_workers=PARALLEL) as pool:
         tasks = [pool.submit(transfer, item, told) for item in items]
         try:
+            done, _ = wait(tasks, return_when=FIRST_EXCEPTION)
+            for task in done:
+                task.result()
             return [task.result() for task in tasks]
         except BaseException:
             stop.set()
