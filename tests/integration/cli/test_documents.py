@@ -63,9 +63,7 @@ def test_every_flag_that_a_document_names_exists(name: str) -> None:
     assert named - known == set()
 
 
-@pytest.mark.parametrize(
-    "path", sorted(path.relative_to(ROOT).as_posix() for path in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
-)
+@pytest.mark.parametrize("path", ["README.md", "docs/cli.md", "docs/operations.md", "docs/security.md"])
 def test_links_between_documents_lead_somewhere(path: str) -> None:
     text = (ROOT / path).read_text()
     for target in re.findall(r"\]\((?!https?:)([^)#]+)", text):
