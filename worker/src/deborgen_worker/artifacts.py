@@ -147,9 +147,11 @@ def walk(workspace: Path) -> Iterator[tuple[str, int]]:
         prefix = "" if base == "." else base + "/"
         if not prefix:
             folders[:] = [each for each in folders if each != OWN]
-        for name in names:
+        for name in [*names, *folders]:  # a link to a folder is listed among the folders
             with contextlib.suppress(OSError):
-                yield prefix + name, os.stat(name, dir_fd=fd, follow_symlinks=False).st_mode
+                mode = os.stat(name, dir_fd=fd, follow_symlinks=False).st_mode
+                if not stat.S_ISDIR(mode):
+                    yield prefix + name, mode
 
 
 def kind(mode: int) -> str:
