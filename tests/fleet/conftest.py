@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import pickle
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -20,17 +23,26 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     return report
 
 
+# While working on a step: with DEBORGEN_FLEET_KEEP=FILE the hosts stay, and the next run goes on with them.
 @pytest.fixture(scope="session")
 def fleet_pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pool]:
     if reason := why_not():
         pytest.skip(reason)
     pytest.importorskip("ansible", reason="the fleet was not tested: ansible is missing; `make fleet` installs it")
-    pool = Pool(tmp_path_factory.mktemp("fleet"))
+    kept = Path(os.environ["DEBORGEN_FLEET_KEEP"]) if "DEBORGEN_FLEET_KEEP" in os.environ else None
+    if kept is not None and kept.exists():
+        pool = pickle.loads(kept.read_bytes())
+    else:
+        pool = Pool(kept.with_suffix(".d") if kept is not None else tmp_path_factory.mktemp("fleet"))
     try:
-        pool.boot()
+        if not pool.fleet.hosts:
+            pool.boot()
         yield pool
     finally:
-        pool.fleet.remove()
+        if kept is not None:
+            kept.write_bytes(pickle.dumps(pool))
+        else:
+            pool.fleet.remove()
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@ from typing import Any
 
 import yaml
 
+from fleet.traces import Traces
 from support.host_images import image
 from support.hosts import Fleet, Host, wait_until
 
@@ -48,6 +49,8 @@ class Pool:
         self.fleet = Fleet(folder)
         self.source = folder / "source"
         self.token = ""
+        #: What was on a PC before it joined, to compare with what is there after it left.
+        self.before: dict[str, Traces] = {}
         self.inventory_hosts: dict[str, dict[str, dict[str, Any]]] = {
             "deborgen_coordinator": {},
             "deborgen_workers": {},

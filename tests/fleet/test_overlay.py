@@ -167,12 +167,15 @@ def test_a_machine_without_tailscale_gets_it_from_its_signed_repository(machine:
     """The repository is a stand-in as well, signed with a key of its own."""
     machine.is_in(None)
     repository(machine.host)
-    address = "http://127.0.0.1:8099"
-    played = machine.apply(
-        deborgen_overlay_repository=address, deborgen_overlay_auth_key_file=str(machine.folder / "key")
-    )
+    host, address, key = machine.host, "http://127.0.0.1:8099", str(machine.folder / "key")
+    keys = "/srv/repo/debian/bookworm.noarmor.gpg"
+    host.ssh(f"mv {keys} {keys}.right && GNUPGHOME=/srv/other gpg --batch -q --export > {keys}")
+    refused = machine.apply(deborgen_overlay_repository=address, deborgen_overlay_auth_key_file=key)
+    assert refused.code != 0, "a repository that another key has signed is not believed"
+    assert host.ssh("dpkg-query -W tailscale", check=False).returncode != 0
+    host.ssh(f"mv {keys}.right {keys}")
+    played = machine.apply(deborgen_overlay_repository=address, deborgen_overlay_auth_key_file=key)
     assert played.code == 0, played.text
-    host = machine.host
     assert host.output("dpkg-query -W -f '${Package}' tailscale") == "tailscale"
     assert host.output("stat -c %a /usr/share/keyrings/tailscale-archive-keyring.gpg") == "644"
     assert "signed-by=/usr/share/keyrings/tailscale-archive-keyring.gpg" in host.output(
@@ -199,6 +202,8 @@ def repository(host: Host) -> None:
         "-o APT::FTPArchive::Release::Architectures=amd64 release dists/bookworm > /tmp/Release; "
         "mv /tmp/Release dists/bookworm/Release; export GNUPGHOME=/srv/gnupg; mkdir -m 700 $GNUPGHOME; "
         "gpg --batch -q --passphrase '' --quick-gen-key stand-in@example.org ed25519 sign never; "
+        "mkdir -m 700 /srv/other; "
+        "GNUPGHOME=/srv/other gpg --batch -q --passphrase '' --quick-gen-key other@example.org ed25519 sign never; "
         "gpg --batch -q -a --clearsign -o dists/bookworm/InRelease dists/bookworm/Release; "
         "gpg --batch -q --export > bookworm.noarmor.gpg; "
         "systemd-run -q --unit stand-in-repository --working-directory /srv/repo "

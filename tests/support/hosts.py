@@ -74,6 +74,8 @@ class Host:
                      "-e", "SYSTEMD_PROC_CMDLINE=systemd.unified_cgroup_hierarchy=0"]  # fmt: skip
         _podman(
             "run", "-d", "--name", self.container, "--hostname", self.name, "--privileged", "--cgroupns=private",
+            # A host answers for the address of the network that is asked, so that nothing goes around the VPN.
+            "--sysctl", "net.ipv4.conf.all.arp_ignore=1",
             "--systemd=always", "--network", f"{self.fleet.network}:ip={self.address}", "-v", f"{self.volume}:/var/lib",
             *extra, image(self.kind), "/sbin/init",
         )  # fmt: skip
@@ -147,6 +149,7 @@ class Fleet:
 
     def __post_init__(self) -> None:
         self.network = self.prefix
+        self.folder.mkdir(parents=True, exist_ok=True)
         key = self.folder / "id_ed25519"
         if not key.exists():
             subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)], check=True)
