@@ -62,8 +62,9 @@ def run(arguments: argparse.Namespace) -> int:
         if not getattr(settings, needed):
             raise SettingsError(f"--{needed.replace('_', '-')} is needed")
     from deborgen_worker.console import Console
-    from deborgen_worker.daemon import CannotRun, Daemon
+    from deborgen_worker.daemon import Daemon
     from deborgen_worker.runners.protocol import CannotStart
+    from deborgen_worker.token import CannotRun
 
     # Short jobs pass through several threads; the default of 5 ms makes each wait for the other.
     sys.setswitchinterval(0.0005)

@@ -49,6 +49,7 @@ from deborgen_worker.owner import Owner
 from deborgen_worker.runners.choose import make_runners
 from deborgen_worker.settings import Settings
 from deborgen_worker.spool import Spool
+from deborgen_worker.token import CannotRun, TokenFile
 
 CLAIMERS = 2
 SLOW_THREADS = 8
@@ -59,30 +60,6 @@ CHECK_SECONDS = 10.0
 DELIVER_SECONDS = 10.0
 TELL_SECONDS = 3.0
 LEFT_SECONDS = 3600.0
-
-
-class CannotRun(Exception):
-    def __init__(self, code: int, message: str) -> None:
-        super().__init__(message)
-        self.code = code
-
-
-class TokenFile:
-    """The token, read again when the file changes. It is never in an argument, a log or a job's environment."""
-
-    def __init__(self, path: Path) -> None:
-        self._path, self._read_at, self._token = path, -1.0, ""
-        self()
-
-    def __call__(self) -> str:
-        try:
-            changed = self._path.stat().st_mtime
-            if changed != self._read_at:
-                self._token, self._read_at = self._path.read_text().strip(), changed
-        except OSError as error:
-            if not self._token:
-                raise CannotRun(2, f"the token file {self._path} cannot be read: {error.strerror}") from None
-        return self._token
 
 
 class Daemon:
@@ -189,10 +166,7 @@ class Daemon:
     def _drain(self, reason: str, grace: float) -> None:
         """Take nothing new, let what runs finish for a while, give the rest back, and see that all is delivered."""
         self.agent.gate.close("draining", reason)
-        self._wake_heart.set()
-        if self._registered.is_set() and self.contact.lost_since is None:
-            # A claim that still waits on the server must not be given a job that nobody would run.
-            self._until(lambda: not self.heart.told_open, TELL_SECONDS)
+        self._tell_closed()
         end = time.monotonic() + grace
         while self._busy() and time.monotonic() < end and len(self._signaled) < 2:
             self.console.show(self.owner.headline())
@@ -204,6 +178,12 @@ class Daemon:
         left = len(self.spool.unsent())
         if left:
             self.console.say(f"{left} results could not be delivered: they are kept for the next start")
+
+    def _tell_closed(self) -> None:
+        """Tell the coordinator first: a claim that still waits there must not be given a job that nobody would run."""
+        self._wake_heart.set()
+        if self._registered.is_set() and self.contact.lost_since is None:
+            self._until(lambda: not self.heart.told_open, TELL_SECONDS)
 
     def _close(self) -> None:
         self.console.end()
@@ -403,6 +383,7 @@ class Daemon:
     def _leave(self) -> str:
         """Give everything back, say goodbye, and end."""
         self.agent.gate.close("leaving", "leaving the pool")
+        self._tell_closed()
         self.owner.release_all("the worker is leaving")
         self._until(lambda: not self._busy(), self.settings.kill_grace + 5.0)
         self._until(lambda: self.outbox.empty, DELIVER_SECONDS)

@@ -12,7 +12,6 @@ import os
 import re
 import shutil
 import time
-from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -21,7 +20,7 @@ import msgspec
 from deborgen_shared.jobfile.model import JobSpec
 from deborgen_shared.jobfile.paths import check_path
 from deborgen_shared.jobfile.template import text_of
-from deborgen_shared.messages import Assignment, Input
+from deborgen_shared.messages import Assignment
 from deborgen_worker.cache import BlobCache
 from deborgen_worker.folders import OWN, PARAMS, TEMPORARY, WORK, Folders
 from deborgen_worker.runners.protocol import CannotStart, Launch
@@ -105,17 +104,10 @@ def make(launch: Launch, assignment: Assignment, spec: JobSpec, cache: BlobCache
         os.close(fd)
     for each in spec.files:
         cache.copy(each.sha256, place(launch.workspace, each.path), each.mode)
-    twice = Counter((each.step, each.path) for each in assignment.inputs)
     for given in assignment.inputs:
-        path = _input_path(given, twice[given.step, given.path] > 1)
-        cache.copy(given.sha256, place(launch.workspace, path), 0o644)
+        cache.copy(given.sha256, place(launch.workspace, given.target), 0o644)
     if launch.image:
         _open_for_anyone(launch.workspace)
-
-
-def _input_path(each: Input, several: bool) -> str:
-    index = each.job.rpartition(".")[2]
-    return f"inputs/{each.step}/{index}/{each.path}" if several else f"inputs/{each.step}/{each.path}"
 
 
 def place(workspace: Path, path: str) -> Path:

@@ -120,11 +120,12 @@ class SubprocessRunner:
     def close(self) -> None:
         self._closing = True
         self._quietly({"do": "quit"})
-        if self._socket is not None:
+        with self._sending:
+            line, self._socket = self._socket, None
+        if line is not None:
             with contextlib.suppress(OSError):
-                self._socket.shutdown(socket.SHUT_RDWR)
-            self._socket.close()
-            self._socket = None
+                line.shutdown(socket.SHUT_RDWR)
+            line.close()
 
     # The line to the supervisor
 

@@ -1,0 +1,108 @@
+"""The journal: whole records or none, shared fsyncs, a reserve for a full disk."""
+
+from __future__ import annotations
+
+import errno
+import threading
+from pathlib import Path
+
+import pytest
+
+from deborgen_worker.disk import Disk
+from deborgen_worker.journal import Journal, SpoolFullError
+
+
+class CountingDisk(Disk):
+    """Counts the fsyncs; can be told to be full, or to hold an fsync until it is let go."""
+
+    def __init__(self) -> None:
+        self.syncs = 0
+        self.full = False
+        self.gate: threading.Event | None = None
+
+    def sync(self, fd: int) -> None:
+        if self.gate is not None:
+            self.gate.wait(10)
+        self.syncs += 1
+        super().sync(fd)
+
+    def append(self, fd: int, data: bytes) -> None:
+        if self.full:
+            super().append(fd, data[: len(data) // 2])
+            raise OSError(errno.ENOSPC, "No space left on device")
+        super().append(fd, data)
+
+
+def test_records_are_there_again_after_a_reopening(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "journal", Disk())
+    for number in range(10):
+        journal.append(b"record %d" % number)
+    journal.commit()
+    assert Journal(tmp_path / "journal", Disk()).records == [b"record %d" % number for number in range(10)]
+
+
+@pytest.mark.parametrize("cut", range(1, 20))
+def test_fault_14_a_torn_last_record_is_cut_off_and_the_rest_is_whole(tmp_path: Path, cut: int) -> None:
+    path = tmp_path / "journal"
+    journal = Journal(path, Disk())
+    journal.append(b"first")
+    journal.append(b"the second")
+    data = path.read_bytes()
+    path.write_bytes(data[:-cut])
+    again = Journal(path, Disk())
+    assert again.records == [b"first"]
+    again.append(b"third")
+    assert Journal(path, Disk()).records == [b"first", b"third"]
+
+
+def test_a_damaged_record_ends_what_is_believed(tmp_path: Path) -> None:
+    path = tmp_path / "journal"
+    journal = Journal(path, Disk())
+    for text in (b"one", b"two", b"three"):
+        journal.append(text)
+    path.write_bytes(path.read_bytes().replace(b"two", b"tvo"))
+    assert Journal(path, Disk()).records == [b"one"]
+
+
+def test_those_who_wait_together_share_an_fsync(tmp_path: Path) -> None:
+    disk = CountingDisk()
+    journal = Journal(tmp_path / "journal", disk)
+    disk.syncs, disk.gate = 0, threading.Event()
+    begun = threading.Barrier(9)
+
+    def write() -> None:
+        position = journal.append(b"x")
+        begun.wait(10)
+        journal.commit(position)
+
+    writers = [threading.Thread(target=write) for _ in range(8)]
+    for each in writers:
+        each.start()
+    begun.wait(10)
+    disk.gate.set()
+    for each in writers:
+        each.join(10)
+    assert disk.syncs <= 2
+
+
+def test_a_full_disk_leaves_no_half_record_and_gives_up_the_reserve_first(tmp_path: Path) -> None:
+    disk = CountingDisk()
+    journal = Journal(tmp_path / "journal", disk)
+    journal.append(b"kept")
+    assert (tmp_path / "reserve").exists()
+    disk.full = True
+    with pytest.raises(SpoolFullError):
+        journal.append(b"does not fit")
+    assert not (tmp_path / "reserve").exists()
+    disk.full = False
+    journal.append(b"fits again")
+    assert Journal(tmp_path / "journal", Disk()).records == [b"kept", b"fits again"]
+
+
+def test_a_rewrite_replaces_everything_in_one_step(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "journal", Disk())
+    for _ in range(100):
+        journal.append(b"old")
+    journal.rewrite([b"new"])
+    journal.append(b"newer")
+    assert Journal(tmp_path / "journal", Disk()).records == [b"new", b"newer"]

@@ -1,0 +1,166 @@
+"""Hours, pauses, settings, capacity, contact, the console: small and pure."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import re
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from deborgen_worker import settings as settings_module
+from deborgen_worker.capacity import Amount, Ledger
+from deborgen_worker.console import Console, printable
+from deborgen_worker.contact import Contact
+from deborgen_worker.disk import Disk
+from deborgen_worker.policy import Gate, Pause, PauseFile, within
+from deborgen_worker.settings import Settings, SettingsError, load, table
+
+ROOT = Path(__file__).resolve().parent.parent.parent.parent
+
+
+@pytest.mark.parametrize(
+    ("hours", "at", "open_"),
+    [
+        ("", "12:00", True),
+        ("22:00-07:00", "23:30", True),
+        ("22:00-07:00", "06:59", True),
+        ("22:00-07:00", "07:00", False),
+        ("22:00-07:00", "12:00", False),
+        ("09:00-17:00", "09:00", True),
+        ("09:00-17:00", "17:00", False),
+    ],
+)
+def test_hours_may_go_over_midnight(hours: str, at: str, open_: bool) -> None:
+    assert within(hours, datetime.fromisoformat(f"2026-01-01T{at}")) is open_
+
+
+def test_a_pause_ends_by_itself_and_lies_on_disk(tmp_path: Path) -> None:
+    pauses = PauseFile(tmp_path, Disk())
+    assert pauses.read(0) is None
+    pauses.write(Pause(until=100.0, frozen=True))
+    assert PauseFile(tmp_path, Disk()).read(99.0) == Pause(until=100.0, frozen=True)
+    assert pauses.read(100.0) is None
+    assert pauses.read(0.0) is None
+
+
+def test_the_gate_tells_the_owners_reason_first() -> None:
+    gate = Gate()
+    gate.close("runner", "podman is down")
+    gate.close("owner", "paused by its owner")
+    assert (gate.state, gate.reason) == ("paused", "paused by its owner")
+    gate.close("draining", "stopping")
+    assert gate.state == "draining"
+    for keeper in ("runner", "owner", "draining"):
+        gate.open(keeper)
+    assert (gate.state, gate.closed) == ("open", False)
+
+
+def test_flags_win_over_the_environment_over_the_owners_file_over_the_rolled_out_one(tmp_path: Path) -> None:
+    config = tmp_path / "worker.toml"
+    config.write_text('name = "rolled"\ncpus = 8\nmemory = "8GiB"\nhours = "22:00-07:00"\nlabels = {site = "garage"}\n')
+    (tmp_path / "worker.local.toml").write_text('cpus = 2\nmemory = "4GiB"\n')
+    found = load({"cpus": "1"}, {"DEBORGEN_WORKER_CPUS": "3", "DEBORGEN_WORKER_MEMORY": "2GiB"}, str(config))
+    assert (found.cpus, found.memory, found.name, found.hours) == (1.0, 2 << 30, "rolled", "22:00-07:00")
+    assert found.labels == {"site": "garage"}
+    assert load({}, {}, str(config)).cpus == 2.0
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        ({"memory": "8"}, None),
+        ({"memory": "8 gigs"}, "--memory is not a size"),
+        ({"cpus": "none"}, "--cpus is not a number"),
+        ({"name": "a b"}, "--name is not a name"),
+        ({"hours": "22-7"}, "write it like 22:00-07:00"),
+        ({"runner": "docker"}, "one of auto, podman, subprocess, both"),
+        ({"labels": "a"}, "--labels is not a labels"),
+    ],
+)
+def test_a_bad_setting_is_refused_by_name(flags: dict[str, str], words: str | None) -> None:
+    if words is None:
+        assert load(flags, {}, None).memory == 8
+        return
+    with pytest.raises(SettingsError, match=re.escape(words)):
+        load(flags, {}, None)
+
+
+def test_an_unknown_line_in_the_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "w.toml").write_text("cpu = 3\n")
+    with pytest.raises(SettingsError, match="unknown setting: cpu"):
+        load({}, {}, str(tmp_path / "w.toml"))
+
+
+def test_the_document_for_volunteers_has_every_setting_as_the_code_has_it() -> None:
+    text = (ROOT / "docs" / "worker.md").read_text()
+    rows = re.findall(r"^\| `(--[a-z-]+)` \| `([A-Z_]+)` \| ([^|]+) \| ([^|]*) \| ([^|]+) \|$", text, re.MULTILINE)
+    assert [tuple(cell.strip() for cell in row) for row in rows] == [
+        (flag, variable, kind, shown, meaning) for flag, variable, kind, shown, meaning in table()
+    ]
+
+
+def test_every_setting_is_a_flag_and_every_flag_a_setting() -> None:
+    import argparse
+
+    parser = argparse.ArgumentParser()
+    settings_module.add_flags(parser)
+    flags = {action.dest for action in parser._actions} - {"help", "config"}
+    assert flags == {each.name for each in dataclasses.fields(Settings)}
+
+
+cpus = st.floats(0.1, 4).map(lambda number: round(number, 2))
+amounts = st.builds(Amount, cpus, st.integers(1, 4 << 30), st.integers(0, 2), st.integers(1, 100))
+
+
+@given(st.lists(st.tuples(amounts, st.booleans()), max_size=30), st.integers(0, 4))
+def test_what_runs_never_exceeds_what_is_offered(steps: list[tuple[Amount, bool]], slots: int) -> None:
+    ledger = Ledger(Amount(4, 8 << 30, 2, 400), slots)
+    now = 0.0
+    for number, (amount, end) in enumerate(steps):
+        now += 0.01
+        asked = ledger.ask(f"c{number}", now)
+        if asked is not None:
+            assert ledger.offered.holds(asked.amount)
+            ledger.answered(f"c{number}")
+        ledger.wait(str(number), amount)
+        for name in list(ledger.waiting):
+            ledger.start(name, now)
+        assert ledger.free().holds(Amount())
+        assert not slots or len(ledger.running) <= slots
+        if end and ledger.running:
+            ledger.end(next(iter(ledger.running)), now)
+
+
+def test_the_coordinators_absence_is_said_once_and_its_return_too() -> None:
+    said: list[str] = []
+    woken: list[str] = []
+    now = [0.0]
+    contact = Contact(lambda: now[0], said.append, on_back=[lambda: woken.append("x")])
+    contact.ok("a")
+    delays = [contact.failed("a", Exception("cut")) for _ in range(20)]
+    assert sum("cannot reach" in line for line in said) == 1
+    assert max(delays) <= 60
+    assert max(delays) > 30
+    assert delays[0] <= 0.25
+    now[0] = 90.0
+    contact.ok("b")
+    assert "answers again, after 90 s" in said[-1]
+    assert woken == ["x"]
+
+
+def test_a_plain_console_repeats_itself_only_when_something_changed() -> None:
+    stream = io.StringIO()
+    console = Console(stream)
+    for seconds in range(5):
+        console.show(f"idle, waiting for work; last contact {seconds} s ago")
+    console.show("running 1.1/1; last contact 0 s ago")
+    assert len(stream.getvalue().splitlines()) == 2
+
+
+def test_fault_37_nothing_that_a_terminal_would_obey_is_printed() -> None:
+    assert printable("a\x1b[31mb\r\nc\x9b") == "a?[31mb??c?"

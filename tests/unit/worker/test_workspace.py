@@ -1,0 +1,233 @@
+"""Workspaces, results, artifacts, the cache: nothing outside, nothing followed."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from deborgen_shared.jobfile.model import ArtifactPattern, JobSpec
+from deborgen_shared.messages import Assignment, Input
+from deborgen_worker import artifacts, workspace
+from deborgen_worker.cache import BlobCache
+from deborgen_worker.folders import Folders
+from deborgen_worker.runners.protocol import CannotStart, Launch
+
+
+def assignment(**fields: object) -> Assignment:
+    defaults = {
+        "attempt": "4.7/2", "job": "4.7", "number": 2, "spec": {"run": "true"}, "params": {}, "inputs": [],
+        "secrets": {}, "timeout_seconds": 60.0, "lease_seconds": 60.0,
+    }  # fmt: skip
+    return Assignment(**{**defaults, **fields})  # type: ignore[arg-type]
+
+
+def launch(folder: Path, spec: JobSpec, given: Assignment) -> Launch:
+    return workspace.launch_of(given, spec, folder, pids=64, tmp_size=1 << 20)
+
+
+def test_a_job_is_told_who_it_is_and_its_parameters(tmp_path: Path) -> None:
+    given_ = assignment(params={"seed": 3, "dt": 1e-4, "method": "rk 4", "fast": True})
+    env = launch(tmp_path / "a", JobSpec(run="x", env={"A": "b"}), given_).env
+    assert env["DEBORGEN_JOB_ID"] == "4.7"
+    assert env["DEBORGEN_ATTEMPT"] == "2"
+    assert env["DEBORGEN_PARAM_SEED"] == "3"
+    assert env["DEBORGEN_PARAM_METHOD"] == "rk 4"
+    assert env["DEBORGEN_PARAM_FAST"] == "true"
+    assert env["A"] == "b"
+    assert float(env["DEBORGEN_PARAM_DT"]) == 1e-4
+    assert int(env["DEBORGEN_DEADLINE"]) == pytest.approx(time.time() + 60, abs=5)
+
+
+def test_a_plain_process_gets_nothing_of_the_workers_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SECRET_OF_OWNER", "x")
+    assert "SECRET_OF_OWNER" not in launch(tmp_path / "a", JobSpec(run="x"), assignment()).env
+
+
+def test_inputs_of_a_step_and_of_a_swept_step_lie_where_the_job_file_says(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    source.write_text("data")
+    cache = BlobCache(tmp_path / "cache", 1 << 20, lambda _sha, target: target.write_text("data"))
+    inputs = [
+        Input(
+            step="prepare", job="4.1", path="data/x.csv", target="inputs/prepare/data/x.csv", sha256="a" * 64, size=4
+        ),
+        Input(step="sweep", job="4.2", path="out.txt", target="inputs/sweep/2/out.txt", sha256="b" * 64, size=4),
+        Input(step="sweep", job="4.3", path="out.txt", target="inputs/sweep/3/out.txt", sha256="c" * 64, size=4),
+    ]
+    given_ = assignment(inputs=inputs)
+    spec = JobSpec(run="true")
+    folders = Folders(tmp_path / "attempts", tmp_path / "spare")
+    here = launch(folders.of("4.7/2"), spec, given_)
+    workspace.make(here, given_, spec, cache, folders)
+    assert (here.workspace / "inputs/prepare/data/x.csv").read_text() == "data"
+    assert (here.workspace / "inputs/sweep/2/out.txt").exists()
+    assert (here.workspace / "inputs/sweep/3/out.txt").exists()
+
+
+@pytest.mark.parametrize("path", ["../x", "/etc/passwd", "a/../../x", "", "a\0b", "a\\b"])
+def test_fault_64_a_path_that_leads_out_is_refused(tmp_path: Path, path: str) -> None:
+    with pytest.raises(CannotStart):
+        workspace.place(tmp_path, path)
+
+
+def test_a_clean_folder_is_used_again_and_a_used_one_is_not(tmp_path: Path) -> None:
+    folders = Folders(tmp_path / "attempts", tmp_path / "spare")
+    cache = BlobCache(tmp_path / "cache", 1, lambda _sha, _target: None)
+    inodes = []
+    for number in range(4):
+        given_ = assignment(attempt=f"1.{number + 1}/1")
+        here = launch(folders.of(given_.attempt), JobSpec(run="true"), given_)
+        workspace.make(here, given_, JobSpec(run="true"), cache, folders)
+        assert sorted(each.name for each in here.workspace.iterdir()) == [".deborgen"]
+        inodes.append(here.workspace.stat().st_ino)
+        (here.folder / "output").write_text("said")
+        if number == 1:
+            (here.workspace / "left").write_text("behind")
+        assert folders.give_back(here.folder)
+        assert not here.folder.exists()
+    assert inodes[0] == inodes[1]
+    assert inodes[2] == inodes[3]
+
+
+@given(st.binary(max_size=200))
+def test_whatever_a_job_writes_as_its_result_is_a_flat_object_or_a_warning(data: bytes) -> None:
+    found, problem = workspace.parse_result(data)
+    assert (found is None) == bool(problem)
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (b"[1]", "not a JSON object"),
+        (b'{"a": {"b": 1}}', "not flat"),
+        (b'{"a": NaN}', "not JSON"),
+        (b'{"a": "' + b"x" * 70_000 + b'"}', "larger than 64 KiB"),
+        (b"{" * 5000, "not JSON"),
+        (b'{"a": 1' + b"0" * 40 + b"}", "too large"),
+    ],
+)
+def test_a_bad_result_is_named(data: bytes, words: str) -> None:
+    assert words in workspace.parse_result(data)[1]
+
+
+def test_progress_is_a_share_and_words(tmp_path: Path) -> None:
+    own = tmp_path / ".deborgen"
+    own.mkdir()
+    (own / "progress").write_text("0.1 old\n0.42 epoch 3\n")
+    assert workspace.progress_of(tmp_path) == (0.42, "epoch 3")
+    (own / "progress").write_text("7 too much")
+    assert workspace.progress_of(tmp_path) == (None, "7 too much")
+    (own / "progress").unlink()
+    (own / "progress").symlink_to("/etc/passwd")
+    assert workspace.progress_of(tmp_path) == (None, "")
+
+
+# Artifacts
+
+
+@pytest.mark.parametrize(
+    ("pattern", "yes", "no"),
+    [
+        ("out/*.png", ["out/a.png"], ["out/b/a.png", "a.png", "out/a.jpg"]),
+        ("data/**", ["data/a", "data/b/c"], ["data", "other/a"]),
+        ("**/*.csv", ["a.csv", "x/y/a.csv"], ["a.txt"]),
+        ("best.json", ["best.json"], ["xbest.json", "best.jsonx"]),
+        ("out", ["out", "out/a", "out/b/c"], ["outer/a"]),
+        ("out/", ["out/a"], ["out2/a"]),
+        ("r?n[0-9].txt", ["run1.txt"], ["run.txt", "runx.txt"]),
+    ],
+)
+def test_globs_mean_what_people_expect(pattern: str, yes: list[str], no: list[str]) -> None:
+    matcher = artifacts.translate(pattern)
+    assert all(matcher.fullmatch(path) for path in yes)
+    assert not any(matcher.fullmatch(path) for path in no)
+
+
+def collect(tmp_path: Path, *patterns: str, succeeded: bool = True, when: str = "success") -> artifacts.Collected:
+    wanted = [ArtifactPattern(path=each, when=when) for each in patterns]  # type: ignore[arg-type]
+    return artifacts.collect(tmp_path / "work", tmp_path, wanted, succeeded)
+
+
+def test_fault_65_links_fifos_and_sockets_are_skipped_and_named(tmp_path: Path) -> None:
+    work = tmp_path / "work"
+    (work / "sub").mkdir(parents=True)
+    (work / "good.txt").write_text("good")
+    (work / "link.txt").symlink_to("/etc/passwd")
+    os.mkfifo(work / "fifo.txt")
+    (work / "sub" / "dir").symlink_to("/etc")
+    found = collect(tmp_path, "**/*.txt", "sub/**")
+    assert [each.path for each in found.artifacts] == ["good.txt"]
+    said = "\n".join(found.notes)
+    assert "'link.txt' was skipped: it is a symbolic link" in said
+    assert "'fifo.txt' was skipped: it is a FIFO" in said
+
+
+def test_a_missing_artifact_is_named_and_failed_jobs_keep_what_is_always_wanted(tmp_path: Path) -> None:
+    (tmp_path / "work").mkdir()
+    (tmp_path / "work" / "log.txt").write_text("x")
+    assert collect(tmp_path, "log.txt", succeeded=False).artifacts == []
+    found = collect(tmp_path, "log.txt", "none.txt", succeeded=False, when="always")
+    assert [each.path for each in found.artifacts] == ["log.txt"]
+    assert found.notes == ["artifact 'none.txt' matched nothing"]
+
+
+def test_a_collection_can_be_done_over(tmp_path: Path) -> None:
+    (tmp_path / "work" / "out").mkdir(parents=True)
+    for name in "abc":
+        (tmp_path / "work" / "out" / name).write_text(name)
+    first = collect(tmp_path, "out/*").artifacts
+    assert collect(tmp_path, "out/*").artifacts == first
+    assert {path: place.read_text() for path, place in artifacts.stored(tmp_path).items()} == {
+        "out/a": "a", "out/b": "b", "out/c": "c",
+    }  # fmt: skip
+
+
+def test_fault_39_too_many_artifacts_are_refused_before_anything_is_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(artifacts, "MOST", 50)
+    (tmp_path / "work").mkdir()
+    for number in range(60):
+        (tmp_path / "work" / str(number)).touch()
+    found = collect(tmp_path, "*")
+    assert found.artifacts == []
+    assert "more than 50 artifacts" in found.refused
+    assert len(list((tmp_path / "work").iterdir())) == 60
+
+
+def test_twins_of_case_are_skipped(tmp_path: Path) -> None:
+    (tmp_path / "work").mkdir()
+    (tmp_path / "work" / "A").write_text("1")
+    (tmp_path / "work" / "a").write_text("2")
+    found = collect(tmp_path, "*")
+    assert len(found.artifacts) == 1
+    assert "take it for" in found.notes[0]
+
+
+def test_the_cache_keeps_what_was_used_last_and_never_gives_the_original_away(tmp_path: Path) -> None:
+    fetched: list[str] = []
+
+    def fetch(sha: str, target: Path) -> None:
+        fetched.append(sha)
+        target.write_bytes(b"x" * 100)
+
+    cache = BlobCache(tmp_path / "cache", 250, fetch)
+    for name in ("a", "b"):
+        cache.copy(name, tmp_path / name, 0o644)
+    os.utime(tmp_path / "cache" / "a", (1, 1))
+    os.utime(tmp_path / "cache" / "b", (2, 2))
+    cache.copy("a", tmp_path / "a2", 0o755)
+    (tmp_path / "a2").write_text("changed")
+    cache.copy("c", tmp_path / "c", 0o644)
+    assert sorted(each.name for each in (tmp_path / "cache").iterdir()) == ["a", "c"]
+    cache.copy("a", tmp_path / "a3", 0o644)
+    assert (tmp_path / "a3").read_bytes() == b"x" * 100
+    assert fetched == ["a", "b", "c"]
+    assert (tmp_path / "a2").stat().st_mode & 0o777 == 0o755
