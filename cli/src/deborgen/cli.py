@@ -68,9 +68,12 @@ class App:
 
     @cached_property
     def client(self) -> Client:
+        from deborgen import output
         from deborgen.client import Client
 
-        return Client._of(self.target)
+        client = Client._of(self.target)
+        client.connection.on_trouble = lambda sentence: output.hint(f"{sentence}; trying again")
+        return client
 
 
 class LazyGroup(click.Group):

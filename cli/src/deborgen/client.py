@@ -131,12 +131,14 @@ class Client:
         follow: bool = False,
         on_trouble: Callable[[str], None] = lambda sentence: None,
     ) -> Iterator[messages.Event]:
-        """The history. With `follow`, it goes on as things happen."""
+        """The history: the newest events, or with `after` those that came after it. With `follow`, as things happen."""
         from deborgen import stream
 
         query = {"run": run, "job": job, "worker": worker}
         if follow:
             yield from stream.events(self.connection, query, after, on_trouble=on_trouble)
+        elif after is None and limit is not None:
+            yield from stream.latest(self.connection, query, limit)
         else:
             yield from stream.history(self.connection, query, after or 0, limit)
 

@@ -123,8 +123,10 @@ def find(url: str | None = None, token: str | None = None) -> Target:
 def _token_for(url: str, url_from: str, up: object) -> tuple[str, str]:
     from deborgen.runtime import Runtime
 
-    # A token from the environment is meant for an address that was named, not for one that happened to be found.
-    if url_from != "deborgen up":
+    # A token from the environment is meant for the address beside it, or else for one that was named; not for one that
+    # happened to be found.
+    beside = os.environ.get("DEBORGEN_URL")
+    if url_from != "deborgen up" and (not beside or normalize(beside) == url):
         if given := os.environ.get("DEBORGEN_TOKEN"):
             return given.strip(), "DEBORGEN_TOKEN"
         if given := os.environ.get("DEBORGEN_TOKEN_FILE"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
@@ -52,6 +53,13 @@ def history(connection: Connection, params: Mapping[str, Any], after: int, limit
             return
         after = page.items[-1].seq
         left = None if left is None else left - len(page.items)
+
+
+def latest(connection: Connection, params: Mapping[str, Any], limit: int) -> list[Event]:
+    """The newest events, oldest of them first."""
+    narrowed = any(value is not None for value in params.values())
+    start = 0 if narrowed else max(0, newest(connection) - limit)
+    return list(deque(history(connection, params, start), maxlen=limit))
 
 
 def newest(connection: Connection) -> int:

@@ -128,7 +128,7 @@ class Pool:
 
     def __init__(self, folder: Path, **settings: Any) -> None:
         self.folder = folder
-        self.coordinator = CoordinatorProcess(folder / "coordinator", **settings)
+        self.coordinator = CoordinatorProcess(folder / "coordinator", heartbeat_seconds=1, lease_seconds=20, **settings)
         (folder / "coordinator").mkdir(parents=True)
         self.worker: WorkerProcess
 

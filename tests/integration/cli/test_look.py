@@ -195,7 +195,10 @@ def test_events_are_the_history(anna: Person, curve: str) -> None:
     assert all(line["version"] == 1 for line in lines)
     after = lines[3]["event"]["seq"]
     assert len(anna.rows("events", curve, "--after", str(after))) == len(lines) - 4
-    assert len(anna.rows("events", curve, "-n", "2")) == 2
+    newest = [row["seq"] for row in anna.rows("events", curve, "-n", "2")]
+    assert newest == [str(line["event"]["seq"]) for line in lines[-2:]]
+    assert len(anna.rows("events", "-n", "3")) == 3
+    assert int(anna.rows("events", "-n", "3")[-1]["seq"]) >= int(newest[-1])
 
 
 def test_events_are_followed_live_and_survive_a_restart_of_the_coordinator(pool: Pool, anna: Person) -> None:

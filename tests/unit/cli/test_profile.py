@@ -93,6 +93,16 @@ def test_a_token_of_the_environment_does_not_go_to_an_up_that_was_merely_found(
         assert profile.find().token == "for-the-big-pool"
 
 
+def test_a_token_of_the_environment_goes_to_the_address_beside_it_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DEBORGEN_URL", "http://pool")
+    monkeypatch.setenv("DEBORGEN_TOKEN", "for-pool")
+    assert profile.find().token == "for-pool"
+    assert profile.find("http://POOL/").token == "for-pool"
+    assert profile.find("http://elsewhere").token == ""
+    monkeypatch.delenv("DEBORGEN_URL")
+    assert profile.find("http://elsewhere").token == "for-pool", "with no address beside it, it is for the one named"
+
+
 def test_a_token_file_that_others_can_read_is_refused(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = home / "token"
     path.write_text("secret\n")

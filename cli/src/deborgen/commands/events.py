@@ -16,15 +16,18 @@ COLUMNS = ["seq", "time", "type", "run", "job", "attempt", "worker", "actor", "o
 @click.argument("ref", metavar="[RUN|JOB]", required=False)
 @click.option("-f", "--follow", is_flag=True, help="Go on as things happen, until Ctrl-C.")
 @click.option("--worker", metavar="NAME", help="Only of this worker.")
-@click.option("--after", metavar="SEQ", type=click.IntRange(0), help="Only what came after this event.")
-@click.option("-n", "--limit", default=1000, show_default=True, type=click.IntRange(1), help="At most so many.")
+@click.option("--after", metavar="SEQ", type=click.IntRange(0), help="What came after this event.")
+@click.option(
+    "-n", "--limit", default=100, show_default=True, type=click.IntRange(1), help="At most so many, the newest."
+)
 @json_option
 def command(
     app: App, ref: str | None, follow: bool, worker: str | None, after: int | None, limit: int, as_json: bool
 ) -> None:
     """Print the history: who did what, when.
 
-    With --json, one object a line. --follow starts at --after, and otherwise with what happens from now on.
+    With --json, one object a line. With --after, the oldest that came after it. --follow starts there, too, and
+    otherwise with what happens from now on.
     """
     run, job = None, None
     if ref:

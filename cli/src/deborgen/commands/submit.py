@@ -57,7 +57,6 @@ def command(
     for text in prepared.skipped:
         output.say(f"left out: {text}")
     connection = app.client.connection
-    connection.on_trouble = lambda sentence: output.hint(f"{sentence}; trying again")
     run = Run(connection, submission.send(connection, prepared, key or str(uuid4()), bar))
     announce(run, as_json)
     return see_through(run, watch=watch, wait=wait, follow=follow)

@@ -21,6 +21,8 @@ def command(app: App, references: tuple[str, ...], timeout: float | None, quiet:
 
     The exit code is 0 when all succeeded, else that of the first that did not.
     """
+    if quiet:
+        app.client.connection.on_trouble = lambda sentence: None
     deadline = None if timeout is None else time.monotonic() + timeout
     code = 0
     for text in references or ("last",):
