@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from types import FrameType
 from typing import IO
 
@@ -85,10 +86,19 @@ def end_leftovers(state: Runtime | None) -> None:
 
 def _is_ours(pid: int, state: Runtime | None) -> bool:
     assert state is not None
-    shown = subprocess.run(
-        ["ps", "-o", "stat=,args=", "-p", str(pid)], capture_output=True, text=True, errors="replace", check=False
-    ).stdout
-    return state.data_dir in shown and "deborgen_" in shown and not shown.startswith("Z")
+    words = _command_line(pid)
+    return state.data_dir in words and "deborgen_" in words
+
+
+def _command_line(pid: int) -> str:
+    """The command line of a process; empty when it is gone, or a zombie."""
+    if sys.platform.startswith("linux"):
+        try:
+            return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace")
+        except OSError:
+            return ""
+    command = ["ps", "-o", "args=", "-p", str(pid)]
+    return subprocess.run(command, capture_output=True, text=True, errors="replace", check=False).stdout
 
 
 class Ended(KeyboardInterrupt):
