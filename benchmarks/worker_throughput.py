@@ -1,6 +1,6 @@
 """Jobs a second of `/bin/true`, through a real coordinator and a real worker, beside a bare loop that spawns it.
 
-    python benchmarks/worker_throughput.py [--jobs 1000] [--slots 2] [--rounds 3]
+python benchmarks/worker_throughput.py [--jobs 1000] [--slots 2] [--rounds 3]
 """
 
 from __future__ import annotations
@@ -17,6 +17,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 
 from support.coordinator import CoordinatorProcess, wait_until
 from support.worker import Pool, WorkerProcess
+
+
+#: What `/bin/true` needs. How many run at once is the worker's `--slots`.
+NEEDS = {"cpus": 0.05, "memory": "64MiB"}
 
 
 def bare_loop(jobs: int, slots: int) -> float:
@@ -44,7 +48,9 @@ def bare_loop(jobs: int, slots: int) -> float:
 def deborgen(pool: Pool, worker: WorkerProcess, jobs: int) -> float:
     """The worker is paused while the jobs are queued, so that the time is that of the worker alone."""
     worker.command("pause")
-    run = pool.submit(run=["/bin/true"], resources={"cpus": 0.1, "memory": "64MiB"}, sweep={"grid": {"seed": {"from": 1, "to": jobs}}})
+    run = pool.submit(
+        run=["/bin/true"], resources={"cpus": 0.1, "memory": "64MiB"}, sweep={"grid": {"seed": {"from": 1, "to": jobs}}}
+    )
     began = time.monotonic()
     worker.command("resume")
     wait_until(lambda: pool.run(run)["jobs"]["succeeded"] == jobs, 300, every=0.01)
