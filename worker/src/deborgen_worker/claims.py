@@ -41,6 +41,7 @@ class Claimer:
         self._name, self._agent, self._coordinator, self._contact = name, agent, coordinator, contact
         self._heart, self._session, self._new_id, self._idle_wait = heart, session, new_id, idle_wait
         self._pending: Pending | None = None
+        self._found_nothing = False
 
     def step(self) -> float:
         agent = self._agent
@@ -69,6 +70,7 @@ class Claimer:
             return self._spool_full(error)
         names = agent.accept(assignments, ahead=pending.ahead)
         self._pending = None
+        self._found_nothing = not assignments and not pending.ahead
         with agent.lock:
             agent.ledger.answered(pending.message.request_id)
             if pending.ahead and not assignments:
@@ -85,6 +87,10 @@ class Claimer:
         agent = self._agent
         with agent.lock:
             if not agent.ledger.wanting(agent.clock()):
+                return None
+            if self._found_nothing and any(each.usable for each in agent.ledger.asked.values()):
+                # The other claimer waits with a part of the room. Two that part it for ever would starve a large job:
+                # this one stands back, and the other asks for all of it next.
                 return None
             request = self._new_id()
             asked = agent.ledger.ask(request, agent.clock())
