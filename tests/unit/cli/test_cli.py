@@ -117,6 +117,15 @@ def test_check_offline_needs_no_coordinator(empty_home: dict[str, str], tmp_path
     ]
 
 
+def test_check_without_any_coordinator_says_what_it_left_out(empty_home: dict[str, str], tmp_path: Path) -> None:
+    job = tmp_path / "job.yml"
+    job.write_text("run: ls\n")
+    done = deborgen("check", str(job), **empty_home)
+    assert done.returncode == 0
+    assert "what only a coordinator can tell is left out" in done.stderr
+    assert deborgen("check", "--url", "http://127.0.0.1:9", str(job), **empty_home).returncode == 5
+
+
 def test_a_wrong_job_file_is_exit_code_3_with_the_report_on_stderr(empty_home: dict[str, str], tmp_path: Path) -> None:
     job = tmp_path / "job.yml"
     job.write_text("run: ls\nmemroy: 8GiB\n")

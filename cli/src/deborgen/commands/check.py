@@ -11,9 +11,11 @@ import click
 from deborgen import output
 from deborgen.cli import App, json_option
 from deborgen.cli import command as verb
+from deborgen.errors import Unreachable
 from deborgen.kinds import PAIR, parameters
 
 if TYPE_CHECKING:
+    from deborgen.client import Client
     from deborgen.submission import Prepared
 
 
@@ -37,11 +39,20 @@ def command(app: App, file: str, params: tuple[tuple[str, str], ...], offline: b
         )
     else:
         prepared = submission.prepare_file(Path(file), axes, outcome="it cannot be submitted")
-    answer = plan.of(prepared, None if offline else app.client)
+    answer = plan.of(prepared, None if offline else _client(app))
     if as_json:
         output.json("plan", answer)
     else:
         _print(file, prepared, answer)
+
+
+def _client(app: App) -> Client | None:
+    """The coordinator to ask; None where none is known, which is no fault of the job file."""
+    try:
+        return app.client
+    except Unreachable as nobody:
+        output.hint(f"{nobody.message}: what only a coordinator can tell is left out")
+        return None
 
 
 def _print(file: str, prepared: Prepared, answer: dict[str, Any]) -> None:
