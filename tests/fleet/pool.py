@@ -234,3 +234,39 @@ def job_image(folder: Path) -> bytes:
     saved = subprocess.run([*podman(), "save", "-q", JOB_IMAGE], check=True, capture_output=True).stdout
     subprocess.run([*podman(), "rmi", JOB_IMAGE], check=False, capture_output=True)
     return saved
+
+
+def coordinator_image(pool: Pool, name: str) -> Path:
+    """An archive of the image that deploy/compose builds, from the sources of the pool and without any registry."""
+    from support.host_images import podman
+
+    context = pool.folder / "context"
+    wheels = context / "deploy" / "compose" / "wheels"
+    wheels.mkdir(parents=True)
+    shutil.copy2(ROOT / "deploy" / "compose" / "Containerfile.coordinator", wheels.parent)
+    shutil.copy2(pool.source / "constraints.txt", context)
+    for part in ("shared", "coordinator"):
+        shutil.copytree(pool.source / part, context / part)
+    subprocess.run(["tar", "xzf", pool.build("3.11")["archive"], "-C", wheels], check=True)
+    for own in wheels.glob("deborgen*"):
+        own.unlink()
+    fetch = [sys.executable, "-m", "pip", "download", "-q", "-d", wheels, "-c", ROOT / "constraints.txt", "setuptools"]
+    subprocess.run(fetch, check=True, capture_output=True)
+    base = f"{name}-base"
+    text = (
+        f"FROM {image('debian12')}\nRUN apt-get install -y -qq --no-install-recommends python3-venv && apt-get clean "
+        "&& rm -rf /var/lib/apt/lists/*\n"
+    )
+    (context / "Containerfile.base").write_text(text)
+    build = [*podman(), "build", "-q", "--squash-all"]
+    subprocess.run([*build, "-t", base, "-f", context / "Containerfile.base", context], check=True, capture_output=True)
+    arguments = [f"BASE={base}", "PIP_NO_INDEX=1", "PIP_FIND_LINKS=/src/deploy/compose/wheels"]
+    subprocess.run(
+        [*build, "-t", name, "-f", wheels.parent / "Containerfile.coordinator",
+         *(word for each in arguments for word in ("--build-arg", each)), context],
+        check=True, capture_output=True,
+    )  # fmt: skip
+    archive = pool.folder / "coordinator-image.tar"
+    subprocess.run([*podman(), "save", "-q", "-o", archive, name], check=True, capture_output=True)
+    subprocess.run([*podman(), "rmi", "-f", name, base], check=False, capture_output=True)
+    return archive

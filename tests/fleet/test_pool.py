@@ -8,7 +8,7 @@ import re
 
 import pytest
 
-from fleet.pool import JOB_IMAGE, PORT, Play, Pool
+from fleet.pool import JOB_IMAGE, PORT, Play, Pool, coordinator_image
 from fleet.traces import traces
 from support.hosts import wait_until
 
@@ -257,6 +257,24 @@ def test_the_daily_backup_is_checked_and_old_copies_are_forgotten(pool: Pool) ->
     assert droplet.ssh(f"{check} {newest}", check=False).returncode == 0
     droplet.ssh(f"dd if=/dev/zero of={newest} bs=1 seek=100 count=20 conv=notrunc status=none")
     assert droplet.ssh(f"{check} {newest}", check=False).returncode != 0
+
+
+def test_the_coordinator_may_run_as_a_container_on_the_same_data(pool: Pool) -> None:
+    droplet, name = pool["droplet"], "localhost/deborgen-fleet-coordinator:1"
+    runs = [run["id"] for run in pool.api("/v1/runs?limit=200")["items"]]
+    archive = coordinator_image(pool, name)
+    words = ["--limit", "droplet", "-e", "deborgen_coordinator_runtime=container"]
+    words += ["-e", f"deborgen_coordinator_image={name}", "-e", f"deborgen_coordinator_image_archive={archive}"]
+    pool.must_play("site.yml", *words)
+    assert droplet.output("podman ps --format '{{.Names}} {{.Image}}'") == f"deborgen-coordinator {name}"
+    assert [run["id"] for run in pool.api("/v1/runs?limit=200")["items"]] == runs
+    listening = droplet.output(f"ss -Hltn 'sport = :{PORT}'").splitlines()
+    assert [line.split()[3] for line in listening] == [f"{droplet.overlay}:{PORT}"]
+    assert pool.must_play("site.yml", *words).changed == 0
+    pool.await_state(pool.submit(sleepers(1, 1)), "succeeded")
+    pool.must_play("site.yml", "--limit", "droplet")
+    assert droplet.output("podman ps -q") == ""
+    assert pool.api("/health")["status"] == "ok"
 
 
 def test_status_shows_the_pool_and_changes_nothing(pool: Pool) -> None:
