@@ -161,6 +161,8 @@ def _line(job: Job, state: str) -> RenderableType:
     text = Text("  ", no_wrap=True, overflow="ellipsis")
     text.append("✗ " if state == "failed" else "▸ ", output.STYLES[state])
     text.append(data.id, "bold")
+    if data.step:
+        text.append(f" {output.one_line(data.step)}")
     if data.params:
         text.append(" " + output.one_line(output.cell(data.params)))
     if state == "running":
@@ -221,5 +223,5 @@ def _watch_plain(run: Run) -> None:
 
 def describe(job: Job) -> str:
     """`42.7 (seed=3)`"""
-    params = output.one_line(output.cell(job.data.params))
-    return f"{job.id} ({params})" if params else job.id
+    named = " ".join(filter(None, [job.data.step, output.cell(job.data.params)]))
+    return f"{job.id} ({output.one_line(named)})" if named else job.id

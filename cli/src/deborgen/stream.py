@@ -83,6 +83,7 @@ def events(
     after: int | None,
     *,
     stop: Callable[[], bool] = lambda: False,
+    on_open: Callable[[requests.Response], None] = lambda response: None,
     on_trouble: Callable[[str], None] = lambda sentence: None,
 ) -> Iterator[Event]:
     """Events as they happen, from the one after `after` on. Reconnects until nobody listens, or `stop()`."""
@@ -94,6 +95,7 @@ def events(
             response = connection.request(
                 "GET", "/v1/events", params=params, headers=headers, stream=True, read_seconds=SILENCE_SECONDS
             )
+            on_open(response)
             with response:
                 for identity, data in parse(_until(stop, pieces(response))):
                     pause = 0.5

@@ -95,6 +95,20 @@ def test_a_wait_runs_out_and_a_cancel_ends_it(client: deborgen.Client) -> None:
     assert client.run("last").id == run.id
 
 
+def test_many_waits_leave_no_stream_behind(client: deborgen.Client) -> None:
+    """The coordinator has places for 16 streams. Who waited gives its place back at once."""
+    run = client.submit({"run": "ls", "requires": {"moon": "full"}})
+    client.connection.patience = 0
+    for _ in range(40):
+        with pytest.raises(deborgen.WaitRanOut):
+            run.wait(timeout=0.2)
+    refused: list[str] = []
+    listening = next(client.events(follow=True, after=0, on_trouble=refused.append))
+    assert listening.seq > 0
+    assert refused == []
+    run.cancel()
+
+
 def test_the_notebook_runs_as_it_stands(anna: Person) -> None:
     done = subprocess.run(
         [sys.executable, EXAMPLES / "notebook.py"], env=anna.environment, cwd=anna.folder, capture_output=True,
