@@ -139,6 +139,7 @@ def cancel(ctx: Context, actor: Actor, run: int, span: tuple[int, int], reason: 
         check_may_change(actor, find_run(tx, run))
         changes = Changes()
         answer: dict[int, Any] = {}
+        jobs.hold_unfinished(tx, *span)
         fresh, before = jobs.request_cancel(tx, *span, why)
         for job in fresh:
             record(tx, now, "job.cancel_requested", actor, job=job, data={"reason": why})

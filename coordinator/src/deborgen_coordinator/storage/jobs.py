@@ -150,6 +150,14 @@ def cancel_queued(tx: Tx, first: int, last: int, reason: str, now: float) -> lis
     return sorted((row[0], row[1]) for row in rows)
 
 
+def hold_unfinished(tx: Tx, first: int, last: int) -> None:
+    """Keep the jobs in the span that have not ended from other processes, so that none slips from one state into
+    another between two statements. SQLite has one writer, and nothing to hold."""
+    if tx.for_update:
+        unfinished = "SELECT id FROM job WHERE id BETWEEN ? AND ? AND finished_at IS NULL ORDER BY id"
+        tx.rows(unfinished + tx.for_update, (first, last))
+
+
 def request_cancel(tx: Tx, first: int, last: int, reason: str) -> tuple[list[int], list[int]]:
     """Mark the running jobs in the span for a cancel; those marked now, and those that were already."""
     rows = tx.rows(
