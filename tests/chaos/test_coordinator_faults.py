@@ -1,7 +1,6 @@
 """Faults that the coordinator alone has to survive: repeated, late, crossing and impossible messages, and odd clocks.
 
-Each was seen to fail with what it guards taken out: the fence of `finish`, the confirmed flag, the table of the
-lifecycle, the lease clock. The planted bugs of the simulation are the same ones.
+The last test plants in the product what each of them guards against, and sees it fail.
 """
 
 from __future__ import annotations
@@ -10,13 +9,16 @@ import contextlib
 import random
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from deborgen_coordinator.operations import jobs, logs, runs, workers
+from deborgen_coordinator.storage.database import DatabaseUnavailable
 from deborgen_shared.errors import Refusal
 from deborgen_shared.messages import Claim, Finish, Heartbeat, Held, JobDetail, Register, Result
+from support.simulation_bugs import planted
 from support.simulation_coordinator import PERSON, ROOM, HandWorker, InProcess
 
 AGAIN = {"run": "true", "max_attempts": 5, "retry": {"backoff": "1s"}}
@@ -140,7 +142,7 @@ def test_fault_28_a_step_of_the_wall_clock_expires_nothing(both: InProcess, step
 def test_fault_71_old_requests_replayed_and_reordered_have_no_effect(both: InProcess) -> None:
     """The whole conversation of two workers is played again, many times over, in any order."""
     tape: list[Callable[[], Any]] = []
-    both.submit({"run": "true", "max_attempts": 3, "sweep": {"grid": {"x": [1, 2, 3, 4]}}})
+    both.submit({"run": "true", "max_attempts": 3, "sweep": {"grid": {"x": [1, 2, 3, 4, 5, 6]}}})
     for name in ("w1", "w2"):
         worker = HandWorker(both, name)
         tape += _conversation(both, worker)
@@ -206,3 +208,33 @@ def test_fault_75_a_job_that_kills_every_worker_is_poison_and_the_workers_are_we
         worker.beat()
     assert all(worker.state == "open" for worker in workers.list_workers(both.ctx).items)
     assert both.audit().clean
+
+
+NO_FENCE = "no fence: a result is taken whoever holds the lease"
+NO_IDEMPOTENCE = "no idempotent claim: a repeated request gets other jobs"
+GUARDS = [
+    ("an unconfirmed attempt counts as lost", test_fault_07_a_claim_whose_answer_and_spool_are_gone_costs_no_attempt),
+    (NO_FENCE, test_fault_22_another_result_after_the_first_is_refused_and_the_first_is_kept),
+    (NO_FENCE, test_fault_23_a_stale_result_leaves_the_second_attempt_unharmed),
+    ("a result is new every time", test_fault_21_a_result_that_is_sent_twice_is_accepted_once_and_recorded_once),
+    (
+        "the lease clock is the wall clock",
+        lambda both: test_fault_28_a_step_of_the_wall_clock_expires_nothing(both, 9e4),
+    ),
+    (
+        "log bytes that were sent twice are stored twice",
+        test_fault_71_old_requests_replayed_and_reordered_have_no_effect,
+    ),
+    ("nothing is poison", test_fault_75_a_job_that_kills_every_worker_is_poison_and_the_workers_are_well),
+]
+
+
+@pytest.mark.parametrize(("bug", "test"), GUARDS)
+def test_a_test_of_a_fault_fails_when_what_it_guards_is_broken(bug: str, test: Any, tmp_path: Path) -> None:
+    with planted(bug):
+        coordinator = InProcess(tmp_path)
+        try:
+            with pytest.raises((AssertionError, Refusal, DatabaseUnavailable)):
+                test(coordinator)
+        finally:
+            coordinator.down()

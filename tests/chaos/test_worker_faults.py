@@ -1,8 +1,6 @@
 """Faults between a real worker and a real coordinator: what is lost on the way, and who is stopped for how long.
 
-Every test counts how often the program really ran: it appends a line to a file. Seen to fail: 6 with a claim that is
-not idempotent, 9 with a start that is not remembered, 15 and 18 with a heartbeat that renews nothing, 27 with a sweep
-that counts the time in which it stood still, 39 and 65 with a collection that takes whatever matches.
+Every test counts how often the program really ran: it appends a line to a file.
 """
 
 from __future__ import annotations

@@ -1,0 +1,128 @@
+"""The pool of deploy/compose: built and brought up, it runs a job in the host's Podman and survives restarts."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+
+from support.compose import Compose, images, run
+from support.coordinator import wait_until
+from support.podman import Podman, podman, podman_ready
+
+__all__ = ["images", "podman", "podman_ready"]
+pytestmark = [pytest.mark.podman, pytest.mark.root, pytest.mark.timeout(900)]
+
+
+class Pool:
+    """The pool from outside: its compose file, and the API at its published port."""
+
+    def __init__(self, compose: Compose, url: str) -> None:
+        self.compose, self.url = compose, url
+        self.http = requests.Session()
+        self.http.trust_env = False
+
+    def login(self) -> None:
+        self.http.headers["Authorization"] = f"Bearer {self.token('admin', 'organiser')}"
+
+    def token(self, role: str, name: str) -> str:
+        words = ("deborgen-coordinator", "token", "create", "--role", role, "--name", name)
+        return run("podman", "exec", f"{self.compose.name}_coordinator_1", *words)
+
+    def healthy(self) -> bool:
+        try:
+            return self.http.get(f"{self.url}/health", timeout=5).status_code == 200
+        except requests.RequestException:
+            return False
+
+    def submit(self, **document: Any) -> int:
+        answer = self.http.post(f"{self.url}/v1/runs", json=document, timeout=20)
+        assert answer.status_code == 201, answer.text
+        return int(answer.json()["id"])
+
+    def job(self, run_: int) -> dict[str, Any]:
+        return dict(self.http.get(f"{self.url}/v1/jobs/{run_}.1", timeout=20).json())
+
+    def log(self, run_: int) -> bytes:
+        return self.http.get(f"{self.url}/v1/jobs/{run_}.1/log", timeout=20).content
+
+
+@pytest.fixture(scope="module")
+def pool(images: Path, podman: Podman, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pool]:
+    folder = tmp_path_factory.mktemp("pool")
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        address = f"127.0.0.1:{probe.getsockname()[1]}"
+    (folder / "state").mkdir()
+    (folder / "token").touch(mode=0o600)
+    compose = Compose(
+        images, folder, "deborgen-chaos", LISTEN=address, PODMAN_SOCKET=str(podman.socket), WORKER_CPUS="2",
+        WORKER_MEMORY="4GiB", WORKER_STATE=str(folder / "state"), WORKER_TOKEN_FILE=str(folder / "token"),
+        DEBORGEN_LEASE_SECONDS="20", DEBORGEN_HEARTBEAT_SECONDS="1",
+    )  # fmt: skip
+    pool = Pool(compose, f"http://{address}")
+    try:
+        compose.run("up", "-d", "coordinator")
+        wait_until(pool.healthy, 60, 0.2)
+        pool.login()
+        (folder / "token").write_text(pool.token("worker", "worker-1"))
+        compose.run("--profile", "worker", "up", "-d", "worker")
+        yield pool
+    finally:
+        compose.run("--profile", "worker", "down", "-v", "-t", "5")
+        podman.remove_all("worker-1")
+
+
+def test_a_job_runs_in_the_hosts_podman(pool: Pool) -> None:
+    number = pool.submit(run="echo hello from a container; echo made > out", artifacts=["out"])
+    wait_until(lambda: pool.job(number)["state"] in {"succeeded", "failed"}, 120, 0.2)
+    assert pool.job(number)["state"] == "succeeded", (pool.job(number), pool.log(number))
+    assert pool.log(number) == b"hello from a container\n"
+    assert [each["path"] for each in pool.job(number)["artifacts"]] == ["out"]
+
+
+@pytest.mark.parametrize(("part", "how"), [("coordinator", "restart"), ("coordinator", "kill"), ("worker", "kill")])
+def test_a_running_job_survives_a_restart_of(pool: Pool, part: str, how: str) -> None:
+    number = pool.submit(run="echo begun; for n in 1 2 3 4 5 6; do sleep 1; done; echo ended")
+    wait_until(lambda: b"begun" in pool.log(number), 120, 0.2)
+    container = f"{pool.compose.name}_{part}_1"
+    if how == "restart":
+        run("podman", "restart", "-t", "10", container)
+    else:
+        run("podman", "kill", "-s", "KILL", container)
+        run("podman", "start", container)
+    wait_until(pool.healthy, 60, 0.2)
+    wait_until(lambda: pool.job(number)["state"] in {"succeeded", "failed"}, 120, 0.2)
+    job = pool.job(number)
+    assert (job["state"], job["attempts"], len(job["history"])) == ("succeeded", 1, 1), job
+    assert pool.log(number) == b"begun\nended\n"
+
+
+def test_a_worker_that_is_stopped_politely_gives_its_job_back_and_nobody_loses_an_attempt(pool: Pool) -> None:
+    number = pool.submit(run="echo begun; sleep 3600", timeout="2h")
+    wait_until(lambda: b"begun" in pool.log(number), 120, 0.2)
+    container = f"{pool.compose.name}_worker_1"
+    run("podman", "stop", "-t", "55", container)
+    wait_until(lambda: pool.job(number)["state"] == "queued", 30, 0.2)
+    job = pool.job(number)
+    assert (job["attempts"], [each["outcome"] for each in job["history"]]) == (0, ["released"])
+    answer = pool.http.post(f"{pool.url}/v1/runs/{number}/cancel", json={}, timeout=20)
+    assert answer.json()["jobs"] == {f"{number}.1": "canceled"}
+    run("podman", "start", container)
+
+
+def test_the_containers_have_read_only_roots_and_the_coordinator_is_not_root(pool: Pool) -> None:
+    for part in ("coordinator", "worker"):
+        [found] = json.loads(run("podman", "inspect", f"{pool.compose.name}_{part}_1"))
+        assert found["HostConfig"]["ReadonlyRootfs"], part
+        assert found["EffectiveCaps"] in (None, []) or part == "worker"
+    assert run("podman", "exec", f"{pool.compose.name}_coordinator_1", "id", "-u") == "10001"
+
+
+def test_the_audit_of_the_pool_finds_nothing(pool: Pool) -> None:
+    said = run("podman", "exec", f"{pool.compose.name}_coordinator_1", "deborgen-coordinator", "audit")
+    assert said.splitlines()[-1] == "lost 0, duplicated 0, unexpected 0"

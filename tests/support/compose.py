@@ -1,0 +1,97 @@
+"""Images of the coordinator and the worker, built from the project's own Containerfiles without any registry.
+
+The base image is made of Debian's packages, the wheels of what this environment has installed. Both stay on the
+machine between runs.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from support.podman import CONF, IMAGE
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+BASE = "localhost/deborgen-base:1"
+COORDINATOR = "localhost/deborgen-coordinator:test"
+WORKER = "localhost/deborgen-worker:test"
+PACKAGES = "python3,python3-venv,ca-certificates"
+
+
+def environment(**more: str) -> dict[str, str]:
+    """Ours, without settings that a developer may have, with the tests' configuration of Podman."""
+    clean = {key: value for key, value in os.environ.items() if not key.startswith(("DEBORGEN_", "COMPOSE_"))}
+    clean["PATH"] = f"{Path(sys.executable).parent}:{clean['PATH']}"
+    return clean | {"CONTAINERS_CONF": str(CONF)} | more
+
+
+def run(*words: str | Path, seconds: float = 600, **env: str) -> str:
+    done = subprocess.run(
+        [str(word) for word in words], capture_output=True, text=True, timeout=seconds, check=False,
+        env=environment(**env), cwd=ROOT,
+    )  # fmt: skip
+    assert done.returncode == 0, f"{' '.join(map(str, words))}:\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
+    return done.stdout.strip()
+
+
+def make_base() -> None:
+    """A small Debian with Python, by mmdebstrap."""
+    present = subprocess.run(["podman", "image", "exists", BASE], check=False, env=environment()).returncode == 0
+    if present:
+        return
+    if shutil.which("mmdebstrap") is None:
+        run("apt-get", "update", "-q")
+        run("apt-get", "install", "-q", "-y", "--no-install-recommends", "mmdebstrap", DEBIAN_FRONTEND="noninteractive")
+    tar = Path("/var/tmp/deborgen-base.tar")
+    run("mmdebstrap", "--variant=minbase", f"--include={PACKAGES}", "bookworm", tar)
+    run("podman", "import", tar, BASE)
+    tar.unlink()
+
+
+def make_context(folder: Path) -> Path:
+    """What the build needs, with the wheels of every dependency, so that it needs no index."""
+    context = folder / "context"
+    ignore = shutil.ignore_patterns("__pycache__", "*.egg-info", "build")
+    for part in ("shared", "coordinator", "worker"):
+        shutil.copytree(ROOT / part, context / part, ignore=ignore)
+    shutil.copytree(ROOT / "deploy" / "compose", context / "deploy" / "compose")
+    shutil.copy(ROOT / "constraints.txt", context)
+    wheels = context / "deploy" / "compose" / "wheels"
+    parts = [f"{context}/shared[http]", f"{context}/coordinator[postgres]", f"{context}/worker"]
+    run(sys.executable, "-m", "pip", "wheel", "-q", "-c", ROOT / "constraints.txt", "-w", wheels, *parts,
+        "setuptools", "wheel")  # fmt: skip
+    for part in wheels.glob("deborgen*.whl"):
+        part.unlink()  # these are built inside, from source
+    return context
+
+
+BUILD = {"BASE_IMAGE": BASE, "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": "/src/deploy/compose/wheels"}
+
+
+@pytest.fixture(scope="session")
+def images(podman_ready: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The build context; coordinator and worker are built from it, by podman-compose."""
+    make_base()
+    context = make_context(tmp_path_factory.mktemp("images"))
+    Compose(context, tmp_path_factory.mktemp("built"), name="build").run("--profile", "worker", "build")
+    return context
+
+
+class Compose:
+    """`podman-compose` on compose.yaml of a context, with settings of its own."""
+
+    def __init__(self, context: Path, folder: Path, name: str, **settings: str) -> None:
+        self.file = context / "deploy" / "compose" / "compose.yaml"
+        self.folder, self.name = folder, name
+        self.settings = {
+            **BUILD, "COORDINATOR_IMAGE": COORDINATOR, "WORKER_IMAGE": WORKER, "DEBORGEN_DEFAULT_IMAGE": IMAGE,
+            **settings,
+        }  # fmt: skip
+
+    def run(self, *words: str) -> str:
+        return run(sys.executable, "-m", "podman_compose", "-f", self.file, "-p", self.name, *words, **self.settings)
