@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
-from deborgen_coordinator.storage import jobs
-from support.pool import Pool
+from deborgen_coordinator.operations import retry
+from deborgen_coordinator.storage import jobs, runs
+from deborgen_shared.errors import Code, Refusal
+from support.pool import Pool, person
 
 pytestmark = pytest.mark.postgres
 
@@ -48,3 +50,21 @@ def test_rule_13_a_cancel_is_not_lost_when_another_coordinator_claims_the_job_me
     assert one.cancel("1") == {"1.1": "canceled"}
     assert claimed == [[]]
     assert one.job("1.1").state == "canceled"
+
+
+def test_the_same_retry_at_two_coordinators_makes_one_run(
+    pair: tuple[Pool, Pool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, two = pair
+    one.submit()
+    one.cancel("1")
+
+    def again(pool: Pool) -> int:
+        return retry.retry_run(pool.ctx, person("alice"), 1, "canceled", "key", "digest")[0].id
+
+    made = once_after(monkeypatch, runs, "submission", lambda: again(two))
+    with pytest.raises(Refusal) as caught:
+        again(one)
+    assert caught.value.code is Code.UNAVAILABLE
+    assert [again(one), again(two)] == made * 2
+    assert one.types().count("run.submitted") == 2

@@ -51,7 +51,7 @@ def retry_run(
             )
         new = _copy(tx, actor, old, chosen, submitter, now)
         if idempotency_key is not None:
-            runs.remember_submission(tx, submitter, idempotency_key, body_digest, new)
+            submit.remember(tx, submitter, idempotency_key, body_digest, new)
         row = runs.get(tx, new)
         assert row is not None
         return row, True

@@ -50,6 +50,7 @@ def submit(
 
     def work(tx: Tx) -> tuple[RunRow, bool]:
         nonlocal submitter
+        stored.clear()  # what an earlier run of this work stored was undone with it
         submitter = ctx.catalog.submitters.get(actor.name) or runs.submitter_id(tx, actor.name)
         if idempotency_key is not None:
             before = runs.submission(tx, submitter, idempotency_key)
@@ -58,9 +59,7 @@ def submit(
         stored.update({plan.digest: ctx.catalog.stored.get(plan.digest) or stored_spec(tx, plan) for plan in planned})
         run = _insert(tx, actor, jobfile, planned, stored, submitter, warnings, now)
         if idempotency_key is not None:
-            remembered = runs.remember_submission(tx, submitter, idempotency_key, body_digest, run)
-            if not remembered:
-                raise Refusal(Code.UNAVAILABLE, "the same submission is being made at this moment", "send it again")
+            remember(tx, submitter, idempotency_key, body_digest, run)
         row = RunRow(
             run, jobfile.name, actor.name, _encode(jobfile.labels).decode(), _encode(warnings).decode(), None,
             jobfile.count, len(planned), jobfile.count, 0, 0, 0, 0, now, None,
@@ -132,6 +131,12 @@ def repeated(tx: Tx, before: tuple[str, int], body_digest: str) -> RunRow:
     row = runs.get(tx, run)
     assert row is not None
     return row
+
+
+def remember(tx: Tx, submitter: int, key: str, body_digest: str, run: int) -> None:
+    """Let the key stand for this run, unless another process has just used it: then nothing of this run is made."""
+    if not runs.remember_submission(tx, submitter, key, body_digest, run):
+        raise Refusal(Code.UNAVAILABLE, "the same submission is being made at this moment", "send it again")
 
 
 def stored_spec(tx: Tx, plan: Planned) -> tuple[int, int]:
