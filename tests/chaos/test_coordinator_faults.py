@@ -222,7 +222,7 @@ GUARDS = [
         lambda both: test_fault_28_a_step_of_the_wall_clock_expires_nothing(both, 9e4),
     ),
     (
-        "log bytes that were sent twice are stored twice",
+        NO_IDEMPOTENCE,
         test_fault_71_old_requests_replayed_and_reordered_have_no_effect,
     ),
     ("nothing is poison", test_fault_75_a_job_that_kills_every_worker_is_poison_and_the_workers_are_well),
