@@ -6,7 +6,9 @@ It speaks HTTP well enough to know where one request ends, so that each fault hi
 - `drop_after`: it is executed, and the answer is lost;
 - `delay`: the answer comes late;
 - `duplicate`: it is executed twice, and the second answer is returned;
-- `cut`: the answer ends in the middle of its body.
+- `cut`: the answer ends in the middle of its body;
+- `cut_request`: the request ends in the middle of its body;
+- `flip`: a bit of the request's body is turned.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ class FaultProxy:
     ) -> None:
         host, _, port = target.removeprefix("http://").rpartition(":")
         self._target = (host, int(port))
-        self.rate, self._faults, self._delay = rate, faults, delay
+        self.rate, self.faults, self._delay = rate, faults, delay
         self._random = random.Random(seed)
         self.seen: Counter[str] = Counter()
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -56,35 +58,49 @@ class FaultProxy:
 
     def _serve(self, client: socket.socket) -> None:
         with client, contextlib.suppress(OSError, EOFError):
-            client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            reader = client.makefile("rb")
-            while True:
-                request = read_message(reader)
-                if self.cut_off.is_set():
-                    return
-                fault = self._choose()
-                if fault == "drop_before":
-                    return
+            self._relay(client)
+
+    def _relay(self, client: socket.socket) -> None:
+        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        reader = client.makefile("rb")
+        while True:
+            request = read_message(reader)
+            if self.cut_off.is_set():
+                return None
+            fault = self._choose()
+            if fault == "drop_before":
+                return None
+            if fault == "cut_request":
+                return self._send_part(request)
+            if fault == "flip" and not request.endswith(b"\r\n\r\n"):
+                request = request[:-1] + bytes([request[-1] ^ 1])
+            answer = self._send(request)
+            if fault == "duplicate":
                 answer = self._send(request)
-                if fault == "duplicate":
-                    answer = self._send(request)
-                if fault == "drop_after" or self.cut_off.is_set():
-                    return
-                if fault == "delay":
-                    time.sleep(self._delay)
-                if fault == "cut":
-                    client.sendall(answer[: max(1, len(answer) - 3)])
-                    return
-                client.sendall(answer)
+            if fault == "drop_after" or self.cut_off.is_set():
+                return None
+            if fault == "delay":
+                time.sleep(self._delay)
+            if fault == "cut":
+                client.sendall(answer[: max(1, len(answer) - 3)])
+                return None
+            client.sendall(answer)
 
     def _choose(self) -> str:
         with self._lock:
             self.seen["requests"] += 1
             if self._random.random() >= self.rate:
                 return ""
-            fault = self._random.choice(self._faults)
+            fault = self._random.choice(self.faults)
             self.seen[fault] += 1
             return fault
+
+    def _send_part(self, request: bytes) -> None:
+        head, _, body = request.partition(b"\r\n\r\n")
+        with self._lock:
+            kept = self._random.randrange(len(body) + 1)
+        with socket.create_connection(self._target, 10) as server:
+            server.sendall(head + b"\r\n\r\n" + body[:kept])
 
     def _send(self, request: bytes) -> bytes:
         """One connection a request: the coordinator closes it, so the answer is whole."""

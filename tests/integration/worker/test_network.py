@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
+import random
 import signal
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from deborgen_shared.transport import Refused, Transport, Unreachable
+from deborgen_worker import coordinator as coordinator_module
+from deborgen_worker.coordinator import HttpCoordinator
 from support.coordinator import CoordinatorProcess, wait_until
 from support.fault_proxy import FaultProxy
 from support.worker import Pool, WorkerProcess
@@ -154,3 +159,44 @@ def test_fault_29_a_worker_that_slept_past_its_lease_finds_its_attempt_over(tmp_
         assert pool.until(run)["history"][0]["outcome"] == "lost"
         worker.process.send_signal(signal.SIGCONT)
         wait_until(lambda: not Path(f"/proc/{pid}").exists(), 30)
+
+
+def test_fault_19_an_upload_that_is_cut_again_and_again_arrives_whole(
+    own: CoordinatorProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(coordinator_module, "PART", 64 * 1024)
+    data = random.Random(3).randbytes(3_000_000)
+    path = tmp_path / "artifact"
+    path.write_bytes(data)
+    sha256 = hashlib.sha256(data).hexdigest()
+    faults = ("drop_before", "drop_after", "cut_request", "cut", "duplicate")
+    with own, FaultProxy(own.url, rate=0.45, seed=11, faults=faults) as proxy:
+        token = own.token("worker", "uploader")
+        client = HttpCoordinator(Transport(proxy.url, lambda: token), "uploader")
+        for _ in range(400):
+            try:
+                client.upload(path, sha256, len(data))
+                break
+            except (Unreachable, Refused):
+                continue
+        assert sum(proxy.seen[fault] for fault in faults) >= 20, proxy.seen
+        proxy.rate = 0.0
+        client.download(sha256, tmp_path / "back")
+        assert (tmp_path / "back").read_bytes() == data
+
+
+def test_fault_40_a_bit_that_is_turned_on_the_way_is_found_and_the_repeat_works(
+    own: CoordinatorProcess, tmp_path: Path
+) -> None:
+    path = tmp_path / "artifact"
+    path.write_bytes(b"some bytes that matter")
+    sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
+    with own, FaultProxy(own.url, rate=1.0, faults=("flip",)) as proxy:
+        token = own.token("worker", "uploader")
+        client = HttpCoordinator(Transport(proxy.url, lambda: token), "uploader")
+        with pytest.raises(Refused):
+            client.upload(path, sha256, path.stat().st_size)
+        proxy.rate = 0.0
+        assert list(client.missing([sha256])) == [sha256]
+        client.upload(path, sha256, path.stat().st_size)
+        assert client.missing([sha256]) == {}

@@ -10,9 +10,9 @@ from deborgen_shared.messages import Resources
 SHORT_SECONDS = 1.0
 #: How much work, in seconds, may wait on this machine, and how many jobs at most.
 AHEAD_SECONDS = 0.25
-AHEAD_MOST = 64
+AHEAD_MOST = 128
 #: Attempts in one claim.
-MOST_AT_ONCE = 64
+MOST_AT_ONCE = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +55,12 @@ class Amount:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a claim may ask for. `ahead` says that it is more than there is room for at the moment."""
+    """What a claim may ask for. `ahead`: it may be more than can start now; `wait`: it may wait for it."""
 
     amount: Amount
     most: int
     ahead: bool
+    wait: bool
 
 
 @dataclass
@@ -92,33 +93,37 @@ class Ledger:
         return self.free() - total(self.waiting) - total(self.asked)
 
     def ahead(self, now: float) -> int:
-        """How many may be claimed though all is busy: some only while jobs are so short that it does not matter."""
-        if self.average > SHORT_SECONDS or not self.running or self.asked or now < self.ahead_after:
+        """How many may wait here besides those that run: some, while jobs are so short that it does not matter."""
+        if self.average > SHORT_SECONDS or now < self.ahead_after:
             return 0
         if now - min(self.since.values(), default=now) > SHORT_SECONDS:
             return 0
-        most = min(AHEAD_MOST, max(1, int(AHEAD_SECONDS / max(self.average, 1e-4))) * len(self.running))
-        # Not before half of them have gone: many small questions would cost more than the wait they save.
-        return most - len(self.waiting) if len(self.waiting) <= most // 2 else 0
+        lanes = len(self.running) or self.slots or 1
+        return min(AHEAD_MOST, max(1, int(AHEAD_SECONDS / max(self.average, 1e-4))) * lanes)
 
     def ask(self, claim: str, now: float) -> Asked | None:
         """Reserve what a claim may bring; None if nothing may be asked for."""
-        room = self.room()
-        slots = self.slots - len(self.running) - len(self.waiting) - len(self.asked) if self.slots else MOST_AT_ONCE
-        if room.usable and slots > 0:
-            self.asked[claim] = room
-            return Asked(room, min(slots, MOST_AT_ONCE), False)
-        most = self.ahead(now)
-        if most > 0:
-            self.asked[claim] = Amount()
-            return Asked(room if room.usable else self.offered, most, True)
-        return None
+        asked = self._would_ask(now)
+        if asked is not None:
+            self.asked[claim] = asked.amount if asked.wait else Amount()
+        return asked
 
     def wanting(self, now: float) -> bool:
         """Whether a claim would be made now."""
-        if self.slots and len(self.running) + len(self.waiting) + len(self.asked) >= self.slots:
-            return self.ahead(now) > 0
-        return self.room().usable or self.ahead(now) > 0
+        return self._would_ask(now) is not None
+
+    def _would_ask(self, now: float) -> Asked | None:
+        ahead = self.ahead(now)
+        if ahead and self.asked:
+            return None  # one at a time: many small questions cost more than the wait they save
+        room = self.room()
+        slots = self.slots - len(self.running) - len(self.waiting) - len(self.asked) if self.slots else MOST_AT_ONCE
+        if room.usable and slots > 0:
+            most = max(min(slots, MOST_AT_ONCE), ahead)
+            return Asked(room, most, ahead=most > slots or bool(ahead), wait=True)
+        if ahead and self.running and len(self.waiting) <= ahead // 2:
+            return Asked(room if room.usable else self.offered, ahead - len(self.waiting), ahead=True, wait=False)
+        return None
 
     def answered(self, claim: str) -> None:
         self.asked.pop(claim, None)

@@ -29,6 +29,7 @@ class Pending:
 
     message: Claim
     ahead: bool
+    waits: bool
 
 
 class Claimer:
@@ -73,14 +74,14 @@ class Claimer:
         self._found_nothing = not assignments and not pending.ahead
         with agent.lock:
             agent.ledger.answered(pending.message.request_id)
-            if pending.ahead and not assignments:
+            if not pending.waits and not assignments:
                 agent.ledger.ahead_after = agent.clock() + NOT_AHEAD_SECONDS
         if agent.gate.closed:
             return 0.0  # drained meanwhile: whoever closed the gate gives them back
         if names:
             self._heart.ask_confirm(names)
         if isinstance(answer, NoWork):
-            return NOT_AHEAD_SECONDS if pending.ahead else answer.retry_after
+            return answer.retry_after if pending.waits else NOT_AHEAD_SECONDS
         return 0.0
 
     def _ask(self) -> Pending | None:
@@ -103,11 +104,11 @@ class Claimer:
             agent.ledger.answered(request)
             self._spool_full(error)
             return None
-        wait = 0.0 if asked.ahead else min(BUSY_WAIT_SECONDS, self._idle_wait) if busy else self._idle_wait
+        wait = 0.0 if not asked.wait else min(BUSY_WAIT_SECONDS, self._idle_wait) if busy else self._idle_wait
         message = Claim(
             session=self._session, request_id=request, free=asked.amount.message(), max=asked.most, wait_seconds=wait
         )
-        return Pending(message, asked.ahead)
+        return Pending(message, asked.ahead, asked.wait)
 
     def _drop(self) -> None:
         """Forget a claim. What it may have brought was never confirmed, so it is released when its lease ends."""

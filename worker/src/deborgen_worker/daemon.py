@@ -8,7 +8,9 @@
 | heartbeat | registers, renews, takes orders |
 | finish | makes results durable and sends them |
 | uploads | sends artifacts and long logs |
-| clock | timeouts, pauses, hours, disk; the logs of what runs |
+| clock | timeouts, KILL after TERM, pauses |
+| logs | sends what running jobs write |
+| check | hours, disk, whether the runners work |
 | slow-N | workspaces, containers, artifacts |
 | a runner's own | tells what ended |
 | control | the owner's commands |
@@ -96,9 +98,8 @@ class Daemon:
         self._rejoining = threading.Lock()
         self._signaled: list[int] = []
         self._exit: tuple[int, str] | None = None
-        self._wake_heart, self._wake_clock = threading.Event(), threading.Event()
+        self._wake_heart = threading.Event()
         self._wake_claims = [threading.Event() for _ in range(CLAIMERS)]
-        self._last_log = self._last_check = 0.0
 
     def _lock(self) -> int:
         fd = os.open(self.state / "worker.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -117,7 +118,7 @@ class Daemon:
         agent.on_result = self.outbox.add
         self.owner.on_change = self._wake_heart.set
         self.heart.on_orders = self._orders
-        self.contact.on_back += [self.outbox.wake, self._room, self._wake_heart.set]
+        self.contact.on_back += [self.outbox.wake, self.logs.retry, self._room, self._wake_heart.set]
         for each in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(each, self._signal)
         agent.runners = make_runners(self.settings, self.state, agent.exited)
@@ -134,7 +135,9 @@ class Daemon:
         self._thread("confirm", self.heart.step_confirm, self.heart.woken_confirm)
         self._thread("finish", self.outbox.step, self.outbox.woken)
         self._thread("uploads", self.outbox.step_uploads, self.outbox.woken_uploads)
-        self._thread("clock", self._tick, self._wake_clock)
+        self._thread("clock", self._tick, threading.Event())
+        self._thread("logs", self._send_logs, threading.Event())
+        self._thread("check", self._check, threading.Event())
         self._watch()
         control.close()
         return self._end()
@@ -203,7 +206,7 @@ class Daemon:
     # The threads
 
     def _thread(self, name: str, step: Callable[[], float], wake: threading.Event) -> None:
-        needs_registration = name != "heartbeat" and name != "clock"
+        needs_registration = name not in {"heartbeat", "clock", "check"}
 
         def loop() -> None:
             if needs_registration:
@@ -308,13 +311,6 @@ class Daemon:
         now = time.monotonic()
         self.owner.apply()
         self.agent.tick()
-        if now - self._last_log >= LOG_SECONDS:
-            self._last_log = now
-            if self._registered.is_set():
-                self.logs.step()
-        if now - self._last_check >= CHECK_SECONDS:
-            self._last_check = now
-            self._check()
         if self._registered.is_set() and (waiting := self.heart.unconfirmed()) and not self.agent.gate.closed:
             # A confirmation whose answer was lost: not later than the next heartbeat, but sooner if it can be.
             oldest = min(
@@ -324,7 +320,11 @@ class Daemon:
                 self._wake_heart.set()
         return TICK_SECONDS if self.agent.attempts else IDLE_TICK_SECONDS
 
-    def _check(self) -> None:
+    def _send_logs(self) -> float:
+        self.logs.step()
+        return LOG_SECONDS
+
+    def _check(self) -> float:
         """Hours, disk and runners: each closes the gate and opens it again."""
         gate = self.agent.gate
         outside = not policy.within(self.settings.hours, datetime.now())
@@ -338,6 +338,7 @@ class Daemon:
             recovery.ask_again(self.agent)
         if gate.closed:
             self._wake_heart_if_changed()
+        return CHECK_SECONDS
 
     _told_state = ""
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import subprocess
 import threading
 from pathlib import Path
 
@@ -98,4 +99,8 @@ def remove(folder: Path) -> bool:
                 Path(path).unlink()
 
     shutil.rmtree(folder, onerror=unlock)
+    if folder.exists() and os.geteuid() != 0 and shutil.which("podman"):
+        # A container of an ordinary user may leave files of its own users, which only its user namespace can remove.
+        with contextlib.suppress(OSError, subprocess.SubprocessError):
+            subprocess.run(["podman", "unshare", "rm", "-rf", folder], timeout=120, check=False, capture_output=True)
     return not folder.exists()

@@ -18,6 +18,7 @@ from deborgen_worker.heartbeat import Superseded
 BATCH = 256
 BATCH_BYTES = 512 * 1024
 LOG_PART = 1 << 20
+UPLOAD_TRIES = 5
 NOTHING = 3600.0
 #: While jobs end in quick succession, their results go out together, at most so often.
 GROUP_SECONDS = 0.04
@@ -32,6 +33,7 @@ class Outbox:
         self._uploads: deque[str] = deque()
         self._lock = threading.Lock()
         self._sent_at = -1.0
+        self._tries: dict[str, int] = {}
         self.woken = threading.Event()
         self.woken_uploads = threading.Event()
 
@@ -198,6 +200,11 @@ class Outbox:
             self._agent.forget(attempt, "stale")
         elif refused.code == "superseded":
             raise Superseded(refused.message)
+        elif (tries := self._tries.get(attempt, 0)) < UPLOAD_TRIES and refused.code != "too_large":
+            # A damaged part is refused by its digest: sent again, it may arrive whole.
+            self._tries[attempt] = tries + 1
+            with self._lock:
+                self._uploads.append(attempt)
         else:
             self._replace(attempt, f"the output could not be uploaded: {refused.message}")
 
@@ -226,6 +233,10 @@ class LogPump:
 
     def __init__(self, agent: Agent, coordinator: Coordinator, contact: Contact, session: str) -> None:
         self._agent, self._coordinator, self._contact, self._session = agent, coordinator, contact, session
+        self._not_before = 0.0
+
+    def retry(self) -> None:
+        """The coordinator is there again: do not wait any longer."""
         self._not_before = 0.0
 
     def step(self) -> None:

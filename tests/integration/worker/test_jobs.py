@@ -1,0 +1,163 @@
+"""Whole jobs through a real coordinator and a real worker: files, inputs, results, packing, what is kept."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.coordinator import CoordinatorProcess, wait_until
+from support.worker import Pool, WorkerProcess
+
+Make = Callable[..., WorkerProcess]
+
+
+@pytest.fixture(scope="module")
+def worker(coordinator: CoordinatorProcess, tmp_path_factory: pytest.TempPathFactory) -> Iterator[WorkerProcess]:
+    """One worker for the tests that do it no harm."""
+    folder = tmp_path_factory.mktemp("w")
+    with WorkerProcess(folder, coordinator, labels="test=main", cpus=2, keep_failed="true") as each:
+        yield each
+
+
+def put(pool: Pool, path: str, data: bytes, mode: int = 0o644) -> dict[str, Any]:
+    sha256 = hashlib.sha256(data).hexdigest()
+    assert pool.person.put(f"/v1/blobs/{sha256}", data=data).status_code == 201
+    return {"path": path, "sha256": sha256, "size": len(data), "mode": mode}
+
+
+def run(pool: Pool, **body: Any) -> tuple[dict[str, Any], bytes]:
+    number = pool.submit(**{"requires": {"test": "main"}, **body})
+    return pool.until(number), pool.log(number)
+
+
+def test_files_lie_in_the_workspace_with_their_modes(pool: Pool, worker: WorkerProcess) -> None:
+    files = [put(pool, "sim.sh", b"#!/bin/sh\necho ran $1\n", 0o755), put(pool, "data/in.txt", b"42\n")]
+    job, log = run(pool, run="./sim.sh fast; cat data/in.txt; ls -A | sort", files=files)
+    assert job["state"] == "succeeded"
+    assert log == b"ran fast\n42\n.deborgen\ndata\nsim.sh\n"
+
+
+def test_parameters_are_variables_and_a_file(pool: Pool, worker: WorkerProcess) -> None:
+    sweep = {"cases": [{"method": "rk 4", "dt": 0.001}]}
+    job, log = run(pool, run='echo "$DEBORGEN_PARAM_METHOD"; cat $DEBORGEN_PARAMS; echo; echo ${{ dt }}', sweep=sweep)
+    assert job["state"] == "succeeded"
+    assert log.splitlines()[0] == b"rk 4"
+    assert b'"dt":0.001' in log.replace(b" ", b"")
+
+
+def test_artifacts_of_a_step_are_inputs_of_the_next(pool: Pool, worker: WorkerProcess) -> None:
+    requires = {"test": "main"}
+    number = pool.submit(
+        steps=[
+            {"id": "prepare", "run": "mkdir data; echo 7 > data/n", "artifacts": ["data/**"], "requires": requires},
+            {"id": "square", "run": "n=$(cat inputs/prepare/data/n); echo $((n * n))", "requires": requires},
+        ]
+    )
+    done = pool.done(number)
+    assert done["state"] == "succeeded"
+    assert pool.log(f"{number}.2") == b"49\n"
+
+
+def test_results_are_columns_and_a_bad_one_is_a_warning_and_not_a_failure(pool: Pool, worker: WorkerProcess) -> None:
+    job, _ = run(pool, run='echo \'{"loss": 0.5, "ok": true}\' > metrics.json', result="metrics.json")
+    assert job["result"] == {"loss": 0.5, "ok": True}
+    job, log = run(pool, run="echo '{\"a\": [1]}' > $DEBORGEN_RESULT")
+    assert (job["state"], job["result"]) == ("succeeded", None)
+    assert "not flat" in job["warnings"][0]
+    assert b"not flat" in log
+
+
+def test_artifacts_of_a_failed_job_are_kept_when_always_is_said(pool: Pool, worker: WorkerProcess) -> None:
+    wanted = [{"path": "trace.txt", "when": "always"}, "out.txt"]
+    job, _ = run(pool, run="echo t > trace.txt; echo o > out.txt; exit 1", artifacts=wanted)
+    assert job["state"] == "failed"
+    assert [each["path"] for each in job["artifacts"]] == ["trace.txt"]
+
+
+def test_a_missing_artifact_is_named_in_the_log_and_on_the_job(pool: Pool, worker: WorkerProcess) -> None:
+    job, log = run(pool, run="true", artifacts=["none/*.png"])
+    assert job["state"] == "succeeded"
+    assert log == b"[deborgen: artifact 'none/*.png' matched nothing]\n"
+    assert job["warnings"] == ["artifact 'none/*.png' matched nothing"]
+
+
+def test_the_workspace_of_a_failed_job_is_kept_when_its_owner_wants_it(pool: Pool, worker: WorkerProcess) -> None:
+    failed, _ = run(pool, run="echo why > clue; exit 2")
+    fine, _ = run(pool, run="echo fine > clue")
+    wait_until(lambda: worker.status()["attempts"] == [])
+    folders = worker.state / "attempts"
+    assert (folders / f"{failed['id']}-1" / "work" / "clue").read_text() == "why\n"
+    wait_until(lambda: not (folders / f"{fine['id']}-1").exists())
+
+
+def test_a_script_stops_at_its_first_error_and_at_an_unset_variable(pool: Pool, worker: WorkerProcess) -> None:
+    assert run(pool, run="false; echo after")[1] == b""
+    assert run(pool, run="echo $NOT_SET; echo after")[0]["state"] == "failed"
+
+
+def test_a_list_is_executed_as_it_is(pool: Pool, worker: WorkerProcess) -> None:
+    assert run(pool, run=["echo", "$HOME", "a;b"])[1] == b"$HOME a;b\n"
+    job, log = run(pool, run=["no-such-program"])
+    assert (job["state"], job["exit_code"]) == ("failed", 127)
+    assert b"not found" in log
+
+
+def test_memory_is_limited_also_for_plain_processes(pool: Pool, worker: WorkerProcess) -> None:
+    script = "import sys\ntry:\n    x = bytearray(800 << 20)\nexcept MemoryError:\n    sys.exit(42)\n"
+    job, _ = run(pool, run=["/usr/bin/python3", "-c", script], resources={"memory": "256MiB"})
+    assert job["exit_code"] == 42
+
+
+def test_jobs_are_packed_within_what_is_offered(pool: Pool, worker: WorkerProcess, tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    wait = f"while [ ! -e {go} ]; do sleep 0.02; done"
+    requires = {"test": "main"}
+    halves = pool.submit(
+        run=wait, resources={"cpus": 0.5}, sweep={"grid": {"n": {"from": 1, "to": 5}}}, requires=requires
+    )
+    wait_until(lambda: pool.run(halves)["jobs"]["running"] == 4, 20)
+    status = worker.status()
+    assert status["free"]["cpus"] == 0
+    assert pool.run(halves)["jobs"]["queued"] == 1
+    go.touch()
+    assert pool.done(halves)["jobs"]["succeeded"] == 5
+
+
+def test_a_job_that_asks_for_internet_is_not_given_to_an_owner_who_allows_none(
+    pool: Pool, worker: WorkerProcess
+) -> None:
+    number = pool.submit(run="true", network="internet", requires={"test": "main"})
+    why = pool.person.get(f"/v1/jobs/{number}.1/why").json()
+    assert "no network" in " ".join(each["reason"] for each in why["workers"] if each["worker"] == worker.name)
+    pool.person.post(f"/v1/jobs/{number}.1/cancel", json={})
+
+
+def test_the_worker_says_what_it_can_do(pool: Pool, worker: WorkerProcess) -> None:
+    labels = pool.person.get(f"/v1/workers/{worker.name}").json()["labels"]
+    assert labels["runner.subprocess"] is True
+    assert labels["runner.podman"] is False
+    assert {"os", "arch", "kernel", "cores", "memory", "network", "rootless"} <= set(labels)
+
+
+def test_output_is_seen_within_about_a_second_of_being_written(
+    pool: Pool, worker: WorkerProcess, tmp_path: Path
+) -> None:
+    go = tmp_path / "go"
+    number = pool.submit(run=f"echo early; while [ ! -e {go} ]; do sleep 0.02; done", requires={"test": "main"})
+    wait_until(lambda: pool.log(number) == b"early\n", 10)
+    assert pool.job(number)["state"] == "running"
+    go.touch()
+    pool.until(number)
+
+
+def test_fault_69_the_token_is_in_no_process_list_environment_or_log(pool: Pool, worker: WorkerProcess) -> None:
+    token = worker.token_file.read_text()
+    _, log = run(pool, run="cat /proc/*/environ /proc/*/cmdline 2>/dev/null | tr '\\0' '\\n'; env")
+    assert token.encode() not in log
+    assert token not in worker.said()
+    assert all(token.encode() not in path.read_bytes() for path in worker.state.glob("*.jsonl"))
+    assert token.encode() not in (worker.state / "journal").read_bytes()
