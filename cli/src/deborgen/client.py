@@ -64,12 +64,12 @@ class Client:
         looked for in `base`, by default the current folder. `key` makes a repeat of this call harmless, even from
         another process; without one, only repeats within this call are.
         """
-        from deborgen import submission
+        from deborgen import preparation, submission
 
         if isinstance(job, Mapping):
-            prepared = submission.prepare_data(dict(job), Path(base or "."), params or {})
+            prepared = preparation.prepare_data(dict(job), Path(base or "."), params or {})
         else:
-            prepared = submission.prepare_file(Path(job), params or {})
+            prepared = preparation.prepare_file(Path(job), params or {})
         return Run(self.connection, submission.send(self.connection, prepared, key or str(uuid4())))
 
     def map(self, command: str, cases: Iterable[Mapping[str, Any]], *, name: str = "map", **keys: Any) -> Run:
@@ -77,10 +77,10 @@ class Client:
 
         `keys` are further keys of the job file: `files=["sim.py"]`, `image=…`, `resources={"cpus": 2}`.
         """
-        from deborgen import submission
+        from deborgen import preparation
 
         rows = [dict(case) for case in cases]
-        job = {"name": name, "run": submission.braces_to_template(command), "sweep": {"cases": rows}, **keys}
+        job = {"name": name, "run": preparation.braces_to_template(command), "sweep": {"cases": rows}, **keys}
         return self.submit(job)
 
     def run(self, run: int | str) -> Run:

@@ -11,7 +11,7 @@ from deborgen_shared.jobfile import Step, render
 
 if TYPE_CHECKING:
     from deborgen.client import Client
-    from deborgen.submission import Prepared
+    from deborgen.preparation import Prepared
 
 #: So many jobs of a step are shown from its beginning and from its end.
 FIRST, LAST = 3, 2

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from deborgen import submission
+from deborgen import preparation, submission
 from deborgen.errors import InvalidJob
 
 
-def prepare(folder: Path, text: str, **params: object) -> submission.Prepared:
+def prepare(folder: Path, text: str, **params: object) -> preparation.Prepared:
     (folder / "job.yml").write_text(text)
-    return submission.prepare_file(folder / "job.yml", params)
+    return preparation.prepare_file(folder / "job.yml", params)
 
 
 def report(refusal: pytest.ExceptionInfo[InvalidJob], folder: Path) -> str:
@@ -57,6 +57,25 @@ def test_a_missing_file_is_shown_at_its_line_beside_the_other_problems(tmp_path:
     ]
 
 
+def test_a_file_whose_name_no_workspace_takes_is_refused_at_its_line(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data/back\\slash").write_text("")
+    with pytest.raises(InvalidJob) as refusal:
+        prepare(tmp_path, "run: ls\nfiles: [data/]\n")
+    assert "job.yml:2:9: the path of the file" in report(refusal, tmp_path)
+    assert "contains a backslash" in report(refusal, tmp_path)
+
+
+def test_too_many_files_are_refused_before_any_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(preparation.limits, "FILES", 3)
+    (tmp_path / "data").mkdir()
+    for number in range(4):
+        (tmp_path / f"data/{number}").write_text("")
+    with pytest.raises(InvalidJob) as refusal:
+        prepare(tmp_path, "run: ls\nfiles: [data/]\n")
+    assert "these are 4 files, and the limit is 3" in report(refusal, tmp_path)
+
+
 def test_what_cannot_be_executed_yet_is_refused_here(tmp_path: Path) -> None:
     with pytest.raises(InvalidJob) as refusal:
         prepare(tmp_path, "run: make\nworkspace: {git: https://example.org/x.git}\n")
@@ -83,14 +102,14 @@ def test_a_parameter_overrides_its_axis_or_adds_one(tmp_path: Path) -> None:
 
 
 def test_a_parameter_that_no_step_uses_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(submission.BadParameter, match="no step has a parameter 'y'"):
+    with pytest.raises(preparation.BadParameter, match="no step has a parameter 'y'"):
         prepare(tmp_path, "steps: [{id: a, run: ls}]", y=1)
 
 
 @pytest.mark.parametrize("name", ["missing.yml", "."])
 def test_a_file_that_cannot_be_read_is_refused_in_a_sentence(tmp_path: Path, name: str) -> None:
     with pytest.raises(InvalidJob) as refusal:
-        submission.prepare_file(tmp_path / name, {})
+        preparation.prepare_file(tmp_path / name, {})
     assert refusal.value.exit_code == 3
 
 
@@ -103,10 +122,10 @@ def test_a_file_that_cannot_be_read_is_refused_in_a_sentence(tmp_path: Path, nam
     ],
 )
 def test_braces_become_lookups(command: str, template: str) -> None:
-    assert submission.braces_to_template(command) == template
+    assert preparation.braces_to_template(command) == template
 
 
 @pytest.mark.parametrize("command", ["{", "{}", "{x:03d}", "{x!r}", "{0}", "{a b}"])
 def test_what_is_no_lookup_is_refused(command: str) -> None:
-    with pytest.raises(submission.BadParameter):
-        submission.braces_to_template(command)
+    with pytest.raises(preparation.BadParameter):
+        preparation.braces_to_template(command)

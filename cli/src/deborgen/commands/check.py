@@ -16,7 +16,7 @@ from deborgen.kinds import PAIR, parameters
 
 if TYPE_CHECKING:
     from deborgen.client import Client
-    from deborgen.submission import Prepared
+    from deborgen.preparation import Prepared
 
 
 @verb(name="check")
@@ -30,15 +30,15 @@ def command(app: App, file: str, params: tuple[tuple[str, str], ...], offline: b
     Nothing is submitted. All problems are shown at once, each at its line. Without --offline it also says what is to
     be uploaded, and what the pool as it is now could not run.
     """
-    from deborgen import plan, submission
+    from deborgen import plan, preparation
 
     axes = parameters(params)
     if file == "-":
-        prepared = submission.prepare_text(
+        prepared = preparation.prepare_text(
             sys.stdin.buffer.read(), "<stdin>", "stdin", Path(), axes, outcome="it cannot be submitted"
         )
     else:
-        prepared = submission.prepare_file(Path(file), axes, outcome="it cannot be submitted")
+        prepared = preparation.prepare_file(Path(file), axes, outcome="it cannot be submitted")
     answer = plan.of(prepared, None if offline else _client(app))
     if as_json:
         output.json("plan", answer)

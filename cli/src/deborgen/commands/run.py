@@ -36,7 +36,7 @@ def command(app: App, words: tuple[str, ...], params: tuple[tuple[str, str], ...
     Prints what it writes, and waits until it ends; the exit code says how. Everything after -- is the command. With
     -p it is run once a value, and ${{ name }} in an argument is the value.
     """
-    from deborgen import submission
+    from deborgen import preparation, submission
     from deborgen.progress import bar
 
     job: dict[str, Any] = {"name": given["name"] or Path(words[0]).name, "run": list(words)}
@@ -52,7 +52,7 @@ def command(app: App, words: tuple[str, ...], params: tuple[tuple[str, str], ...
     }.items():
         if value:
             job[key] = value
-    prepared = submission.prepare_data(job, Path(), parameters(params))
+    prepared = preparation.prepare_data(job, Path(), parameters(params))
     for text in prepared.skipped:
         output.say(f"left out: {text}")
     connection = app.client.connection

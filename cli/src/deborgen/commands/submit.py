@@ -46,14 +46,14 @@ def command(
     FILE may be - for standard input. Only files that the coordinator lacks are uploaded. Prints the number of the
     run. With --watch, --wait or --follow the exit code says how the run ended.
     """
-    from deborgen import submission
+    from deborgen import preparation, submission
     from deborgen.progress import bar
 
     axes = parameters(params)
     if file == "-":
-        prepared = submission.prepare_text(sys.stdin.buffer.read(), "<stdin>", "stdin", Path(), axes)
+        prepared = preparation.prepare_text(sys.stdin.buffer.read(), "<stdin>", "stdin", Path(), axes)
     else:
-        prepared = submission.prepare_file(Path(file), axes)
+        prepared = preparation.prepare_file(Path(file), axes)
     for text in prepared.skipped:
         output.say(f"left out: {text}")
     connection = app.client.connection
