@@ -120,6 +120,16 @@ def test_rule_04_the_first_terminal_result_wins_and_its_repeat_is_recorded_once(
     assert pool.types(job="1.1").count("result.stale") == 1
 
 
+def test_rule_04_a_repeat_is_the_same_result_whatever_part_of_the_log_goes_with_it(pool: Pool) -> None:
+    pool.submit()
+    worker = pool.worker()
+    (attempt,) = worker.start()
+    assert worker.finish(attempt, log_size=3, log=m.LogTail(offset=0, data=b"abc")) == "accepted"
+    assert worker.finish(attempt, log_size=3) == "already_recorded"
+    assert worker.finish(attempt, log_size=3, log=m.LogTail(offset=2, data=b"c")) == "already_recorded"
+    assert pool.log("1.1") == b"abc"
+
+
 @pytest.mark.parametrize("step", [86_400.0, -86_400.0])
 def test_rule_05_a_step_of_the_wall_clock_decides_nothing(pool: Pool, step: float) -> None:
     pool.submit(timeout="1h")

@@ -32,7 +32,7 @@ def finish(ctx: Context, actor: Actor, name: str, body: Finish) -> Finished:
     check_identity(actor, name)
     for result in body.results:
         _check(result)
-    digests = [hashlib.sha256(_encode(result)).hexdigest() for result in body.results]
+    digests = [_digest(result) for result in body.results]
 
     def work(tx: Tx) -> tuple[Finished, list[float], int, int]:
         now = ctx.clock.wall()
@@ -64,6 +64,12 @@ def finish(ctx: Context, actor: Actor, name: str, body: Finish) -> Finished:
     ctx.metrics.count("stale_results", stale)
     ctx.metrics.count("job_retries", retried)
     return finished
+
+
+def _digest(result: Result) -> str:
+    """By which a repeat is known. The tail of the log is no part of it: how much of the log goes with a result depends
+    on what was sent before it."""
+    return hashlib.sha256(_encode(msgspec.structs.replace(result, log=None))).hexdigest()
 
 
 def _check(result: Result) -> None:
