@@ -157,6 +157,21 @@ def test_retention_lets_go_of_bytes_and_keeps_the_history(make_pool: Any, keep: 
     assert len(pool.events(run=1)) == 5
 
 
+def test_a_log_that_was_let_go_of_has_ended_and_takes_nothing_more(make_pool: Any) -> None:
+    pool = make_pool(retention_days=7)
+    pool.submit()
+    worker = pool.worker()
+    (attempt,) = worker.start()
+    worker.write_log(attempt, b"all of it")
+    worker.finish(attempt, log_size=9)
+    pool.clock.pass_by(8 * DAY)
+    Tidier(pool.ctx).turn()
+    assert logs.view(pool.ctx, 1, 1, 1) == logs.LogView(1, 0, True, None)
+    with pytest.raises(Refusal) as caught:
+        worker.write_log(attempt, b"all of it")
+    assert caught.value.code is Code.STALE_ATTEMPT
+
+
 def test_retention_is_off_by_default(pool: Pool) -> None:
     pool.submit()
     worker = pool.worker()

@@ -104,5 +104,8 @@ def prune_run(tx: Tx, run: int, first: int, last: int, now: float) -> None:
     """Let go of the logs and artifacts of a finished run. Its history stays."""
     tx.run("DELETE FROM artifact WHERE job_id BETWEEN ? AND ?", (first, last))
     tx.run("DELETE FROM log_chunk WHERE job_id BETWEEN ? AND ?", (first, last))
-    tx.run("UPDATE attempt SET log_digest = NULL, log_size = 0 WHERE job_id BETWEEN ? AND ?", (first, last))
+    # `log_told` goes too: otherwise the log would count as unfinished, wait for more bytes, and take them.
+    tx.run(
+        "UPDATE attempt SET log_digest = NULL, log_size = 0, log_told = 0 WHERE job_id BETWEEN ? AND ?", (first, last)
+    )
     tx.run("UPDATE run SET pruned_at = ? WHERE id = ? AND finished_at IS NOT NULL", (now, run))
