@@ -10,7 +10,6 @@ import contextlib
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -22,8 +21,6 @@ from deborgen import children, runtime
 from deborgen.errors import DeborgenError, NotPossible, Unreachable
 from deborgen.pair import HEALTHY_WITHIN_SECONDS, STOPPED_WITHIN_SECONDS, Pair, Plan, Runner
 from deborgen.places import data_dir
-
-PORT = 8765
 
 
 class NotInstalled(DeborgenError):
@@ -48,7 +45,7 @@ def plan(folder: Path | None, port: int | None, runner: str, cpus: str | None, m
         raise NotPossible(f"Podman does not work here: {reason}", "deborgen up --runner subprocess does without")
     chosen: Runner = "subprocess" if reason or runner == "subprocess" else "podman"
     where = (folder or default_data_dir()).absolute()
-    return Plan(where, port or free_port(), chosen, reason, runner == "auto", cpus, memory)
+    return Plan(where, port, chosen, reason, runner == "auto", cpus, memory)
 
 
 def why_not_podman() -> str:
@@ -69,18 +66,6 @@ def why_not_podman() -> str:
     except OSError as why:
         return str(why)
     return "" if done.returncode == 0 else (done.stderr.strip().splitlines() or ["`podman info` fails"])[-1][:200]
-
-
-def free_port() -> int:
-    """The usual port if nobody has it, else one that is free."""
-    for port in (PORT, 0):
-        with socket.socket() as probe:
-            # The server that comes after us sets this, too: a port in TIME_WAIT is free.
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            with contextlib.suppress(OSError):
-                probe.bind(("127.0.0.1", port))
-                return int(probe.getsockname()[1])
-    raise NotPossible("no port is free on 127.0.0.1")
 
 
 def run(plan: Plan, on_up: Callable[[runtime.Runtime], None]) -> None:

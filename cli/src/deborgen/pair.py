@@ -19,6 +19,7 @@ from deborgen import children, runtime
 from deborgen.errors import DeborgenError, NotPossible, Unreachable
 from deborgen.places import write_private
 
+PORT = 8765
 HEALTHY_WITHIN_SECONDS = 30.0
 STOPPED_WITHIN_SECONDS = 20.0
 
@@ -33,7 +34,8 @@ class Plan:
     """What `up` is going to start."""
 
     data_dir: Path
-    port: int
+    port: int | None
+    """None: the usual one if nobody has it, else one that is free."""
     runner: Runner
     why_not_podman: str = ""
     may_fall_back: bool = False
@@ -53,16 +55,25 @@ def person_name() -> str:
     return re.sub(r"[^A-Za-z0-9._-]", "-", name).strip("-._")[:63] or "me"
 
 
+def free_port() -> int:
+    """The usual port if nobody has it, else one that is free."""
+    for port in (PORT, 0):
+        with socket.socket() as probe:
+            # The server that comes after us sets this, too: a port in TIME_WAIT is free.
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            with contextlib.suppress(OSError):
+                probe.bind(("127.0.0.1", port))
+                return int(probe.getsockname()[1])
+    raise NotPossible("no port is free on 127.0.0.1")
+
+
 @dataclass
 class Pair:
     """The running pair. `start`, then `wait`; `stop` in every case."""
 
     plan: Plan
     processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.plan.port}"
+    url: str = ""
 
     def start(self) -> runtime.Runtime:
         """Start both, and return when they answer. What an `up` that was killed left behind is ended first."""
@@ -71,13 +82,8 @@ class Pair:
         children.end_leftovers(runtime.read())
         admin = self._token("admin", person_name())
         worker = self._token("worker", worker_name())
-        serve = [
-            "deborgen_coordinator", "serve", "--listen", f"127.0.0.1:{self.plan.port}",
-            "--data-dir", str(folder / "coordinator"),
-        ]  # fmt: skip
-        self._spawn("coordinator", serve)
-        self._until_healthy()
         secret = admin.read_text("utf-8").strip()
+        self._start_coordinator(secret)
         try:
             self._start_worker(worker, secret)
         except DeborgenError as failure:
@@ -93,6 +99,24 @@ class Pair:
         )  # fmt: skip
         runtime.write(state)
         return state
+
+    def _start_coordinator(self, secret: str) -> None:
+        """Start it on a port that is really ours: another program may take one that was free a moment ago."""
+        for tries_left in (2, 1, 0):
+            port = self.plan.port or free_port()
+            self.url = f"http://127.0.0.1:{port}"
+            serve = [
+                "deborgen_coordinator", "serve", "--listen", f"127.0.0.1:{port}",
+                "--data-dir", str(self.plan.data_dir / "coordinator"),
+            ]  # fmt: skip
+            self._spawn("coordinator", serve)
+            try:
+                self._until_ours(secret)
+                break
+            except DeborgenError:
+                if self.plan.port is not None or not tries_left:
+                    raise
+                children.end(self.processes["coordinator"], STOPPED_WITHIN_SECONDS)
 
     def _start_worker(self, token: Path, secret: str) -> None:
         run = [
@@ -145,14 +169,15 @@ class Pair:
         with self.log(name).open("ab") as log:
             self.processes[name] = children.spawn([sys.executable, "-m", *arguments], log)
 
-    def _until_healthy(self) -> None:
+    def _until_ours(self, secret: str) -> None:
+        """Until a coordinator answers that knows our token. One that does not is somebody else's."""
         from deborgen.connection import Connection
-        from deborgen_shared.messages import Health
+        from deborgen_shared.messages import Me
 
-        connection = Connection(self.url, "", patience=0)
+        connection = Connection(self.url, secret, patience=0)
         for _ in self._tries("coordinator"):
             with contextlib.suppress(DeborgenError):
-                connection.get("/health", Health)
+                connection.get("/v1/me", Me)
                 return
         raise Unreachable("the coordinator did not come up in time", f"see {self.log('coordinator')}")
 

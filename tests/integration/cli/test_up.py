@@ -139,3 +139,25 @@ def test_a_profile_goes_before_an_up_and_up_says_so(home: Person) -> None:
     assert f"export DEBORGEN_URL={runtime(home)['url']}" in said
     home.environment["DEBORGEN_URL"] = runtime(home)["url"]
     assert home.rows("workers")[0]["state"] == "open"
+
+
+def test_a_port_that_somebody_else_takes_first_is_left_to_them(
+    tmp_path: Path, home: Person, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A coordinator that is not ours sits on the port that was free a moment ago."""
+    from deborgen import pair
+    from support.coordinator import CoordinatorProcess
+
+    (tmp_path / "other").mkdir()
+    with CoordinatorProcess(tmp_path / "other") as other:
+        taken = int(other.url.rpartition(":")[2])
+        offered = iter([taken, taken])
+        real = pair.free_port
+        monkeypatch.setattr(pair, "free_port", lambda: next(offered, None) or real())
+        monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+        ours = pair.Pair(pair.Plan(tmp_path / "data", None, "subprocess"))
+        try:
+            state = ours.start()
+            assert state.url not in ("", other.url)
+        finally:
+            ours.stop()
