@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -106,7 +107,7 @@ def test_fault_14_power_lost_at_any_byte_of_a_result_leaves_the_old_spool_or_the
 @pytest.mark.parametrize(
     "text",
     [
-        "a: &a [x, x, x, x, x, x, x, x]\nb: &b [*a, *a, *a, *a, *a, *a, *a]\nc: &c [*b, *b, *b, *b, *b]\nrun: *c\n",
+        "".join(f"{b}: &{b} [{', '.join(['*' + a] * 9)}]\n" for a, b in pairwise("abcdefghij")).replace("*a", "x"),
         "run: !!python/object/apply:os.system ['touch PWNED']\n",
         "run: !!python/name:os.system\n",
         "run: !unknown x\n",
