@@ -134,6 +134,48 @@ def test_a_retry_of_all_runs_everything_again(pool: Pool) -> None:
     assert pool.run(again.id).state == "succeeded"
 
 
+def test_files_of_a_job_that_was_tried_again_come_from_the_later_run_alone(pool: Pool) -> None:
+    submit(pool, PIPELINE)
+    worker = pool.worker()
+    through(pool, worker)
+    worker.finish(*worker.start(10))
+    runs.retry_run(pool.ctx, person("alice"), 1, "all")
+    (first,) = worker.start(10)
+    worker.finish(first, artifacts=[artifact(pool, "data/c.csv", b"c")])
+    assert {tuple(laid(assignment)) for assignment in worker.assignments(10)} == {("inputs/prepare/data/c.csv",)}
+
+
+@pytest.mark.parametrize("only", ["canceled", "failed"])
+def test_a_retry_takes_along_what_its_jobs_need_and_what_did_not_succeed(pool: Pool, only: str) -> None:
+    submit(pool, {"steps": [
+        {"id": "a", "run": "true", "sweep": {"grid": {"n": [1, 2]}}}, {"id": "b", "run": "true"},
+        {"id": "c", "run": "true", "needs": []}, {"id": "d", "run": "true", "needs": ["c"]},
+    ]})  # fmt: skip
+    worker = pool.worker()
+    one, _, three = worker.start(10)
+    worker.finish(one, "failed")
+    with pytest.raises(Refusal, match=r"job 1\.2, which others need, has not ended"):
+        runs.retry_run(pool.ctx, person("alice"), 1, only)
+    pool.cancel("1.2")
+    worker.finish("1.2/1", "canceled")
+    worker.finish(three)
+    runs.retry_run(pool.ctx, person("alice"), 1, only)
+    listed = runs.list_jobs(pool.ctx, run=2, state=None, worker=None, cursor=None, limit=9).items
+    assert [job.id for job in listed] == ["2.1", "2.2", "2.3"]
+
+
+def test_a_retry_of_what_failed_leaves_alone_what_somebody_canceled_elsewhere(pool: Pool) -> None:
+    submit(pool, {"steps": [
+        {"id": "a", "run": "true"}, {"id": "b", "run": "true"}, {"id": "c", "run": "true", "needs": []},
+    ]})  # fmt: skip
+    pool.cancel("1.1")
+    worker = pool.worker()
+    worker.finish(*worker.start(10), "failed")
+    runs.retry_run(pool.ctx, person("alice"), 1, "failed")
+    listed = runs.list_jobs(pool.ctx, run=2, state=None, worker=None, cursor=None, limit=9).items
+    assert [job.id for job in listed] == ["2.3"]
+
+
 def test_a_repeated_retry_under_one_key_makes_one_run(pool: Pool) -> None:
     pool.submit()
     pool.cancel("1")

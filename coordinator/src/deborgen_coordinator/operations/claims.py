@@ -248,13 +248,14 @@ def _inputs(tx: Tx, owner: RunRow, number: int) -> list[Input]:
     found: list[Input] = []
     for need in steps[number].needs:
         by_index: dict[tuple[int, str], Input] = {}
+        again: set[int] = set()
         lineage: RunRow | None = owner
         swept = False
         while lineage is not None:
             for step in specs.steps(tx, lineage.id):
                 if step.name == need:
                     swept = swept or step.last_index > step.first_index
-                    _collect(tx, step, by_index)
+                    _collect(tx, step, by_index, again)
             lineage = runs.get_brief(tx, lineage.retry_of) if lineage.retry_of is not None else None
         for (index, path), made in sorted(by_index.items()):
             made.target = f"inputs/{need}/{index}/{path}" if swept else f"inputs/{need}/{path}"
@@ -262,10 +263,12 @@ def _inputs(tx: Tx, owner: RunRow, number: int) -> list[Input]:
     return found
 
 
-def _collect(tx: Tx, step: StepRow, by_index: dict[tuple[int, str], Input]) -> None:
+def _collect(tx: Tx, step: StepRow, by_index: dict[tuple[int, str], Input], again: set[int]) -> None:
+    """What the jobs of a step left, except those that a later run has tried `again`: their old files count no more."""
     first, last = ids.key(step.run, step.first_index), ids.key(step.run, step.last_index)
     for job, path, digest, size in blobs.artifacts_of_span(tx, first, last):
-        by_index.setdefault(
-            (ids.index_of(job), path),
-            Input(step=step.name or "", job=ids.name(job), path=path, target="", sha256=digest, size=size),
-        )
+        index = ids.index_of(job)
+        if index not in again:
+            made = Input(step=step.name or "", job=ids.name(job), path=path, target="", sha256=digest, size=size)
+            by_index[index, path] = made
+    again.update(ids.index_of(job) for job in jobs.in_span(tx, first, last))

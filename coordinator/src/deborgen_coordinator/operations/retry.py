@@ -6,6 +6,7 @@ from the run before.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from deborgen_shared.errors import Code, Refusal
@@ -65,11 +66,38 @@ def _word(only: str) -> str:
 
 
 def _choose(tx: Tx, run: int, only: str) -> list[JobRow]:
+    """The jobs to run again. What they need and what did not succeed comes along: no job starts without its inputs."""
     rows = jobs.select(tx, span=ids.span(run))
-    chosen = [row for row in rows if row.state in WANTED[only]]
-    if only == "failed" and chosen:
-        chosen += [row for row in rows if row.state is State.CANCELED and row.reason.startswith("step '")]
-    return sorted(chosen, key=lambda row: row.id)
+    steps = specs.steps(tx, run)
+    chosen = {row.id: row for row in rows if row.state in WANTED[only]}
+    if only == "failed":
+        after = _reach(steps, chosen.values(), lambda step, other: step.name in other.needs)
+        for row in rows:
+            if row.step in after and row.state is State.CANCELED and row.reason.startswith("step '"):
+                chosen[row.id] = row
+    before = _reach(steps, chosen.values(), lambda step, other: other.name in step.needs)
+    for row in rows:
+        if row.step in before and row.state is not State.SUCCEEDED and row.id not in chosen:
+            if not row.state.terminal:
+                raise Refusal(
+                    Code.INVALID_TRANSITION,
+                    f"job {ids.name(row.id)}, which others need, has not ended",
+                    "retry when it has, or cancel it first",
+                )
+            chosen[row.id] = row
+    return [chosen[key] for key in sorted(chosen)]
+
+
+def _reach(steps: list[StepRow], rows: Iterable[JobRow], linked: Callable[[StepRow, StepRow], bool]) -> set[int]:
+    """The steps that can be reached from those of the jobs, link by link."""
+    todo, reached = {row.step for row in rows}, set[int]()
+    while todo:
+        number = todo.pop()
+        at = next(step for step in steps if step.number == number)
+        fresh = {other.number for other in steps if linked(at, other)} - reached
+        reached |= fresh
+        todo |= fresh
+    return reached
 
 
 def _copy(tx: Tx, actor: Actor, old: RunRow, chosen: list[JobRow], submitter: int, now: float) -> int:

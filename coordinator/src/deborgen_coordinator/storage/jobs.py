@@ -266,6 +266,11 @@ def running_of(tx: Tx) -> dict[int, int]:
     return dict(tx.rows("SELECT submitter_id, count(*) FROM job WHERE state = 'running' GROUP BY submitter_id"))
 
 
+def in_span(tx: Tx, first: int, last: int) -> list[int]:
+    """The jobs there are in a span of keys."""
+    return [row[0] for row in tx.rows("SELECT id FROM job WHERE id BETWEEN ? AND ?", (first, last))]
+
+
 def terminal_in(tx: Tx, first: int, last: int) -> list[int]:
     """The jobs in a span of keys that have ended."""
     rows = tx.rows("SELECT id FROM job WHERE id BETWEEN ? AND ? AND finished_at IS NOT NULL", (first, last))
