@@ -279,6 +279,32 @@ def test_a_commit_whose_answer_was_lost_is_asked_after_and_never_done_twice(
 
 
 @pytest.mark.postgres
+def test_a_commit_that_never_reached_the_server_is_made_again_though_the_server_still_waits_for_it(
+    tmp_path: Path, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import psycopg
+
+    store = Store.open(postgres_url, tmp_path)
+    real = Tx.commit
+    silent: list[Any] = []
+
+    def cut(tx: Tx) -> None:
+        if silent:
+            return real(tx)
+        silent.append(tx.connection)
+        monkeypatch.setattr(tx.connection, "close", lambda: None)  # the server does not hear of it
+        raise psycopg.OperationalError("the line was cut")
+
+    monkeypatch.setattr(Tx, "commit", cut)
+    thread = threading.Thread(target=lambda: store.write(add_submitter("alice")), daemon=True)
+    thread.start()
+    thread.join(10)
+    assert not thread.is_alive()
+    assert names(store) == ["alice"]
+    store.close()
+
+
+@pytest.mark.postgres
 def test_fault_45_postgres_restarted_under_load_loses_nothing(tmp_path: Path, postgres: PostgresCluster) -> None:
     store = Store.open(postgres.database(), tmp_path)
     acknowledged: list[str] = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -48,14 +49,14 @@ class Tx:
         self.skip_locked = connection.skip_locked
         self.signals: set[str] = set()
         self._events: list[Row] = []
-        self._transaction_id: Any = None
+        self._transaction: Row | None = None
 
     def begin(self) -> None:
         if self.dialect == "sqlite":
             self.run("BEGIN IMMEDIATE")
         else:
             self.run("BEGIN")
-            self._transaction_id = self.one("SELECT pg_current_xact_id()::text")
+            self._transaction = self.one("SELECT pg_current_xact_id()::text, pg_backend_pid()")
 
     def mark(self) -> Mark:
         """Where the transaction stands before a piece of work."""
@@ -133,8 +134,16 @@ class Tx:
         self.run("COMMIT")
 
     def was_committed(self, connection: Connection) -> bool:
-        """What became of this transaction, asked on a new connection."""
+        """What became of this transaction, asked on a new connection.
+
+        If the server has not noticed that the line is cut, it may keep the transaction open for hours, with all its
+        locks: its process there is ended.
+        """
+        assert self._transaction is not None
+        transaction, process = self._transaction
         while True:
-            row = connection.one("SELECT pg_xact_status(?::text::xid8)", self._transaction_id)
+            row = connection.one("SELECT pg_xact_status(?::text::xid8)", (transaction,))
             if row is None or row[0] != "in progress":
                 return row is not None and row[0] == "committed"
+            connection.one("SELECT pg_terminate_backend(?)", (process,))
+            time.sleep(0.01)
