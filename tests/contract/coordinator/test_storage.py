@@ -304,6 +304,15 @@ def test_a_commit_that_never_reached_the_server_is_made_again_though_the_server_
     store.close()
 
 
+def test_fault_68_text_with_nul_is_taken_by_either_database(pool: Pool) -> None:
+    pool.submit()
+    worker = pool.worker()
+    (attempt,) = worker.start()
+    assert worker.beat(attempt, message="half\0way", progress=0.5) == {attempt: "continue"}
+    worker.finish(attempt, "failed", reason="no\0thing")
+    assert pool.job("1.1").reason in ("no\0thing", "no\ufffdthing")
+
+
 @pytest.mark.postgres
 def test_fault_45_postgres_restarted_under_load_loses_nothing(tmp_path: Path, postgres: PostgresCluster) -> None:
     store = Store.open(postgres.database(), tmp_path)
