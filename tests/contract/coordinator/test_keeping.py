@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import tarfile
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deborgen_coordinator.operations import backup, blobs, logs, tokens
+from deborgen_coordinator.operations import backup, blobs, logs, tidy, tokens
 from deborgen_coordinator.operations.context import COORDINATOR
 from deborgen_coordinator.operations.tidy import DAY, LATE_LOG_SECONDS, TIDY_SECONDS, Tidier
 from deborgen_shared import messages as m
 from deborgen_shared.errors import Code, Refusal
+from support.coordinator import wait_until
 from support.pool import Pool
 
 
@@ -170,6 +172,47 @@ def test_a_log_that_was_let_go_of_has_ended_and_takes_nothing_more(make_pool: An
     with pytest.raises(Refusal) as caught:
         worker.write_log(attempt, b"all of it")
     assert caught.value.code is Code.STALE_ATTEMPT
+
+
+def test_tidying_up_never_holds_up_the_leases(make_pool: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    pool = make_pool(lease_seconds=1, heartbeat_seconds=0.4)
+    tidying = threading.Event()
+
+    def endlessly(tidier: Tidier, stop: threading.Event) -> None:
+        tidying.set()
+        stop.wait()
+
+    monkeypatch.setattr(Tidier, "turn", endlessly)
+    pool.submit()
+    pool.worker().start()
+    pool.sweeper.start()
+    assert tidying.wait(20)
+
+    def expired() -> bool:
+        pool.clock.pass_by(0.1)
+        return pool.job("1.1").state == "failed"
+
+    wait_until(expired)
+    pool.sweeper.stop()
+
+
+def test_all_that_is_due_is_tidied_up_at_once_however_much_it_is(
+    make_pool: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tidy, "BATCH", 2)
+    pool = make_pool(retention_days=7)
+    pool.submit(sweep={"grid": {"n": {"from": 1, "to": 5}}})
+    worker = pool.worker()
+    for attempt in worker.start(5):
+        worker.write_log(attempt, attempt.encode())
+        worker.finish(attempt, log_size=5)
+    tidier = Tidier(pool.ctx)
+    tidier.turn()
+    views = [logs.view(pool.ctx, 1, n, 1) for n in range(1, 6)]
+    assert all(view.blob for view in views)
+    pool.clock.pass_by(8 * DAY)
+    tidier.turn()
+    assert not any(here(pool, str(view.blob)) for view in views)
 
 
 def test_retention_is_off_by_default(pool: Pool) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import secrets
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from deborgen_shared.states import Outcome
@@ -53,25 +54,38 @@ class Sweeper:
         self._watched: tuple[str, int] = ("", -1)
         self._watched_since = 0.0
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._loop, name="sweeper", daemon=True)
+        self._leading = False
         self._tidier = Tidier(ctx)
+        # Two threads: however long there is to tidy up, the lease clock goes on.
+        self._threads = [
+            threading.Thread(target=self._loop, args=(self._sweep,), name="sweeper", daemon=True),
+            threading.Thread(target=self._loop, args=(self._tidy,), name="tidier", daemon=True),
+        ]
 
     def start(self) -> None:
-        self._thread.start()
+        for thread in self._threads:
+            thread.start()
 
     def stop(self) -> None:
         self._stop.set()
-        if self._thread.is_alive():
-            self._thread.join()
+        for thread in self._threads:
+            if thread.is_alive():
+                thread.join()
 
-    def _loop(self) -> None:
+    def _loop(self, work: Callable[[], None]) -> None:
         while not self._stop.is_set():
             try:
-                if self.turn().leading:
-                    self._tidier.turn(self._stop)
+                work()
             except Exception as error:
                 log.error("the sweep failed, it is tried again: %s: %s", type(error).__name__, error)
             self._stop.wait(self._interval)
+
+    def _sweep(self) -> None:
+        self._leading = self.turn().leading
+
+    def _tidy(self) -> None:
+        if self._leading:
+            self._tidier.turn(self._stop)
 
     def turn(self) -> Swept:
         """Move the clock, and end what has run out, batch by batch."""

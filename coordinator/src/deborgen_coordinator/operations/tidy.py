@@ -29,14 +29,16 @@ class Tidier:
 
     def turn(self, stop: threading.Event | None = None) -> None:
         """Seal logs every time; look at blobs and retention now and then."""
-        self.seal_logs(stop)
+        stop = stop or threading.Event()
+        while self.seal_logs(stop) == BATCH and not stop.is_set():
+            pass
         steady = self._ctx.clock.steady()
         if self._tidied is None or steady - self._tidied >= TIDY_SECONDS:
             self._tidied = steady
             self.remove_orphans()
-            self.collect_blobs()
             self.apply_retention()
-            self.collect_blobs()
+            while self.collect_blobs() == BATCH and not stop.is_set():
+                pass
 
     def seal_logs(self, stop: threading.Event | None = None) -> int:
         """Turn finished logs into blobs; how many."""
@@ -93,7 +95,9 @@ class Tidier:
         ctx, now = self._ctx, self._ctx.clock.wall()
         pruned = 0
         if ctx.settings.retention_days:
-            pruned += self._prune(now - ctx.settings.retention_days * DAY, now, most=BATCH)
+            before = now - ctx.settings.retention_days * DAY
+            while found := self._prune(before, now, most=BATCH):
+                pruned += found
         if ctx.settings.retention_bytes and ctx.store.read(blobs.referenced_size) > ctx.settings.retention_bytes:
             while ctx.store.read(blobs.referenced_size) > ctx.settings.retention_bytes and self._prune(
                 now, now, most=1
