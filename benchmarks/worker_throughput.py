@@ -18,7 +18,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 from support.coordinator import CoordinatorProcess, wait_until
 from support.worker import Pool, WorkerProcess
 
-
 #: What `/bin/true` needs. How many run at once is the worker's `--slots`.
 NEEDS = {"cpus": 0.05, "memory": "64MiB"}
 

@@ -151,6 +151,7 @@ def read_small(workspace: Path, path: str, limit: int) -> bytes | None:
     One byte more than the limit is read, so that the caller can tell that it is too large.
     """
     with contextlib.suppress(OSError):
+        os.stat(f"{workspace}/{path}", follow_symlinks=False)  # noqa: PTH116 - mostly it is not there: one call tells
         fd = open_inside(workspace, path)
         with os.fdopen(fd, "rb") as file:
             return file.read(limit + 1)
