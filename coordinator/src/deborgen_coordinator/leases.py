@@ -30,13 +30,14 @@ class Turn:
     regrant: bool
 
 
-def turn(elapsed: float | None, interval: float) -> Turn:
+def turn(elapsed: float | None, lease_seconds: float) -> Turn:
     """How far the lease clock moves after `elapsed` steady seconds since the last turn (None: the first one).
 
     A turn that comes far too late means that nobody could have renewed anything: the clock stands still, and every
-    live lease gets one full period more.
+    live lease gets one full period more. However short leases are, half of one is far too late.
     """
-    if elapsed is None or elapsed > max(5 * interval, 5.0) or elapsed < 0:
+    late = max(5 * sweep_interval(lease_seconds), min(5.0, lease_seconds / 2))
+    if elapsed is None or elapsed > late or elapsed < 0:
         return Turn(0.0, regrant=True)
     return Turn(elapsed, regrant=False)
 

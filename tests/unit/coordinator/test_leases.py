@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from deborgen_coordinator.leases import rest, sweep_interval, turn, verdict
+from deborgen_coordinator.leases import Turn, rest, sweep_interval, turn, verdict
 from deborgen_shared.states import Outcome, State
 
 
@@ -61,9 +61,15 @@ def test_a_poisoned_job_says_so() -> None:
 
 
 def test_the_lease_clock_moves_with_the_sweep_and_stands_when_the_sweep_did() -> None:
-    assert (turn(3.0, 3.0).advance, turn(3.0, 3.0).regrant) == (3.0, False)
+    assert turn(3.0, 60.0) == Turn(3.0, regrant=False)
     for gap in (None, 1000.0, -5.0):
-        assert (turn(gap, 3.0).advance, turn(gap, 3.0).regrant) == (0.0, True)
+        assert turn(gap, 60.0) == Turn(0.0, regrant=True)
+
+
+@pytest.mark.parametrize("lease", [0.5, 1.0, 2.0, 5.0, 20.0, 60.0, 3600.0])
+def test_a_stop_as_long_as_a_lease_takes_nothing_from_it_however_short_it_is(lease: float) -> None:
+    assert turn(lease, lease).regrant
+    assert not turn(sweep_interval(lease), lease).regrant
 
 
 def test_a_worker_rests_after_five_failures_and_longer_each_time() -> None:

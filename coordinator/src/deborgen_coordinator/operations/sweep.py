@@ -111,7 +111,7 @@ class Sweeper:
             if not self._may_take_over(tx.dialect, sweeper, turns, steady):
                 return False
             self._last = None
-        moved = turn(None if self._last is None else steady - self._last, self._interval)
+        moved = turn(None if self._last is None else steady - self._last, self._ctx.settings.lease_seconds)
         value += moved.advance
         workers.turn(tx, value, self._name)
         if moved.regrant:
