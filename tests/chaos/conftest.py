@@ -3,10 +3,12 @@ from pathlib import Path
 
 import pytest
 
+from support.compose import images
+from support.podman import podman, podman_ready
 from support.postgres import postgres, postgres_url
 from support.simulation_coordinator import InProcess
 
-__all__ = ["both", "postgres", "postgres_url"]
+__all__ = ["both", "images", "podman", "podman_ready", "postgres", "postgres_url"]
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])

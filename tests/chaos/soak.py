@@ -31,7 +31,9 @@ def main() -> None:
             soak.close()
     report["seconds"] = round(time.monotonic() - began)
     print(json.dumps(report, indent=2))
-    clean = not (report["lost"] or report["duplicated"] or report["unexpected"] or report["wrong"])
+    clean = bool(report["jobs"]) and not (
+        report["lost"] or report["duplicated"] or report["unexpected"] or report["wrong"]
+    )
     print(f"lost {report['lost']}, duplicated {report['duplicated']}, unexpected {report['unexpected']}")
     sys.exit(0 if clean else 1)
 

@@ -11,11 +11,10 @@ from typing import Any
 import pytest
 import requests
 
-from support.compose import Compose, images, run
+from support.compose import Compose, run
 from support.coordinator import wait_until
-from support.podman import Podman, podman, podman_ready
+from support.podman import Podman
 
-__all__ = ["images", "podman", "podman_ready"]
 pytestmark = [pytest.mark.podman, pytest.mark.root, pytest.mark.timeout(900)]
 
 

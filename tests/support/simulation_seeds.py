@@ -28,6 +28,8 @@ def run_seeds(seeds: Sequence[int], progress: bool = False) -> list[str]:
         for done, story in enumerate(pool.imap_unordered(_one, seeds, chunksize=5), 1):
             if story is not None:
                 failures.append(story)
+                if progress:
+                    print(story, flush=True)
             if progress and done % 500 == 0:
                 print(f"{done} of {len(seeds)}, {len(failures)} broke a rule", flush=True)
     return failures

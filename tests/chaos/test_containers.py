@@ -1,0 +1,95 @@
+"""The pool in containers, killed, frozen and cut off from outside, while jobs run in real Podman."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from support.containers import ContainerPool, container_pool, use
+from support.coordinator import wait_until
+from support.podman import Podman
+
+pytestmark = [pytest.mark.podman, pytest.mark.root, pytest.mark.timeout(900)]
+LEASE = 6.0
+COUNT = "echo begun; for n in 1 2 3 4 5 6 7 8 9 10; do sleep 1; echo $n; done"
+ALL = b"begun\n" + b"".join(b"%d\n" % n for n in range(1, 11))
+
+
+@pytest.fixture(scope="module")
+def pool(images: Path, podman: Podman, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ContainerPool]:
+    use(podman)
+    with container_pool(podman, tmp_path_factory.mktemp("fleet"), LEASE) as made:
+        made.add_worker("w1")
+        yield made
+
+
+def begun(pool: ContainerPool) -> int:
+    number = pool.submit(run=COUNT, max_attempts=3)
+    wait_until(lambda: b"begun" in pool.log(number), 60, 0.1)
+    return number
+
+
+def ended(pool: ContainerPool, number: int, seconds: float = 90) -> list[str]:
+    """How its attempts ended."""
+    wait_until(lambda: pool.job(number)["state"] in {"succeeded", "failed"}, seconds, 0.2)
+    return [each["outcome"] for each in pool.job(number)["history"]]
+
+
+def test_a_worker_container_that_is_killed_finds_its_job_again(pool: ContainerPool) -> None:
+    number = begun(pool)
+    pool.podman("kill", "w1", "-s", "KILL")
+    pool.podman("start", "w1")
+    assert ended(pool, number) == ["succeeded"]
+    assert pool.log(number) == ALL
+
+
+def test_a_coordinator_container_that_is_killed_loses_nothing(pool: ContainerPool) -> None:
+    number = begun(pool)
+    pool.podman("kill", "coordinator", "-s", "KILL")
+    pool.podman("start", "coordinator")
+    wait_until(pool.healthy, 60, 0.2)
+    assert ended(pool, number) == ["succeeded"]
+    assert pool.log(number) == ALL
+
+
+def test_a_coordinator_that_is_frozen_past_the_lease_loses_no_lease(pool: ContainerPool) -> None:
+    number = begun(pool)
+    pool.podman("pause", "coordinator")
+    frozen = time.monotonic()
+    wait_until(lambda: time.monotonic() - frozen > 2 * LEASE, 4 * LEASE)
+    pool.podman("unpause", "coordinator")
+    assert ended(pool, number) == ["succeeded"]
+    assert pool.log(number) == ALL
+
+
+def test_a_worker_that_is_cut_off_past_the_lease_goes_on_with_the_same_attempt(pool: ContainerPool) -> None:
+    number = begun(pool)
+    pool.cut_off("w1")
+    wait_until(lambda: pool.job(number)["state"] == "queued", 6 * LEASE, 0.2)
+    pool.reconnect("w1")
+    assert ended(pool, number) == ["succeeded"]
+    assert pool.log(number) == ALL
+
+
+def test_a_worker_that_is_frozen_while_another_takes_over_ends_its_attempt_on_waking(
+    pool: ContainerPool, podman: Podman
+) -> None:
+    number = begun(pool)
+    pool.podman("pause", "w1")
+    wait_until(lambda: pool.job(number)["state"] == "queued", 6 * LEASE, 0.2)
+    second = pool.add_worker("w2")
+    wait_until(lambda: pool.job(number)["worker"] == second and pool.job(number)["state"] == "running", 60, 0.2)
+    pool.podman("unpause", "w1")
+    wait_until(lambda: podman.of("w1") == [], 60, 0.2)
+    assert ended(pool, number) == ["lost", "succeeded"]
+    assert pool.log(number) == ALL
+    assert podman.of("w2") == []
+
+
+def test_the_audit_finds_nothing(pool: ContainerPool) -> None:
+    code, said = pool.coordinator.exec(["deborgen-coordinator", "audit"])
+    assert code == 0, said.decode()
+    assert said.decode().splitlines()[-1] == "lost 0, duplicated 0, unexpected 0"

@@ -1,0 +1,119 @@
+"""The coordinator and workers as containers, started by testcontainers on Podman's Docker-compatible socket."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import requests
+
+from support.compose import COORDINATOR, WORKER, run
+from support.coordinator import wait_until
+from support.podman import IMAGE, Podman
+
+
+def use(podman: Podman) -> None:
+    """Point testcontainers at this Podman. It reads these when it is first imported, so call it before that."""
+    os.environ.update({
+        "DOCKER_HOST": f"unix://{podman.socket}", "TESTCONTAINERS_RYUK_DISABLED": "true",
+        "TESTCONTAINERS_CONNECTION_MODE": "docker_host", "TESTCONTAINERS_HOST_OVERRIDE": "127.0.0.1",
+    })  # fmt: skip
+
+
+class ContainerPool:
+    """A coordinator and its workers, each in a container. Containers are killed, stopped and cut off by name."""
+
+    def __init__(self, podman: Podman, folder: Path, lease: float, heartbeat: float) -> None:
+        from testcontainers.core.container import DockerContainer
+        from testcontainers.core.network import Network
+
+        self._podman, self._folder = podman, folder
+        self._make = DockerContainer
+        self.network = Network().create()
+        self.coordinator = (
+            DockerContainer(COORDINATOR)
+            .with_network(self.network).with_network_aliases("coordinator").with_exposed_ports(8765)
+            .with_env("DEBORGEN_LEASE_SECONDS", str(lease)).with_env("DEBORGEN_HEARTBEAT_SECONDS", str(heartbeat))
+            .with_env("DEBORGEN_DEFAULT_IMAGE", IMAGE)
+        )  # fmt: skip
+        self.coordinator.start()
+        self.workers: dict[str, Any] = {}
+        self.http = requests.Session()
+        self.http.trust_env = False
+        wait_until(self.healthy, 60, 0.2)
+        self.http.headers["Authorization"] = f"Bearer {self.token('admin', 'organiser')}"
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.coordinator.get_exposed_port(8765)}"
+
+    def healthy(self) -> bool:
+        try:
+            return self.http.get(f"{self.url}/health", timeout=5).status_code == 200
+        except requests.RequestException:
+            return False
+
+    def token(self, role: str, name: str) -> str:
+        code, said = self.coordinator.exec(["deborgen-coordinator", "token", "create", "--role", role, "--name", name])
+        assert code == 0, said
+        return str(said.decode().strip().splitlines()[-1])
+
+    def add_worker(self, name: str) -> str:
+        state = self._folder / name
+        state.mkdir()
+        (state / "token").write_text(self.token("worker", name))
+        worker = (
+            self._make(WORKER).with_network(self.network).with_kwargs(user="0:0", pid_mode="host")
+            .with_env("DEBORGEN_WORKER_COORDINATOR", "http://coordinator:8765").with_env("DEBORGEN_WORKER_NAME", name)
+            .with_env("DEBORGEN_WORKER_TOKEN_FILE", str(state / "token"))
+            .with_env("DEBORGEN_WORKER_STATE_DIR", str(state / "state")).with_env("DEBORGEN_WORKER_CPUS", "1")
+            .with_env("DEBORGEN_WORKER_MEMORY", "2GiB")
+            .with_volume_mapping(str(self._podman.socket), "/run/podman/podman.sock", "rw")
+            .with_volume_mapping(str(state), str(state), "rw")
+        )  # fmt: skip
+        worker.start()
+        self.workers[name] = worker
+        return name
+
+    def container(self, name: str) -> str:
+        holder = self.coordinator if name == "coordinator" else self.workers[name]
+        return str(holder.get_wrapped_container().id)
+
+    def podman(self, verb: str, name: str, *words: str) -> str:
+        return run("podman", verb, *words, self.container(name))
+
+    def cut_off(self, name: str) -> None:
+        run("podman", "network", "disconnect", self.network.name, self.container(name))
+
+    def reconnect(self, name: str) -> None:
+        run("podman", "network", "connect", self.network.name, self.container(name))
+
+    def submit(self, **document: Any) -> int:
+        answer = self.http.post(f"{self.url}/v1/runs", json=document, timeout=20)
+        assert answer.status_code == 201, answer.text
+        return int(answer.json()["id"])
+
+    def job(self, run_: int) -> dict[str, Any]:
+        return dict(self.http.get(f"{self.url}/v1/jobs/{run_}.1", timeout=20).json())
+
+    def log(self, run_: int) -> bytes:
+        return self.http.get(f"{self.url}/v1/jobs/{run_}.1/log", timeout=20).content
+
+    def close(self) -> None:
+        for name, worker in self.workers.items():
+            worker.stop()
+            self._podman.remove_all(name)
+        self.coordinator.stop()
+        self.network.remove()
+
+
+@contextmanager
+def container_pool(podman: Podman, folder: Path, lease: float = 6, heartbeat: float = 1) -> Iterator[ContainerPool]:
+    pool = ContainerPool(podman, folder, lease, heartbeat)
+    try:
+        yield pool
+    finally:
+        pool.close()
