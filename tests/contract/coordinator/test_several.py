@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from deborgen_coordinator.operations import blobs as blob_operations
 from deborgen_coordinator.operations import retry
-from deborgen_coordinator.storage import jobs, runs
+from deborgen_coordinator.operations.tidy import DAY, Tidier
+from deborgen_coordinator.storage import blobs, jobs, runs, workers
 from deborgen_shared.errors import Code, Refusal
-from support.pool import Pool, person
+from support.pool import Pool, PoolWorker, person
 
 pytestmark = pytest.mark.postgres
 
@@ -68,3 +72,34 @@ def test_the_same_retry_at_two_coordinators_makes_one_run(
     assert caught.value.code is Code.UNAVAILABLE
     assert [again(one), again(two)] == made * 2
     assert one.types().count("run.submitted") == 2
+
+
+def test_the_same_first_registration_at_two_coordinators_is_one(
+    pair: tuple[Pool, Pool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, _ = pair
+    mine, again = (PoolWorker(pool, "pc1") for pool in pair)
+    again.session = mine.session
+    once_after(monkeypatch, workers, "get", again.register)
+    assert mine.register() == []
+    assert one.types(worker="pc1").count("worker.registered") == 1
+
+
+def test_rule_12_a_blob_that_a_submit_is_about_to_name_is_not_collected_by_another_coordinator(
+    pair: tuple[Pool, Pool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, two = pair
+    digest = hashlib.sha256(b"input").hexdigest()
+    blob_operations.put(one.ctx, digest, [b"input"])
+    two.clock.pass_by(2 * DAY)
+    collected: list[int] = []
+    collector = threading.Thread(target=lambda: collected.append(Tidier(two.ctx).collect_blobs()))
+
+    def collect() -> None:
+        collector.start()
+        collector.join(1)  # it waits for the submit, or is done long before
+
+    once_after(monkeypatch, blobs, "known_blobs", collect)
+    one.submit(files=[{"path": "a", "sha256": digest, "size": 5}])
+    collector.join(20)
+    assert collected == [0]

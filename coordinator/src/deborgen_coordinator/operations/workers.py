@@ -73,6 +73,8 @@ def register(ctx: Context, actor: Actor, name: str, body: Register) -> Registere
             now=now,
         )
         worker = find_worker(tx, name)
+        if before is None:  # another process may have registered the same session a moment ago
+            again = workers.session(tx, worker.id, body.session)
         if again is not None:
             return again
         record(

@@ -29,10 +29,11 @@ def touch_known(tx: Tx, digests: Iterable[str], now: float) -> None:
 
 
 def known_blobs(reader: Tx | Connection, digests: Iterable[str]) -> dict[str, int]:
-    """The sizes of those of the blobs that are here."""
+    """The sizes of those of the blobs that are here. In a transaction that writes, they stay until its end."""
     known: dict[str, int] = {}
+    lock = " FOR SHARE" if isinstance(reader, Tx) and reader.for_update else ""
     for digest in digests:
-        row = reader.one("SELECT size FROM blob WHERE digest = ?", (digest,))
+        row = reader.one("SELECT size FROM blob WHERE digest = ?" + lock, (digest,))
         if row is not None:
             known[digest] = row[0]
     return known
@@ -49,7 +50,11 @@ def unreferenced(reader: Connection, before: float, most: int) -> list[str]:
 
 
 def forget(tx: Tx, digest: str, before: float) -> bool:
-    """Remove the row of a blob if still nothing refers to it; whether it was removed."""
+    """Remove the row of a blob if still nothing refers to it; whether it was removed.
+
+    The row is locked before it is asked who refers to it: whoever is about to has come first, or finds it gone.
+    """
+    tx.rows("SELECT 1 FROM blob WHERE digest = ?" + tx.for_update, (digest,))
     if not tx.rows(UNREFERENCED + " AND digest = ?", (before, digest)):
         return False
     return tx.run("DELETE FROM blob WHERE digest = ? AND touched_at < ?", (digest, before)) == 1
