@@ -158,7 +158,7 @@ class Agent:
 
     def _prepare_ahead(self, attempt: Attempt) -> None:
         """Do the slow part of a start while another job still has the slot."""
-        if attempt.light or attempt.preparing or attempt.gpus or not attempt.ahead:
+        if attempt.light or attempt.preparing or attempt.spec.resources.gpus or not attempt.ahead:
             return
         attempt.preparing = True
 

@@ -90,6 +90,7 @@ class Spool:
         self.requests: set[str] = set()
         self.entries: dict[str, Entry] = {}
         self._lock = threading.Lock()
+        self._compacted = 0
         self._history = self._open_history()
         self._journal = Journal(root / "journal", disk)
         for line in self._journal.records:
@@ -138,7 +139,7 @@ class Spool:
             return
         self._remember(entry, how)
         self._write(Settled(attempt, how))
-        if self._journal.size > COMPACT_ABOVE:
+        if self._journal.size > COMPACT_ABOVE + 2 * self._compacted:
             self._compact()
         self._journal.refill_reserve()
 
@@ -209,6 +210,7 @@ class Spool:
             # On a full disk the journal stays as long as it is: a worker must start there to deliver its results.
             with contextlib.suppress(OSError):
                 self._journal.rewrite(map(_encode, live))
+            self._compacted = self._journal.size
 
     def _remember(self, entry: Entry, how: str) -> None:
         result = entry.result

@@ -116,7 +116,8 @@ class PodmanRunner:
             raise CannotStart(f"the container cannot be made: {error}") from None
 
     def _create(self, launch: Launch) -> None:
-        spec = container_spec(self._worker, launch)
+        selinux = bool(self._info.get("host", {}).get("security", {}).get("selinuxEnabled"))
+        spec = container_spec(self._worker, launch, relabel=selinux)
         try:
             container = self._engine.create(spec)
         except EngineError as error:
@@ -125,7 +126,7 @@ class PodmanRunner:
             elif error.status == 409 or "already in use" in str(error):
                 self._remove_unstarted(launch)
             elif "swap" in str(error).lower():
-                spec = container_spec(self._worker, launch, swap=False)
+                spec = container_spec(self._worker, launch, swap=False, relabel=selinux)
             else:
                 raise
             container = self._engine.create(spec)

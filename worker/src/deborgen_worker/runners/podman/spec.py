@@ -22,7 +22,7 @@ def container_name(worker: str, attempt: str) -> str:
     return f"deborgen-{worker}-{attempt.replace('/', '-')}"
 
 
-def container_spec(worker: str, launch: Launch, *, init: bool = True, swap: bool = True) -> dict[str, Any]:
+def container_spec(worker: str, launch: Launch, *, swap: bool = True, relabel: bool = False) -> dict[str, Any]:
     """No capability, no new privileges, the default seccomp filter, a read-only root, limits on everything."""
     memory = {"limit": launch.memory} if launch.memory else {}
     if memory and swap:
@@ -39,7 +39,7 @@ def container_spec(worker: str, launch: Launch, *, init: bool = True, swap: bool
         "no_new_privileges": True,
         "read_only_filesystem": True,
         "privileged": False,
-        "init": init,
+        "init": True,
         "httpproxy": False,
         "image_volume_mode": "ignore",
         "timeout": math.ceil(launch.timeout_seconds) + BACKSTOP_SECONDS,
@@ -55,7 +55,8 @@ def container_spec(worker: str, launch: Launch, *, init: bool = True, swap: bool
                 "destination": IN_CONTAINER,
                 "type": "bind",
                 "source": str(launch.workspace),
-                "options": ["rbind", "rw", "nosuid", "nodev"],
+                # With SELinux the workspace gets a label that this container alone may touch.
+                "options": ["rbind", "rw", "nosuid", "nodev"] + (["Z"] if relabel else []),
             },
         ],
         "resource_limits": {
