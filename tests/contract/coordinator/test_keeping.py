@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deborgen_coordinator.operations import backup, blobs, logs, tidy, tokens
+from deborgen_coordinator.operations import backup, blobs, logs, runs, tidy, tokens
 from deborgen_coordinator.operations.context import COORDINATOR
 from deborgen_coordinator.operations.tidy import DAY, LATE_LOG_SECONDS, TIDY_SECONDS, Tidier
 from deborgen_shared import messages as m
 from deborgen_shared.errors import Code, Refusal
 from support.coordinator import wait_until
-from support.pool import Pool
+from support.pool import Pool, person
 
 
 def put(pool: Pool, data: bytes) -> str:
@@ -259,6 +259,41 @@ def test_a_backup_brings_everything_back_into_either_database(
         assert other.submit().id == 2
     finally:
         other.close()
+
+
+def test_a_retry_comes_back_wherever_its_row_lay(make_pool: Any, tmp_path: Path) -> None:
+    pool = make_pool()
+    pool.submit(sweep={"grid": {"n": [1, 2]}})
+    worker = pool.worker()
+    first, second = worker.start(2)
+    worker.finish(first, "failed")
+    runs.retry_run(pool.ctx, person("alice"), 1, "failed")
+    worker.finish(second)  # PostgreSQL lays the row of run 1 behind that of run 2
+    backup.backup(pool.ctx, tmp_path / "all.tar.gz")
+    fresh = Pool(tmp_path / "fresh")
+    backup.restore(fresh.ctx, tmp_path / "all.tar.gz")
+    assert fresh.run(2).retry_of == 1
+    fresh.close()
+
+
+def test_a_backup_stands_though_blobs_are_collected_meanwhile(
+    pool: Pool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    digest = put(pool, b"nobody refers to it")
+    pool.clock.pass_by(2 * DAY)
+    original = backup.blob_rows.every
+
+    def meanwhile(reader: Any) -> Any:
+        found = original(reader)
+        Tidier(pool.ctx).collect_blobs()
+        return found
+
+    monkeypatch.setattr(backup.blob_rows, "every", meanwhile)
+    backup.backup(pool.ctx, tmp_path / "all.tar.gz")
+    with tarfile.open(tmp_path / "all.tar.gz") as archive:
+        assert f"blobs/{digest}" in archive.getnames()
+    pool.clock.pass_by(backup.HOLD_SECONDS + 1)
+    assert Tidier(pool.ctx).collect_blobs() == 1
 
 
 def test_a_backup_is_not_restored_over_data(pool: Pool, tmp_path: Path) -> None:

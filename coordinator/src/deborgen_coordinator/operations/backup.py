@@ -7,6 +7,7 @@ the digest of each member. An archive without its manifest was cut short, and is
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import io
 import json
@@ -23,23 +24,28 @@ from deborgen_shared.errors import Code, Refusal
 from ..blobs import BlobStore
 from ..storage import blobs as blob_rows
 from ..storage import dump
-from ..storage.database import Connection
+from ..storage.database import Connection, DatabaseUnavailable
 from ..storage.migrate import latest
 from ..storage.transactions import Tx
 from .context import Context
+from .tidy import DAY
 
 FORMAT = 1
 MANIFEST = "manifest.json"
 PIECE = 1 << 20
+#: No blob is collected for so long from now on, counted anew with each table and blob that is written.
+HOLD_SECONDS = 3_600.0
 
 
 def backup(ctx: Context, file: str | Path) -> dict[str, int]:
     """Write everything, as of one moment, to a file that appears only when it is whole; the rows of each table."""
     target = Path(file)
     partial = target.with_name(target.name + ".partial")
+    hold = _Hold(ctx)
+    hold.renew()
     try:
         with tarfile.open(partial, "w:gz", compresslevel=3) as archive, ctx.store.reading() as reader:
-            counts, members = _write(ctx.blobs, reader, archive)
+            counts, members = _write(ctx.blobs, reader, archive, hold)
             manifest = {"format": FORMAT, "schema": latest(), "rows": counts, "members": members}
             _add(archive, MANIFEST, json.dumps(manifest).encode())
         with partial.open("rb") as written:
@@ -50,15 +56,36 @@ def backup(ctx: Context, file: str | Path) -> dict[str, int]:
     return counts
 
 
-def _write(blobs: BlobStore, reader: Connection, archive: tarfile.TarFile) -> tuple[dict[str, int], dict[str, str]]:
+class _Hold:
+    """Keeps a running coordinator from collecting blobs that the backup has yet to write."""
+
+    def __init__(self, ctx: Context) -> None:
+        self._ctx = ctx
+        self._held: float | None = None
+
+    def renew(self) -> None:
+        steady = self._ctx.clock.steady()
+        if self._held is not None and steady - self._held < HOLD_SECONDS / 4:
+            return
+        self._held = steady
+        touched_at = self._ctx.clock.wall() - DAY + HOLD_SECONDS
+        with contextlib.suppress(DatabaseUnavailable):  # a disk that is full is a good reason for a backup
+            self._ctx.store.write(lambda tx: blob_rows.hold(tx, touched_at))
+
+
+def _write(
+    blobs: BlobStore, reader: Connection, archive: tarfile.TarFile, hold: _Hold
+) -> tuple[dict[str, int], dict[str, str]]:
     counts: dict[str, int] = {}
     members: dict[str, str] = {}
     for table in dump.tables():
+        hold.renew()
         name = f"tables/{table}.jsonl"
         with tempfile.TemporaryFile() as spool:
             counts[table] = _spool(spool, dump.rows_out(reader, table)) - 1
             members[name] = _add_file(archive, name, spool)
     for digest, size in blob_rows.every(reader):
+        hold.renew()
         if blobs.size(digest) != size:
             raise Refusal(Code.UNAVAILABLE, f"blob {digest} is not whole", "nothing was backed up; look at the disk")
         with tempfile.TemporaryFile() as spool:

@@ -39,6 +39,11 @@ def known_blobs(reader: Tx | Connection, digests: Iterable[str]) -> dict[str, in
     return known
 
 
+def hold(tx: Tx, touched_at: float) -> None:
+    """Count every blob as asked for at that moment, if it was not later."""
+    tx.run("UPDATE blob SET touched_at = ? WHERE touched_at < ?", (touched_at, touched_at))
+
+
 def every(reader: Connection) -> list[tuple[str, int]]:
     """All blobs: digest and size."""
     return reader.rows("SELECT digest, size FROM blob ORDER BY digest")

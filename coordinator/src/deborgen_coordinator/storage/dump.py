@@ -38,7 +38,9 @@ def rows_out(reader: Connection, table: str) -> Iterator[Line]:
     """The first line names the columns, each other one is a row."""
     names = columns(reader, table)
     yield json.dumps(names).encode() + b"\n"
-    for row in reader.stream(f"SELECT {', '.join(names)} FROM {table}"):
+    # In the order of the keys: a retry refers to an earlier row of its own table, and SQLite checks row by row.
+    order = f" ORDER BY {serial_columns()[table]}" if table in serial_columns() else ""
+    for row in reader.stream(f"SELECT {', '.join(names)} FROM {table}{order}"):
         yield json.dumps([_out(value) for value in row]).encode() + b"\n"
 
 
