@@ -19,4 +19,14 @@ if ! ls /usr/lib/postgresql/*/bin/postgres > /dev/null 2>&1; then
     fi
 fi
 
+for program in strace mmdebstrap; do
+    if ! command -v "$program" > /dev/null; then
+        if can_install; then
+            DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends "$program"
+        else
+            echo "$program is not installed: a few tests of faults will not be run" >&2
+        fi
+    fi
+done
+
 "$here/podman.sh" || echo "Podman cannot be used: the tests with containers will not be run" >&2
