@@ -252,6 +252,23 @@ def test_fault_42_a_file_that_another_process_keeps_locked_is_a_refusal_and_then
     store.close()
 
 
+def test_an_interrupted_write_leaves_nobody_waiting(tmp_path: Path, database: str) -> None:
+    store = Store.open(database, tmp_path)
+
+    def interrupted(tx: Tx) -> None:
+        add_submitter("alice")(tx)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        store.write(interrupted)
+    thread = threading.Thread(target=lambda: store.write(add_submitter("bob")), daemon=True)
+    thread.start()
+    thread.join(10)
+    assert not thread.is_alive()
+    assert names(store) == ["bob"]
+    store.close()
+
+
 @pytest.mark.postgres
 def test_a_commit_whose_answer_was_lost_is_asked_after_and_never_done_twice(
     tmp_path: Path, postgres_url: str, monkeypatch: pytest.MonkeyPatch

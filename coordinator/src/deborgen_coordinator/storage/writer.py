@@ -115,7 +115,23 @@ class Writer:
         with self._lock:
             self._waiting.remove(leader)
             group = [leader, *(self._waiting.popleft() for _ in range(min(GROUP - 1, len(self._waiting))))]
-        done = self._commit_all(group)
+        try:
+            done = self._commit_all(group)
+        except BaseException:
+            # The leader's own thread was interrupted, as by Ctrl-C: nobody may wait for it for ever.
+            self._undo()
+            for item in group:
+                item.error = DatabaseUnavailable("the commit was interrupted")
+            raise
+        finally:
+            more = self._hand_over(leader, group)
+        for tx in done:
+            if tx.signals:
+                self._committed(tx.signals)
+        self._tell([event for tx in done for event in tx.recorded()], hurry=not more)
+
+    def _hand_over(self, leader: _Item, group: list[_Item]) -> bool:
+        """Wake those whose work is done, and let the next one lead; whether there is one."""
         with self._lock:
             following = next((item for item in self._waiting if item.awaited), None)
             self._led = following is not None
@@ -125,10 +141,7 @@ class Writer:
         for item in group:
             if item is not leader:
                 item.wake.release()
-        for tx in done:
-            if tx.signals:
-                self._committed(tx.signals)
-        self._tell([event for tx in done for event in tx.recorded()], hurry=following is None)
+        return following is not None
 
     def _tell(self, events: list[Row], *, hurry: bool) -> None:
         """Pass on what was recorded: at once when it is quiet, many together when it is not."""
