@@ -5,7 +5,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest
 
-.PHONY: help install demo prepare test lint unit contract integration bench wheels clean
+MINUTES ?= 30
+SEEDS ?= 20000
+
+.PHONY: help install demo prepare test lint unit contract integration chaos chaos-long simulation soak fleet bench wheels clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -26,7 +29,7 @@ demo: install  ## a pool on this machine, a sweep on it, and its results
 prepare: install  ## PostgreSQL, Podman and a test image, where they can be had
 	tools/prepare.sh
 
-test: lint prepare  ## everything that guards main
+test: lint prepare $(VENV)/.fleet  ## everything that guards main
 	$(PYTEST) tests
 
 unit: install  ## the tests of the pure core, in seconds
@@ -37,6 +40,25 @@ contract: prepare  ## every promise of the coordinator, on both databases
 
 integration: prepare  ## real processes, real containers
 	$(PYTEST) tests/integration
+
+chaos: prepare  ## crashes, partitions, full disks, hostile input; and the simulation
+	$(PYTEST) tests/chaos tests/simulation
+
+chaos-long: prepare  ## the faults that take long
+	DEBORGEN_LONG=1 $(PYTEST) tests/chaos --timeout 3600
+
+simulation: install  ## SEEDS=20000 lives of a pool, each from its seed
+	cd tests && ../$(BIN)/python -m simulation 1000 $(SEEDS)
+
+soak: install  ## MINUTES=30 of faults against a coordinator and eight workers, then the audit
+	$(BIN)/python tests/chaos/soak.py --minutes $(MINUTES)
+
+fleet: prepare $(VENV)/.fleet  ## real hosts with systemd, joined by the playbooks over SSH
+	$(PYTEST) tests/fleet
+
+$(VENV)/.fleet: $(VENV)/.installed
+	$(BIN)/python -m pip install -q -c constraints.txt --group fleet
+	@touch $@
 
 lint: install  ## ruff, mypy --strict, import-linter
 	$(BIN)/ruff check .
