@@ -251,7 +251,7 @@ def lease_counted_while_down(patch: pytest.MonkeyPatch) -> None:
     """A restart gives live leases no further time, and the clock runs on while nobody is there."""
     from deborgen_coordinator.operations import sweep
 
-    patch.setattr(sweep, "turn", lambda elapsed, interval: sweep.attempts and _Turn(elapsed or 2 * LEASE))
+    patch.setattr(sweep, "turn", lambda elapsed, lease: sweep.attempts and _Turn(elapsed or 2 * LEASE))
 
 
 @dataclasses.dataclass(frozen=True)
