@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from support.containers import ContainerPool, container_pool, use
+from support.containers import ContainerPool, container_pool, pointed_at
 from support.coordinator import wait_until
 from support.podman import Podman
 
@@ -20,8 +20,7 @@ ALL = b"begun\n" + b"".join(b"%d\n" % n for n in range(1, 11))
 
 @pytest.fixture(scope="module")
 def pool(images: Path, podman: Podman, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ContainerPool]:
-    use(podman)
-    with container_pool(podman, tmp_path_factory.mktemp("fleet"), LEASE) as made:
+    with pointed_at(podman), container_pool(podman, tmp_path_factory.mktemp("fleet"), LEASE) as made:
         made.add_worker("w1")
         yield made
 

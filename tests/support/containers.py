@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
 import requests
 
 from support.compose import COORDINATOR, WORKER, run
@@ -15,12 +15,15 @@ from support.coordinator import wait_until
 from support.podman import IMAGE, Podman
 
 
-def use(podman: Podman) -> None:
-    """Point testcontainers at this Podman. It reads these when it is first imported, so call it before that."""
-    os.environ.update({
-        "DOCKER_HOST": f"unix://{podman.socket}", "TESTCONTAINERS_RYUK_DISABLED": "true",
-        "TESTCONTAINERS_CONNECTION_MODE": "docker_host", "TESTCONTAINERS_HOST_OVERRIDE": "127.0.0.1",
-    })  # fmt: skip
+@contextmanager
+def pointed_at(podman: Podman) -> Iterator[None]:
+    """Point testcontainers at this Podman. It reads these when it is first imported, so enter this before that."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DOCKER_HOST", f"unix://{podman.socket}")
+        patch.setenv("TESTCONTAINERS_RYUK_DISABLED", "true")
+        patch.setenv("TESTCONTAINERS_CONNECTION_MODE", "docker_host")
+        patch.setenv("TESTCONTAINERS_HOST_OVERRIDE", "127.0.0.1")
+        yield
 
 
 class ContainerPool:

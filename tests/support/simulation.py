@@ -294,7 +294,7 @@ class World:
 
         def go_on() -> None:
             self.up, self.stopped_until = True, 0.0
-            if seconds + SWEEP > 5 * SWEEP:
+            if self.now - (self._sweep_at - SWEEP) > 5 * SWEEP:  # so late that the sweep sees it
                 self.up_since = self.now
             self.uptime += seconds  # a short stop counts as time; a long one gives every lease a full period
             self.tell("the coordinator goes on")
