@@ -19,7 +19,7 @@ from support.coordinator import CoordinatorProcess, wait_until
 from support.worker import Pool, WorkerProcess
 
 #: What `/bin/true` needs. How many run at once is the worker's `--slots`.
-NEEDS = {"cpus": 0.05, "memory": "64MiB"}
+NEEDS = {"cpus": 0.02, "memory": "16MiB", "disk": "1MiB"}
 
 
 def bare_loop(jobs: int, slots: int) -> float:

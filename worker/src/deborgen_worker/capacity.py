@@ -9,7 +9,7 @@ from deborgen_shared.messages import Resources
 #: Jobs shorter than this on average are claimed ahead, so that no slot waits for the network between two of them.
 SHORT_SECONDS = 1.0
 #: How much work, in seconds, may wait on this machine, and how many jobs at most.
-AHEAD_SECONDS = 0.25
+AHEAD_SECONDS = 0.5
 AHEAD_MOST = 128
 #: Attempts in one claim.
 MOST_AT_ONCE = 128

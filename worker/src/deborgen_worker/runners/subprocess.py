@@ -24,6 +24,7 @@ from deborgen_worker.runners.protocol import CannotStart, Exit, Host, Launch, On
 CONNECT_SECONDS = 10.0
 ANSWER_SECONDS = 10.0
 BACKSTOP_SECONDS = 30.0
+LATER_MOST = 64
 #: Deaths that a program dies when it cannot have the memory it wants.
 MEMORY_SIGNALS = frozenset({signal.SIGKILL, signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS})
 
@@ -42,6 +43,7 @@ class SubprocessRunner:
         self._asked: dict[str, tuple[threading.Event, list[str]]] = {}
         self._listed: tuple[threading.Event, list[str]] = (threading.Event(), [])
         self._closing = False
+        self._later: list[bytes] = []
         self._connect()
 
     # The promise of a runner
@@ -105,7 +107,16 @@ class SubprocessRunner:
         return RawLog(launch.folder / "output")
 
     def discard(self, attempt: str) -> None:
-        self._quietly({"do": "discard", "attempt": attempt})
+        message = {"do": "discard", "attempt": attempt}
+        if attempt in self._watched:
+            self._quietly(message)
+            return
+        # It is over: there is no hurry, so it goes with the next message.
+        with self._sending:
+            self._later.append(json.dumps(message).encode() + b"\n")
+            few = len(self._later) < LATER_MOST
+        if not few:
+            self._quietly({"do": "list"})
 
     def sweep(self, keep: frozenset[str]) -> list[str]:
         self._listed = (threading.Event(), [])
@@ -188,7 +199,8 @@ class SubprocessRunner:
             if self._socket is None:
                 raise RunnerDown("the supervisor does not answer")
             try:
-                self._socket.sendall(json.dumps(message).encode() + b"\n")
+                later, self._later = self._later, []
+                self._socket.sendall(b"".join([*later, json.dumps(message).encode(), b"\n"]))
             except OSError as error:
                 raise RunnerDown(f"the supervisor does not answer: {error}") from None
 

@@ -17,7 +17,6 @@ import resource
 import select
 import signal
 import socket
-import subprocess
 import sys
 import time
 from typing import Any
@@ -25,13 +24,19 @@ from typing import Any
 IDLE_SECONDS = 30.0
 JOURNAL_BYTES = 1 << 20
 PR_SET_CHILD_SUBREAPER = 36
+#: Python and we ignore some signals; a program starts with none ignored.
+DEFAULT_SIGNALS = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGCHLD)
 
 
-def started_at(pid: int) -> str:
-    """When the kernel says that the process was started: with the pid, it names the process for good."""
-    with contextlib.suppress(OSError, IndexError), open(f"/proc/{pid}/stat", "rb") as file:  # noqa: PTH123 - no site-packages, no pathlib
-        return file.read().rpartition(b")")[2].split()[19].decode()
-    return ""
+def find(program: str, path: str) -> str:
+    """Where the program is, as a shell would look for it; an error if it is nowhere."""
+    if "/" in program:
+        return program
+    for folder in path.split(":"):
+        found = f"{folder or '.'}/{program}"
+        if os.access(found, os.X_OK):
+            return found
+    raise FileNotFoundError(program)
 
 
 class Supervisor:
@@ -39,6 +44,8 @@ class Supervisor:
 
     def __init__(self, folder: str) -> None:
         os.chdir(folder)
+        os.umask(0o022)
+        self.home = os.open(".", os.O_RDONLY | os.O_DIRECTORY)
         self.running: dict[str, dict[str, Any]] = {}
         self.by_pid: dict[int, str] = {}
         self.ended: dict[str, dict[str, Any]] = {}
@@ -64,7 +71,7 @@ class Supervisor:
                         lost.pop(record["exit"], None)
                         self.ended[record["exit"]] = record
         for record in lost.values():
-            if started_at(record["pid"]) == record["start"] != "":
+            if f"DEBORGEN_ATTEMPT_ID={record['spawned']}".encode() in self.environment(record["pid"]):
                 self.kill(record["pid"], signal.SIGKILL)
 
     # What the worker asks for
@@ -81,25 +88,36 @@ class Supervisor:
         now = time.monotonic()
         try:
             with limits(ask["limits"]):
-                process = subprocess.Popen(
-                    ask["argv"], env=ask["env"], cwd=ask["cwd"], stdin=self.null, stdout=output, stderr=output,
-                    start_new_session=True, close_fds=False, umask=0o022,
-                )  # fmt: skip
+                pid = self.start(ask["argv"], ask["env"], ask["cwd"], output)
         except OSError as error:
             missing = isinstance(error, FileNotFoundError)
             os.write(output, f"{ask['argv'][0]}: {'not found' if missing else error.strerror}\n".encode())
             return self.over(attempt, {"code": 127 if missing else 126, "reason": f"cannot execute {ask['argv'][0]!r}"})
         finally:
             os.close(output)
-        pid = process.pid
-        process.returncode = 0  # waited for below, not by the object
         for name, value in ask["limits"].items():
             with contextlib.suppress(OSError, ValueError):
                 resource.prlimit(pid, getattr(resource, name), (value, value))
         self.running[attempt] = {"pid": pid, "since": now, "until": now + ask["timeout"]}
         self.by_pid[pid] = attempt
-        self.write({"spawned": attempt, "pid": pid, "start": started_at(pid)})
+        self.write({"spawned": attempt, "pid": pid})
         return None
+
+    def start(self, argv: list[str], env: dict[str, str], cwd: str, output: int) -> int:
+        """The process, in a session of its own. We have one thread, so we may stand in its folder for a moment."""
+        os.chdir(cwd)
+        try:
+            return os.posix_spawn(
+                find(argv[0], env.get("PATH", os.defpath)),
+                argv,
+                env,
+                file_actions=[(os.POSIX_SPAWN_DUP2, fd, to) for fd, to in ((self.null, 0), (output, 1), (output, 2))],
+                setsid=True,
+                setsigmask=(),
+                setsigdef=DEFAULT_SIGNALS,
+            )
+        finally:
+            os.fchdir(self.home)
 
     def handle(self, ask: dict[str, Any]) -> None:
         do, attempt = ask["do"], ask.get("attempt", "")
