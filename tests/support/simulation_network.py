@@ -165,9 +165,9 @@ class Line:
                 return int(refused.details["size"])
             raise
 
-    def leave(self) -> None:
+    def leave(self, session: str) -> None:
         name, actor = self._machine.name, self._actor
-        self._send("leave", lambda ctx: workers.leave(ctx, actor, name), late=False)
+        self._send("leave", lambda ctx: workers.leave(ctx, actor, name, session), late=False)
 
     def missing(self, digests: list[str]) -> dict[str, str]:
         answer = self._send("missing", lambda ctx: blobs.missing(ctx, digests))

@@ -214,6 +214,16 @@ def test_rule_07_a_worker_that_leaves_releases_all_it_held(pool: Pool) -> None:
     assert pool.worker("pc2").claim(3) == ["1.1/2", "1.2/2", "1.3/2"]
 
 
+def test_rule_07_an_older_twin_that_leaves_releases_nothing_of_the_newer_session(pool: Pool) -> None:
+    pool.submit()
+    worker = pool.worker()
+    old = worker.session
+    worker.restart()
+    (attempt,) = worker.start()
+    refused(Code.SUPERSEDED, workers.leave, pool.ctx, worker.actor, worker.name, old)
+    assert worker.beat(attempt) == {attempt: "continue"}
+
+
 def test_rule_08_a_worker_that_was_away_takes_its_lease_up_again(pool: Pool) -> None:
     pool.submit(max_attempts=2)
     worker = pool.worker()

@@ -389,7 +389,7 @@ class Daemon:
         self._until(lambda: not self._busy(), self.settings.kill_grace + 5.0)
         self._until(lambda: self.outbox.empty, DELIVER_SECONDS)
         try:
-            self.coordinator.leave()
+            self.coordinator.leave(self.session)
             said = f"{self.settings.name} has left the pool"
         except (Unreachable, Refused) as error:
             said = f"stopped; the coordinator was not told ({error}), so what it held is free when its lease ends"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+import msgspec
+
 from deborgen_coordinator.http.answers import Reply
 from deborgen_coordinator.http.routes import ADMINS, PEOPLE, WORKERS, Answer, Call, NoQuery, route
 from deborgen_coordinator.operations import workers
@@ -77,10 +79,15 @@ def finish(call: Call[m.Finish, NoQuery]) -> m.Finished:
     return workers.finish(call.ctx, call.actor, call.name, call.body)
 
 
+class LeaveQuery(msgspec.Struct, frozen=True):
+    session: m.Token | None = None
+
+
 @route(
-    "DELETE", "/v1/workers/{name}", roles=WORKERS, answers={204: Answer("it has left", None)},
-    summary="Leave: what the worker held is released.",
+    "DELETE", "/v1/workers/{name}", roles=WORKERS, query=LeaveQuery, refusals=(Code.SUPERSEDED,),
+    answers={204: Answer("it has left", None)},
+    summary="Leave: what the worker held is released. With its `session`, only if that is the newest.",
 )  # fmt: skip
-def leave(call: Call[None, NoQuery]) -> Reply:
-    workers.leave(call.ctx, call.actor, call.name)
+def leave(call: Call[None, LeaveQuery]) -> Reply:
+    workers.leave(call.ctx, call.actor, call.name, call.query.session)
     return Reply(204)

@@ -201,8 +201,11 @@ def _revive(
     return None
 
 
-def leave(ctx: Context, actor: Actor, name: str) -> None:
-    """The worker says goodbye: what it held is released, and nobody loses an attempt."""
+def leave(ctx: Context, actor: Actor, name: str, session: str | None = None) -> None:
+    """The worker says goodbye: what it held is released, and nobody loses an attempt.
+
+    With a session, only the newest one can say it: an older twin releases nothing of a newer one's.
+    """
     check_identity(actor, name)
     now = ctx.clock.wall()
 
@@ -210,6 +213,8 @@ def leave(ctx: Context, actor: Actor, name: str) -> None:
         worker = find_worker(tx, name, lock=True)
         if worker.state == "left":
             return
+        if session is not None and session != worker.session:
+            raise superseded(name)
         release_all(ctx, tx, actor, worker, f"worker {name} left", now)
         workers.leave(tx, worker.id, "left")
         record(tx, now, "worker.left", actor, worker=name)
