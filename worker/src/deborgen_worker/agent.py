@@ -247,15 +247,14 @@ class Agent:
         if waiting:
             self._over(attempt, Exit(error=reason))
         elif running:
-            if ending is not Ending.STALE:
-                with contextlib.suppress(SpoolFullError):  # only a crash before the program's end would miss it
-                    self.spool.stopped(name, ending.value, reason)
+            with contextlib.suppress(SpoolFullError):  # only a crash before the program's end would miss it
+                self.spool.stopped(name, ending.value, reason)
             self._signal(attempt, "KILL" if ending is Ending.STALE else "TERM")
 
     def end_again(self, attempt: Attempt) -> None:
         """An earlier session was ending it, and died before it was over: go on with that."""
         attempt.term_at = self.clock()
-        self._signal(attempt, "TERM")
+        self._signal(attempt, "KILL" if attempt.ending is Ending.STALE else "TERM")
 
     def _signal(self, attempt: Attempt, word: str) -> None:
         try:
