@@ -16,7 +16,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from support.coordinator import Client, CoordinatorProcess, clean_environment, wait_until
+from support import coordinator as support_coordinator
+from support.coordinator import Client, CoordinatorProcess, clean_environment
+
+
+def wait_until(condition: Any, seconds: float = 90.0, every: float = 0.02) -> Any:
+    """As the coordinator's, but patient: on a busy machine a worker is many processes that wait for each other."""
+    return support_coordinator.wait_until(condition, seconds, every)
 
 
 class WorkerProcess:
@@ -136,13 +142,13 @@ class Pool:
     def run(self, run: int) -> dict[str, Any]:
         return dict(self.person.get(f"/v1/runs/{run}").json())
 
-    def until(self, run: int, *states: str, seconds: float = 30.0) -> dict[str, Any]:
+    def until(self, run: int, *states: str, seconds: float = 90.0) -> dict[str, Any]:
         """The run's first job, once it is in one of these states (or terminal, by default)."""
         wanted = states or ("succeeded", "failed", "canceled")
         wait_until(lambda: self.job(run)["state"] in wanted, seconds)
         return self.job(run)
 
-    def done(self, run: int, seconds: float = 60.0) -> dict[str, Any]:
+    def done(self, run: int, seconds: float = 120.0) -> dict[str, Any]:
         """The run, once all its jobs are terminal."""
 
         def over() -> bool:

@@ -12,9 +12,9 @@ import pytest
 from deborgen_worker.runners.podman import PodmanRunner, spec
 from deborgen_worker.runners.protocol import Launch
 from deborgen_worker.settings import Settings
-from support.coordinator import CoordinatorProcess, wait_until
+from support.coordinator import CoordinatorProcess
 from support.podman import CONF, IMAGE, Podman
-from support.worker import Pool, WorkerProcess
+from support.worker import Pool, WorkerProcess, wait_until
 
 pytestmark = [pytest.mark.podman, pytest.mark.root]
 
@@ -207,7 +207,7 @@ def test_no_device_of_the_host_is_there(ask: Ask) -> None:
 
 def test_fault_49_conmon_killed_ends_the_attempt_as_an_error(pool: Pool, podman: Podman, worker: WorkerProcess) -> None:
     run = pool.submit(run="echo up; sleep 1000", image=IMAGE, requires={"test": "main"})
-    wait_until(lambda: pool.log(run) == b"up\n", 30)
+    wait_until(lambda: pool.log(run) == b"up\n", 90)
     [container] = podman.of(worker.name)
     state = podman.inspect(container)["State"]
     os.kill(state["ConmonPid"], signal.SIGKILL)
@@ -218,7 +218,7 @@ def test_fault_49_conmon_killed_ends_the_attempt_as_an_error(pool: Pool, podman:
     assert "conmon" in job["reason"]
     stat = Path(f"/proc/{state['Pid']}/stat")
     assert not stat.exists() or ") Z " in stat.read_text(), "its program still runs"
-    wait_until(lambda: podman.of(worker.name) == [], 60)
+    wait_until(lambda: podman.of(worker.name) == [], 90)
 
 
 def test_fault_58_a_timeout_holds_while_the_worker_is_dead(
@@ -237,7 +237,7 @@ def test_fault_58_a_timeout_holds_while_the_worker_is_dead(
     try:
         runner.start(launch)
         runner.close()  # from here on nobody looks after it
-        wait_until(lambda: "true" not in podman("inspect", "-f", "{{.State.Running}}", *podman.of(name)), 30)
+        wait_until(lambda: "true" not in podman("inspect", "-f", "{{.State.Running}}", *podman.of(name)), 90)
     finally:
         podman.remove_all(name)
 
@@ -252,9 +252,9 @@ def test_fault_48_a_service_that_hangs_or_dies_stops_new_work_and_nothing_else(
     try:
         wait = "echo up; while [ ! -e go ]; do sleep 0.05; done; echo end"
         running = pool.submit(run=wait, image=IMAGE, requires={"test": "hang"})
-        wait_until(lambda: pool.log(running) == b"up\n", 30)
+        wait_until(lambda: pool.log(running) == b"up\n", 90)
         own.service.send_signal(signal.SIGSTOP)
-        wait_until(lambda: "no new work is taken: podman" in each.said(), 60)
+        wait_until(lambda: "no new work is taken: podman" in each.said(), 90)
         seen = pool.person.get(f"/v1/workers/{each.name}").json()
         wait_until(lambda: pool.person.get(f"/v1/workers/{each.name}").json()["state"] == "paused")
         first = seen["last_seen_at"]
@@ -265,9 +265,9 @@ def test_fault_48_a_service_that_hangs_or_dies_stops_new_work_and_nothing_else(
         (each.state / "attempts" / f"{running}.1-1" / "work" / "go").touch()
         assert pool.job(waiting)["state"] == "queued"
         own.start_service()
-        assert pool.until(running, seconds=60)["state"] == "succeeded"
+        assert pool.until(running, seconds=120)["state"] == "succeeded"
         assert pool.log(running) == b"up\nend\n"
-        assert pool.until(waiting, seconds=60)["state"] == "succeeded"
+        assert pool.until(waiting, seconds=120)["state"] == "succeeded"
     finally:
         each.stop()
         own.remove_all(each.name)

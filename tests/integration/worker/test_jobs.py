@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from support.coordinator import CoordinatorProcess, wait_until
-from support.worker import Pool, WorkerProcess
+from support.coordinator import CoordinatorProcess
+from support.worker import Pool, WorkerProcess, wait_until
 
 Make = Callable[..., WorkerProcess]
 
@@ -119,7 +119,7 @@ def test_jobs_are_packed_within_what_is_offered(pool: Pool, worker: WorkerProces
     halves = pool.submit(
         run=wait, resources={"cpus": 0.5}, sweep={"grid": {"n": {"from": 1, "to": 5}}}, requires=requires
     )
-    wait_until(lambda: pool.run(halves)["jobs"]["running"] == 4, 20)
+    wait_until(lambda: pool.run(halves)["jobs"]["running"] == 4, 90)
     status = worker.status()
     assert status["free"]["cpus"] == 0
     assert pool.run(halves)["jobs"]["queued"] == 1

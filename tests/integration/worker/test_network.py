@@ -13,9 +13,9 @@ import pytest
 from deborgen_shared.transport import Refused, Transport, Unreachable
 from deborgen_worker import coordinator as coordinator_module
 from deborgen_worker.coordinator import HttpCoordinator
-from support.coordinator import CoordinatorProcess, wait_until
+from support.coordinator import CoordinatorProcess
 from support.fault_proxy import FaultProxy
-from support.worker import Pool, WorkerProcess
+from support.worker import Pool, WorkerProcess, wait_until
 
 Make = Callable[..., WorkerProcess]
 
@@ -62,10 +62,10 @@ def test_fault_25_a_coordinator_that_is_away_during_the_whole_job_gets_all_of_it
             wait_until(lambda: worker.status()["attempts"][0]["stage"] == "running")
             own.kill()
             go.touch()
-            wait_until(lambda: worker.status()["unsent"] == 1, 30)
-            wait_until(lambda: worker.said().count("cannot reach the coordinator") == 1, 30)
+            wait_until(lambda: worker.status()["unsent"] == 1, 90)
+            wait_until(lambda: worker.said().count("cannot reach the coordinator") == 1, 90)
             own.start()
-            job = pool.until(run, seconds=60)
+            job = pool.until(run, seconds=120)
             assert job["state"] == "succeeded"
             assert job["attempts"] == 1
             assert pool.log(run) == b"first\n" + b"".join(b"%d\n" % number for number in range(1, 20001))
@@ -85,7 +85,7 @@ def test_fault_16_a_partition_longer_than_the_lease_ends_and_the_same_attempt_go
         pool.until(run, "running")
         wait_until(lambda: worker.status()["attempts"][0]["stage"] == "running")
         proxy.cut_off.set()
-        wait_until(lambda: pool.job(run)["state"] == "queued", 30)
+        wait_until(lambda: pool.job(run)["state"] == "queued", 90)
         proxy.cut_off.clear()
         pool.until(run, "running")
         go.touch()
@@ -106,11 +106,11 @@ def test_fault_17_once_another_worker_has_claimed_it_the_old_attempt_is_over(tmp
         wait_until(Path(f"{beat}-1").exists)
         pid = int(wait_until(lambda: Path(f"{beat}-1").read_text()))
         proxy.cut_off.set()
-        wait_until(lambda: pool.job(run)["state"] == "queued", 30)
+        wait_until(lambda: pool.job(run)["state"] == "queued", 90)
         with WorkerProcess(tmp_path, own):
-            wait_until(Path(f"{beat}-2").exists, 30)
+            wait_until(Path(f"{beat}-2").exists, 90)
             proxy.cut_off.clear()
-            wait_until(lambda: not Path(f"/proc/{pid}").exists(), 30)
+            wait_until(lambda: not Path(f"/proc/{pid}").exists(), 90)
             assert "no longer ours" in first.said()
             assert pool.job(run)["state"] == "running"
 
@@ -122,15 +122,15 @@ def test_fault_61_a_revoked_token_ends_what_runs_and_a_new_one_is_taken_up(
     with own, WorkerProcess(tmp_path, own) as worker:
         pool = Pool(own)
         run = pool.submit(run=f"echo $$ > {mark}; sleep 1000")
-        pid = int(wait_until(lambda: mark.exists() and mark.read_text(), 20))
+        pid = int(wait_until(lambda: mark.exists() and mark.read_text(), 90))
         [token] = [each for each in pool.person.get("/v1/tokens").json()["items"] if each["name"] == worker.name]
         assert pool.person.delete(f"/v1/tokens/{token['id']}").status_code < 300
-        wait_until(lambda: not Path(f"/proc/{pid}").exists(), 30)
+        wait_until(lambda: not Path(f"/proc/{pid}").exists(), 90)
         assert worker.said().count("does not accept the token") == 1
         assert pool.job(run)["state"] == "queued"
         fresh = pool.person.post("/v1/tokens", json={"role": "worker", "name": worker.name}).json()["token"]
         worker.token_file.write_text(fresh)
-        pool.until(run, "running", seconds=60)
+        pool.until(run, "running", seconds=120)
 
 
 def test_fault_70_the_newer_of_two_workers_of_one_name_wins(own: CoordinatorProcess, tmp_path: Path) -> None:
@@ -139,7 +139,7 @@ def test_fault_70_the_newer_of_two_workers_of_one_name_wins(own: CoordinatorProc
         with WorkerProcess(tmp_path / "other", own, name="twin") as second:
             wait_until(lambda: "is registered" in second.said())
             assert first.process is not None
-            assert first.process.wait(30) == 7
+            assert first.process.wait(90) == 7
             assert "newer session" in first.said()
             assert Pool(own).until(Pool(own).submit(run="true"))["state"] == "succeeded"
 
@@ -153,12 +153,12 @@ def test_fault_29_a_worker_that_slept_past_its_lease_finds_its_attempt_over(tmp_
     ):
         pool = Pool(short)
         run = pool.submit(run=f"echo $$ > {mark}; sleep 1000")
-        pid = int(wait_until(lambda: mark.exists() and mark.read_text(), 20))
+        pid = int(wait_until(lambda: mark.exists() and mark.read_text(), 90))
         assert worker.process is not None
         worker.process.send_signal(signal.SIGSTOP)
         assert pool.until(run)["history"][0]["outcome"] == "lost"
         worker.process.send_signal(signal.SIGCONT)
-        wait_until(lambda: not Path(f"/proc/{pid}").exists(), 30)
+        wait_until(lambda: not Path(f"/proc/{pid}").exists(), 90)
 
 
 def test_fault_19_an_upload_that_is_cut_again_and_again_arrives_whole(

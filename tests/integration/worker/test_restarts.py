@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from deborgen_worker.crash import POINTS, VARIABLE
-from support.coordinator import wait_until
 from support.podman import IMAGE, Podman
-from support.worker import Pool, WorkerProcess
+from support.worker import Pool, WorkerProcess, wait_until
 
 Make = Callable[..., WorkerProcess]
 
@@ -36,7 +35,7 @@ def test_fault_11_a_worker_killed_at_any_step_delivers_one_right_result(
     )
     worker = new_worker().start(**{VARIABLE: place})
     assert worker.process is not None
-    assert worker.process.wait(30) == -signal.SIGKILL
+    assert worker.process.wait(90) == -signal.SIGKILL
 
     worker.start()
     job = pool.until(run)
@@ -103,7 +102,7 @@ def test_fault_13_a_result_in_the_spool_is_delivered_after_a_reboot(new_worker: 
     run = pool.submit(run="echo done; exit 4")
     worker = new_worker().start(**{VARIABLE: "after-result-written", "DEBORGEN_WORKER_BOOT_ID": "first"})
     assert worker.process is not None
-    worker.process.wait(30)
+    worker.process.wait(90)
 
     worker.start(DEBORGEN_WORKER_BOOT_ID="second")
     job = pool.until(run)
@@ -122,10 +121,10 @@ def test_fault_11_a_container_is_run_once_wherever_the_worker_is_killed(
     run = pool.submit(image=IMAGE, run="echo hello; sleep 0.5; echo made > out.txt", artifacts=["out.txt"])
     worker = container_worker().start(**{VARIABLE: place})
     assert worker.process is not None
-    assert worker.process.wait(60) == -signal.SIGKILL
+    assert worker.process.wait(90) == -signal.SIGKILL
 
     worker.start()
-    job = pool.until(run, seconds=60)
+    job = pool.until(run, seconds=120)
 
     assert job["state"] == "succeeded", job["reason"]
     ended_once(job)
@@ -141,12 +140,12 @@ def test_fault_10_a_container_is_adopted_with_its_whole_log_and_its_exit_code(
 ) -> None:
     run = pool.submit(image=IMAGE, run="seq 1 20; while [ ! -e go ]; do sleep 0.02; done; seq 21 40; exit 5")
     worker = container_worker().start()
-    wait_until(lambda: b"20\n" in pool.log(run), 30)
+    wait_until(lambda: b"20\n" in pool.log(run), 90)
     [container] = podman.of(worker.name)
     worker.kill()
 
     worker.start()
-    wait_until(lambda: "still runs" in worker.said(), 30)
+    wait_until(lambda: "still runs" in worker.said(), 90)
     assert podman.of(worker.name) == [container]
     (worker.state / "attempts" / f"{run}.1-1" / "work" / "go").touch()
     job = pool.until(run)
@@ -171,7 +170,7 @@ def test_fault_55_leftovers_of_ours_are_removed_and_those_of_others_are_not(
     plain = podman("run", "-d", "--network", "none", IMAGE, "sleep", "100")
     try:
         worker.start()
-        wait_until(lambda: podman.of(worker.name) == [], 30)
+        wait_until(lambda: podman.of(worker.name) == [], 90)
         assert podman("inspect", "-f", "{{.State.Running}}", foreign) == "true"
         assert podman("inspect", "-f", "{{.State.Running}}", plain) == "true"
     finally:
@@ -185,7 +184,7 @@ def test_fault_12_a_container_of_another_boot_is_lost_and_removed(
 ) -> None:
     run = pool.submit(image=IMAGE, run="sleep 60; exit 0")
     worker = container_worker().start(DEBORGEN_WORKER_BOOT_ID="first")
-    wait_until(lambda: podman.of(worker.name), 30)
+    wait_until(lambda: podman.of(worker.name), 90)
     pool.until(run, "running")
     worker.kill()
 
@@ -193,4 +192,4 @@ def test_fault_12_a_container_of_another_boot_is_lost_and_removed(
     job = pool.until(run)
 
     assert (job["state"], job["history"][0]["outcome"]) == ("failed", "lost")
-    wait_until(lambda: podman.of(worker.name) == [], 30)
+    wait_until(lambda: podman.of(worker.name) == [], 90)
