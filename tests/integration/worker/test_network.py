@@ -161,6 +161,30 @@ def test_fault_29_a_worker_that_slept_past_its_lease_finds_its_attempt_over(tmp_
         wait_until(lambda: not Path(f"/proc/{pid}").exists(), 90)
 
 
+@pytest.mark.parametrize("left_behind", ["all of it", "more than all of it", "something else"])
+def test_an_upload_whose_last_step_was_lost_becomes_a_blob_all_the_same(
+    own: CoordinatorProcess, tmp_path: Path, left_behind: str
+) -> None:
+    """The coordinator died when it had every byte, and had not made them a blob yet."""
+    data = b"made 29.22\n"
+    sha256 = hashlib.sha256(data).hexdigest()
+    path = tmp_path / "out"
+    path.write_bytes(data)
+    uploads = own.data_dir / "blobs" / "uploads"
+    with own:
+        token = own.token("worker", "uploader")
+        client = HttpCoordinator(Transport(own.url, lambda: token), "uploader")
+        bytes_there = {"all of it": data, "more than all of it": data + b"x", "something else": b"x" * len(data)}
+        (uploads / f"{sha256}.part").write_bytes(bytes_there[left_behind])
+        for _ in range(2):  # bytes that have another digest are refused once, and gone
+            try:
+                client.upload(path, sha256, len(data))
+                break
+            except Refused as refused:
+                assert left_behind == "something else", refused
+        assert client.missing([sha256]) == {}
+
+
 def test_fault_19_an_upload_that_is_cut_again_and_again_arrives_whole(
     own: CoordinatorProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

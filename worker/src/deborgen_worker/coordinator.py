@@ -115,15 +115,20 @@ class HttpCoordinator:
         if offset is None:
             return
         with path.open("rb") as file:
-            if offset == 0 and size <= PART:
-                self._transport.request("PUT", blob, body=file.read(), seconds=120)
+            if offset > size or (offset == 0 and size <= PART):
+                headers = {"Content-Length": str(size)}
+                body = file.read() if size <= PART else iter(lambda: file.read(CHUNK), b"")
+                self._transport.request("PUT", blob, body=body, headers=headers, seconds=120 if size <= PART else 3600)
                 return
-            while offset < size:
+            while True:
+                # Also when no byte is left to send: the store may have them all and not have made them a blob.
                 file.seek(offset)
                 part = file.read(PART)
                 headers = {"Upload-Offset": str(offset), "Upload-Length": str(size)}
                 self._transport.request("PATCH", blob, body=part, headers=headers, seconds=120)
                 offset += len(part)
+                if offset >= size:
+                    return
 
     def _offset(self, blob: str) -> int | None:
         """How much of a blob the store has; None if all of it."""

@@ -100,9 +100,7 @@ class Outbox:
         for result in batch:
             word = answer.results.get(result.attempt)
             if word == "missing_blobs":
-                with self._lock:
-                    self._uploads.append(result.attempt)
-                self.woken_uploads.set()
+                self._upload_again(result.attempt)
             elif word is not None:
                 self._agent.forget(result.attempt, word)
             else:
@@ -118,7 +116,7 @@ class Outbox:
             self._back(batch)
             return 10.0
         if len(batch) > 1:  # one of them is not acceptable: find out which
-            return max(self._send([result]) for result in batch)
+            return self._send_each(batch)
         result = batch[0]
         if result.outcome == "error" and not result.artifacts and result.log is None:
             self._agent.say(f"the coordinator will not take the result of {result.attempt}: {refused.message}")
@@ -131,6 +129,26 @@ class Outbox:
         self._agent.spool.ended(result.attempt, plain)
         self._back([plain])
         return 0.0
+
+    def _send_each(self, batch: list[Result]) -> float:
+        delays: list[float] = []
+        for at, result in enumerate(batch):
+            try:
+                delays.append(self._send([result]))
+            except Superseded:
+                self._back(batch[at + 1 :])
+                raise
+        return min(delays)
+
+    def _upload_again(self, attempt: str) -> None:
+        """The coordinator lacks what was uploaded. Once more, but not for ever: then the attempt is an error."""
+        tries = self._tries[attempt] = self._tries.get(attempt, 0) + 1
+        if tries > UPLOAD_TRIES:
+            return self._replace(attempt, f"the coordinator still lacks its artifacts after {tries} uploads")
+        with self._lock:
+            self._uploads.append(attempt)
+        self.woken_uploads.set()
+        return None
 
     def _back(self, batch: list[Result]) -> None:
         with self._lock:
@@ -157,6 +175,8 @@ class Outbox:
                 self._uploads.rotate(-1)
             return self._contact.failed("upload", error)
         except Refused as refused:
+            if refused.status in {401, 403}:  # a new token may come; what is here is kept for it
+                return 10.0
             self._upload_refused(attempt, refused)
             result = None
         except OSError as error:
