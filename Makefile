@@ -29,8 +29,8 @@ demo: install  ## a pool on this machine, a sweep on it, and its results
 prepare: install  ## PostgreSQL, Podman and a test image, where they can be had
 	tools/prepare.sh
 
-test: lint prepare $(VENV)/.fleet  ## everything that guards main
-	$(PYTEST) tests
+test: lint prepare  ## everything that guards main; `make fleet` is apart, because it takes long
+	$(PYTEST) tests --ignore tests/fleet
 
 unit: install  ## the tests of the pure core, in seconds
 	$(PYTEST) tests/unit
@@ -45,7 +45,7 @@ chaos: prepare  ## crashes, partitions, full disks, hostile input; and the simul
 	$(PYTEST) tests/chaos tests/simulation
 
 chaos-long: prepare  ## the faults that take long
-	DEBORGEN_LONG=1 $(PYTEST) tests/chaos --timeout 3600
+	DEBORGEN_LONG=1 $(PYTEST) tests/chaos/test_end_to_end.py --timeout 3600
 
 simulation: install  ## SEEDS=20000 lives of a pool, each from its seed
 	cd tests && ../$(BIN)/python -m simulation 1000 $(SEEDS)
@@ -53,12 +53,8 @@ simulation: install  ## SEEDS=20000 lives of a pool, each from its seed
 soak: install  ## MINUTES=30 of faults against a coordinator and eight workers, then the audit
 	$(BIN)/python tests/chaos/soak.py --minutes $(MINUTES)
 
-fleet: prepare $(VENV)/.fleet  ## real hosts with systemd, joined by the playbooks over SSH
-	$(PYTEST) tests/fleet
-
-$(VENV)/.fleet: $(VENV)/.installed
-	$(BIN)/python -m pip install -q -c constraints.txt --group fleet
-	@touch $@
+fleet: prepare  ## real hosts with systemd, joined by the playbooks over SSH
+	tools/fleet.sh
 
 lint: install  ## ruff, mypy --strict, import-linter
 	$(BIN)/ruff check .

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import shutil
 import sqlite3
 import threading
@@ -337,11 +339,12 @@ def test_fault_45_postgres_restarted_under_load_loses_nothing(tmp_path: Path, po
     enough = threading.Event()
 
     def write(part: int) -> None:
-        n = 0
-        while not enough.is_set():
-            store.write(add_submitter(f"{part}-{n}"))
-            acknowledged.append(f"{part}-{n}")
-            n += 1
+        for n in itertools.count():
+            if enough.is_set():
+                return
+            with contextlib.suppress(DatabaseUnavailable):  # refused, on a machine where the restart takes very long
+                store.write(add_submitter(f"{part}-{n}"))
+                acknowledged.append(f"{part}-{n}")
 
     threads = [threading.Thread(target=write, args=(part,)) for part in range(4)]
     for thread in threads:
@@ -355,7 +358,9 @@ def test_fault_45_postgres_restarted_under_load_loses_nothing(tmp_path: Path, po
     enough.set()
     for thread in threads:
         thread.join(60)
-    assert sorted(acknowledged) == names(store)
+    found = names(store)
+    assert set(acknowledged) <= set(found)
+    assert len(found) == len(set(found))
     store.close()
 
 
