@@ -17,7 +17,6 @@ from pathlib import Path
 CACHE = Path(os.environ.get("DEBORGEN_FLEET_CACHE", "/var/tmp/deborgen-fleet"))
 
 SUITES = {"debian12": "bookworm", "debian13": "trixie"}
-MIRROR = ""
 
 INSTALLED = (
     "systemd systemd-sysv dbus dbus-user-session libpam-systemd openssh-server python3 sudo iproute2 iptables "
@@ -89,7 +88,7 @@ def image(kind: str) -> str:
         (staging / path).parent.mkdir(parents=True, exist_ok=True)
         (staging / path).write_text(text)
         command.append(f"--customize-hook=upload {staging / path} /{path}")
-    command += [f"--customize-hook=chroot \"$1\" sh -c '{SHELL}'", SUITES[kind], str(tree), MIRROR]
+    command += [f"--customize-hook=chroot \"$1\" sh -c '{SHELL}'", SUITES[kind], str(tree)]
     built = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
     if built.returncode != 0:
         raise CannotBuild(f"mmdebstrap could not make {kind}: {built.stderr[-2000:]}")
