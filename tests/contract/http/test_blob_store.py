@@ -69,6 +69,7 @@ def test_the_row_is_written_only_when_the_bytes_are_in_place(blobs: LocalBlobs) 
 
 
 def test_fault_40_a_flipped_bit_is_refused_by_digest_and_the_repeat_works(blobs: LocalBlobs, tmp_path: Path) -> None:
+    """Seen to fail when bytes are believed to have their digest."""
     data = bytearray(os.urandom(5000))
     digest = digest_of(bytes(data))
     data[1234] ^= 4
@@ -81,6 +82,7 @@ def test_fault_40_a_flipped_bit_is_refused_by_digest_and_the_repeat_works(blobs:
 
 
 def test_fault_19_an_upload_cut_fifty_times_at_random_bytes_is_resumed(blobs: LocalBlobs) -> None:
+    """Seen to fail when a broken upload is thrown away."""
     chance = random.Random(19)
     data = chance.randbytes(400_000)
     digest = digest_of(data)
@@ -107,6 +109,47 @@ def test_an_upload_in_parts_is_whole_when_its_length_is_reached(blobs: LocalBlob
     assert blobs.append(digest, 10_000, [data[10_000:20_000]], 30_000, nothing) == (20_000, False)
     assert blobs.append(digest, 20_000, [data[20_000:]], 30_000, nothing) == (30_000, True)
     assert content(blobs, digest) == data
+
+
+def test_a_blob_in_many_parts_is_hashed_once_and_not_once_a_part(
+    blobs: LocalBlobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = os.urandom(400_000)
+    hashed = 0
+
+    class Counting:
+        def __init__(self) -> None:
+            self._seen = hashlib.new("sha256")
+
+        def update(self, piece: bytes) -> None:
+            nonlocal hashed
+            hashed += len(piece)
+            self._seen.update(piece)
+
+        def hexdigest(self) -> str:
+            return self._seen.hexdigest()
+
+    digest = digest_of(data)
+    monkeypatch.setattr("deborgen_coordinator.blobs.local.hashlib.sha256", Counting)
+    for start in range(0, len(data), 10_000):
+        blobs.append(digest, start, [data[start : start + 10_000]], len(data), nothing)
+    assert content(blobs, digest) == data
+    assert hashed == len(data)
+
+
+def test_a_hash_that_was_kept_is_not_believed_after_somebody_else_wrote_to_the_upload(
+    blobs: LocalBlobs, tmp_path: Path
+) -> None:
+    data = b"right" * 1000
+    digest = digest_of(data)
+    other = LocalBlobs(tmp_path / "blobs")
+    blobs.append(digest, 0, [data[:3000]], len(data), nothing)
+    with pytest.raises(Cut):
+        other.put(digest, cut_after(b"wrong" * 600, 3000), nothing)
+    assert blobs.offset(digest) == 3000
+    with pytest.raises(WrongDigest):
+        blobs.append(digest, 3000, [data[3000:]], len(data), nothing)
+    assert blobs.size(digest) is None
 
 
 def test_an_upload_that_goes_on_at_the_wrong_byte_changes_nothing(blobs: LocalBlobs) -> None:
@@ -203,6 +246,7 @@ def test_the_lock_of_a_digest_keeps_a_put_from_committing(blobs: LocalBlobs) -> 
 
 @pytest.mark.root
 def test_fault_31_a_full_disk_leaves_no_temporary_file_and_the_repeat_works(tmp_path: Path) -> None:
+    """Seen to fail when what did not fit stays on the disk."""
     disk = tmp_path / "disk"
     disk.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(disk)], check=True)

@@ -12,7 +12,9 @@ import fcntl
 import hashlib
 import os
 import secrets
+import threading
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from io import FileIO
 from pathlib import Path
@@ -21,6 +23,7 @@ from typing import Any
 from deborgen_coordinator.blobs import Busy, NoSpace, WrongDigest, WrongOffset
 
 CHUNK = 256 * 1024
+KEEP_HASHES = 256
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
@@ -32,6 +35,7 @@ class LocalBlobs:
         self._uploads = root / "uploads"
         self._locks = root / "locks"
         self._wait = wait_for_upload
+        self._hashed = Hashed()
         for folder in (self._uploads, self._locks):
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
 
@@ -67,15 +71,14 @@ class LocalBlobs:
                 if size == 0:
                     self._part(digest).unlink(missing_ok=True)
                 raise WrongOffset(size)
-            seen = hashlib.sha256()
-            while piece := file.read(CHUNK):
-                seen.update(piece)
+            seen = self._hashed.take(digest, file)
             part = self._part(digest)
             if total is None:
                 return self._receive(file, part, seen, chunks, digest, commit, keep=True), True
             self._write(file, part, seen, chunks, keep=True)
             size = file.tell()
             if size < total:
+                self._hashed.keep(digest, file, seen)
                 return size, False
             return self._finish(file, part, seen.hexdigest(), digest, commit), True
 
@@ -198,6 +201,41 @@ class LocalBlobs:
             path.unlink(missing_ok=True)
             raise
         return size
+
+
+class Hashed:
+    """How far broken uploads are hashed, so that a blob that comes in many parts is read once, not once a part.
+
+    A hash is believed only for the very file, size and time of change that it was kept with: another process that
+    wrote to the file since then makes it worthless, and the file is read again.
+    """
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[str, tuple[tuple[int, int, int], Any]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def take(self, digest: str, file: FileIO) -> Any:
+        """The hash of what is in the file, which is then read to its end."""
+        with self._lock:
+            mark, seen = self._kept.pop(digest, (None, None))
+        if seen is not None and mark == self._mark(file):
+            file.seek(0, os.SEEK_END)
+            return seen
+        seen = hashlib.sha256()
+        while piece := file.read(CHUNK):
+            seen.update(piece)
+        return seen
+
+    def keep(self, digest: str, file: FileIO, seen: Any) -> None:
+        with self._lock:
+            self._kept[digest] = (self._mark(file), seen)
+            while len(self._kept) > KEEP_HASHES:
+                self._kept.popitem(last=False)
+
+    @staticmethod
+    def _mark(file: FileIO) -> tuple[int, int, int]:
+        found = os.fstat(file.fileno())
+        return found.st_ino, found.st_size, found.st_mtime_ns
 
 
 @contextlib.contextmanager
