@@ -100,6 +100,7 @@ def test_a_log_whose_end_never_came_is_sealed_after_a_while(pool: Pool) -> None:
 def test_fault_20_log_uploads_dropped_repeated_and_reordered_store_exactly_the_written_bytes(
     data: bytes, cuts: list[tuple[int, int]], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
+    """Seen to fail when log bytes that are here already are stored once more."""
     pool = Pool(tmp_path_factory.mktemp("logs"))
     pool.submit()
     worker = pool.worker()

@@ -96,7 +96,7 @@ def test_why_tells_a_line_for_each_worker(pool: Pool) -> None:
     why = jobs.why(pool.ctx, 1, 1)
     assert why.summary == "it waits: no worker can take it now"
     assert [(line.worker, line.reason) for line in why.workers] == [
-        ("pc1", "paused: paused by its owner until 18:00"),
+        ("pc1", "paused by its owner until 18:00"),
         ("pc2", "has 8GiB of memory in all, the job asks for 16GiB"),
         ("pc3", "has 8GiB of memory free, the job asks for 16GiB"),
     ]

@@ -187,6 +187,7 @@ def test_a_repeated_retry_under_one_key_makes_one_run(pool: Pool) -> None:
 
 
 def test_fault_05_the_same_key_with_another_body_is_refused_and_nothing_is_stored(pool: Pool) -> None:
+    """Seen to fail when a key says nothing about its body."""
     pool.submit(key="k")
     assert pool.submit(key="k").id == 1
     with pytest.raises(Refusal) as caught:

@@ -185,6 +185,7 @@ def test_a_fresh_schema_equals_the_migrated_one(tmp_path: Path, request: pytest.
 def test_fault_60_a_migration_that_fails_half_way_leaves_the_old_database_as_it_was(
     tmp_path: Path, request: pytest.FixtureRequest, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Seen to fail when a migration that fails is committed as far as it went."""
     old = prepared(fresh_and_empty(tmp_path, request, database, "old"))
     before = schema_of(old)
     broken = Migration(999, "0999_broken.sql", "CREATE TABLE half (id BIGINT); CREATE TABLE half (id BIGINT);")
@@ -226,6 +227,7 @@ def test_sqlite_is_in_wal_mode_and_flushes_every_commit(tmp_path: Path) -> None:
 
 
 def test_fault_44_a_damaged_database_file_is_refused(tmp_path: Path) -> None:
+    """Seen to fail when nobody looks whether the whole file is sound."""
     Store.open("", tmp_path).close()
     path = tmp_path / "deborgen.sqlite"
     whole = path.read_bytes()
@@ -236,10 +238,18 @@ def test_fault_44_a_damaged_database_file_is_refused(tmp_path: Path) -> None:
         with pytest.raises(DatabaseDamaged):
             Store.open("", tmp_path)
     path.write_bytes(whole)
-    Store.open("", tmp_path).close()
+    store = Store.open("", tmp_path)
+    for number in range(300):
+        store.write(add_submitter(f"somebody with a long name, and number {number}"))
+    store.close()
+    # One page that nobody reads when the file is opened: only a look at all of it finds the damage.
+    path.write_bytes(path.read_bytes()[:-4096] + b"\xff" * 4096)
+    with pytest.raises(DatabaseDamaged):
+        Store.open("", tmp_path)
 
 
 def test_fault_42_a_file_that_another_process_keeps_locked_is_a_refusal_and_then_all_is_well(tmp_path: Path) -> None:
+    """Seen to fail when what the database refuses is passed on as it is."""
     store = Store.open("", tmp_path)
     intruder = sqlite3.connect(tmp_path / "deborgen.sqlite", isolation_level=None)
     intruder.execute("BEGIN IMMEDIATE")
@@ -323,6 +333,7 @@ def test_a_commit_that_never_reached_the_server_is_made_again_though_the_server_
 
 
 def test_fault_68_text_with_nul_is_taken_by_either_database(pool: Pool) -> None:
+    """Seen to fail when NUL goes to PostgreSQL as it is."""
     pool.submit()
     worker = pool.worker()
     (attempt,) = worker.start()
@@ -333,6 +344,7 @@ def test_fault_68_text_with_nul_is_taken_by_either_database(pool: Pool) -> None:
 
 @pytest.mark.postgres
 def test_fault_45_postgres_restarted_under_load_loses_nothing(tmp_path: Path, postgres: PostgresCluster) -> None:
+    """Seen to fail when work that the database interrupted counts as done."""
     store = Store.open(postgres.database(), tmp_path)
     acknowledged: list[str] = []
     refused: set[str] = set()

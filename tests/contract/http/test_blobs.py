@@ -75,6 +75,7 @@ def test_the_empty_blob_is_a_blob(ada: Client) -> None:
 def test_fault_40_bytes_with_another_digest_are_refused_and_nothing_is_kept(
     coordinator: CoordinatorProcess, ada: Client
 ) -> None:
+    """Seen to fail when bytes are believed to have their digest."""
     data = os.urandom(100_000)
     digest = digest_of(data)
     before = stored_files(coordinator)
@@ -110,6 +111,7 @@ def cut_upload(
 def test_fault_19_an_upload_cut_at_random_bytes_is_resumed_from_what_head_tells(
     coordinator: CoordinatorProcess, ada: Client
 ) -> None:
+    """Seen to fail when a broken upload is thrown away."""
     chance = random.Random(1919)
     data = chance.randbytes(3_000_000)
     digest = digest_of(data)
@@ -198,6 +200,7 @@ def test_artifacts_are_listed_and_fetched_by_path(coordinator: CoordinatorProces
 def test_fault_64_a_result_with_a_bad_artifact_path_is_refused(
     coordinator: CoordinatorProcess, ada: Client, path: str
 ) -> None:
+    """Seen to fail when the paths of artifacts are not looked at."""
     worker = ScriptedWorker(coordinator, "w1")
     data = b"artifact"
     worker.http.put(f"/v1/blobs/{digest_of(data)}", data=data)

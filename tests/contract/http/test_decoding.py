@@ -42,6 +42,7 @@ from deborgen_shared.messages import Cancel, Claim
     ],
 )
 def test_fault_62_malformed_deep_huge_and_duplicate_key_json_is_400(body: bytes, word: str) -> None:
+    """Seen to fail when of two equal keys the last one counts; when nesting has no limit."""
     with pytest.raises(Refusal) as refused:
         parse(body)
     assert refused.value.code is Code.MALFORMED

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 from pathlib import Path
@@ -26,6 +27,12 @@ def test_the_docs_list_every_route_with_its_roles() -> None:
 def test_the_docs_list_every_code_with_its_status() -> None:
     rows = re.findall(r"^\| (\d+) \| `(\w+)` \| .+ \|$", DOCS, re.MULTILINE)
     assert rows == [(str(status), str(code)) for code, status in STATUS.items()]
+
+
+def test_the_refusal_that_is_shown_is_the_real_one(tmp_path: Path) -> None:
+    (shown,) = re.findall(r"^```json\n(.*?)^```$", DOCS, re.MULTILINE | re.DOTALL)
+    with CoordinatorProcess(tmp_path) as coordinator:
+        assert coordinator.client("viewer").get("/v1/runs/99").json() == json.loads(shown)
 
 
 def asked_for(route: Route, log: str) -> bool:

@@ -35,6 +35,7 @@ def started(ada: Client, worker: ScriptedWorker) -> tuple[str, str]:
 
 
 def test_fault_36_log_bytes_come_back_as_they_were_written(ada: Client, worker: ScriptedWorker) -> None:
+    """Seen to fail when NUL is dropped from logs."""
     job, attempt = started(ada, worker)
     data = os.urandom(50_000) + b"\0\xff\xfe\r\n\x1b[31mred\x1b[0m<script>"
     assert worker.write_log(attempt, 0, data[:20_000]).json() == {"size": 20_000}
@@ -55,6 +56,7 @@ def test_fault_36_log_bytes_come_back_as_they_were_written(ada: Client, worker: 
 def test_fault_20_repeated_log_bytes_are_skipped_and_a_gap_is_409_with_the_size(
     ada: Client, worker: ScriptedWorker
 ) -> None:
+    """Seen to fail when log bytes that are here already are stored once more."""
     job, attempt = started(ada, worker)
     worker.write_log(attempt, 0, b"hello ")
     assert worker.write_log(attempt, 0, b"hello world").json() == {"size": 11}

@@ -39,6 +39,7 @@ def fill(path: Path) -> None:
 def test_fault_30_a_full_disk_is_503_while_reads_go_on_and_it_recovers_by_itself(
     small_disk: Path, tmp_path: Path
 ) -> None:
+    """Seen to fail when a full disk is filled further."""
     coordinator = CoordinatorProcess(small_disk, lease_seconds=60, disk_reserve="1MiB")
     coordinator.log = tmp_path / "coordinator.log"
     with coordinator:
@@ -59,6 +60,7 @@ def test_fault_30_a_full_disk_is_503_while_reads_go_on_and_it_recovers_by_itself
             return True
 
         wait_until(refused, 30)
+        assert all(refused() for _ in range(60)), "what is left is for heartbeats and results"
         data = b"y" * 2_000_000
         blob = admin.put(f"/v1/blobs/{hashlib.sha256(data).hexdigest()}", data=data)
         assert (blob.status_code, blob.json()["error"]["code"]) == (503, "unavailable")
@@ -86,6 +88,7 @@ def peak_memory(coordinator: CoordinatorProcess) -> int:
 def test_fault_63_refused_bodies_and_fault_38_large_blobs_leave_memory_flat(
     own_coordinator: CoordinatorProcess, tmp_path: Path
 ) -> None:
+    """Seen to fail when a body is read in one piece."""
     admin = own_coordinator.client("admin")
     admin.post("/v1/runs", json={"run": "true"})
     before = peak_memory(own_coordinator)
@@ -116,6 +119,7 @@ def test_fault_63_refused_bodies_and_fault_38_large_blobs_leave_memory_flat(
 
 
 def test_fault_73_with_allowed_hosts_another_name_is_403(tmp_path: Path) -> None:
+    """Seen to fail when any host name will do."""
     with CoordinatorProcess(tmp_path, allowed_hosts="127.0.0.1,pool.example") as coordinator:
         viewer = coordinator.client("viewer")
         assert viewer.get("/v1/runs").status_code == 200

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from deborgen_coordinator.logs import masked
-from support.coordinator import CoordinatorProcess
+from support.coordinator import CoordinatorProcess, children_of
 from support.scripted_worker import ScriptedWorker
 
 
@@ -43,6 +43,7 @@ def test_every_action_carries_what_it_was_about(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("log_format", ["text", "json"])
 def test_fault_69_no_secret_is_in_any_log_whatever_is_sent(tmp_path: Path, log_format: str) -> None:
+    """Seen to fail when tokens in messages are not masked."""
     with CoordinatorProcess(tmp_path, log_format=log_format, log_level="debug") as coordinator:
         life(coordinator)
         admin = coordinator.client("admin")
@@ -76,12 +77,19 @@ def test_fault_69_no_secret_is_in_any_log_whatever_is_sent(tmp_path: Path, log_f
 
 
 def test_fault_69_no_secret_is_in_a_process_list_or_a_variable(own_coordinator: CoordinatorProcess) -> None:
+    """Not seen to fail: the server is told a token in the header of a request and nowhere else, so no small change
+    shows it there.
+    """
     life(own_coordinator)
     secrets = [token.rpartition("_")[2].encode() for token in own_coordinator._tokens.values()]
     assert own_coordinator.process is not None
-    for name in ("cmdline", "environ"):
-        shown = Path(f"/proc/{own_coordinator.process.pid}/{name}").read_bytes()
-        assert not any(secret in shown for secret in secrets)
+    family = [own_coordinator.process.pid, *children_of(own_coordinator.process.pid)]
+    assert len(family) > 1
+    for pid in family:
+        for name in ("cmdline", "environ"):
+            shown = Path(f"/proc/{pid}/{name}").read_bytes()
+            assert shown or name == "environ"
+            assert not any(secret in shown for secret in secrets)
 
 
 def test_the_data_directory_is_nobody_elses_to_read(own_coordinator: CoordinatorProcess) -> None:

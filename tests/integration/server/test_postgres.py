@@ -6,6 +6,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 
 from support.coordinator import CoordinatorProcess, wait_until
@@ -48,6 +49,7 @@ def test_an_event_of_one_coordinator_is_streamed_by_another(tmp_path: Path, post
 def test_fault_45_a_restart_of_postgres_loses_nothing_and_nobody_notices(
     tmp_path: Path, postgres: PostgresCluster
 ) -> None:
+    """Seen to fail when work that the database interrupted counts as done."""
     with CoordinatorProcess(tmp_path, database=postgres.database(), lease_seconds=60) as coordinator:
         admin = coordinator.client("admin")
         acknowledged: list[int] = []
@@ -79,3 +81,15 @@ def test_fault_45_a_restart_of_postgres_loses_nothing_and_nobody_notices(
         assert len(set(acknowledged)) == len(acknowledged)
         for run in acknowledged:
             assert admin.get(f"/v1/runs/{run}").status_code == 200
+
+
+def test_a_database_that_was_made_without_a_locale_keeps_every_letter(
+    tmp_path: Path, postgres: PostgresCluster
+) -> None:
+    """As `createdb` makes it on a server whose LANG is C: it has no encoding, and stores the bytes that come."""
+    with psycopg.connect(postgres.url(), autocommit=True) as connection:
+        connection.execute("CREATE DATABASE plain ENCODING 'SQL_ASCII' TEMPLATE template0")
+    with CoordinatorProcess(tmp_path, database=postgres.url("plain")) as coordinator:
+        admin = coordinator.client("admin")
+        run = admin.post("/v1/runs", json={"run": "echo grüße", "name": "größe"}).json()
+        assert admin.get(f"/v1/runs/{run['id']}").json()["name"] == "größe"

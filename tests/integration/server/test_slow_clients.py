@@ -27,6 +27,7 @@ def closed(connection: socket.socket) -> bool:
 def test_fault_41_idle_sockets_and_trickling_bodies_do_not_delay_heartbeats(
     own_coordinator: CoordinatorProcess,
 ) -> None:
+    """Seen to fail when a request takes a thread before its body is there."""
     worker = ScriptedWorker(own_coordinator, "w1")
     token = own_coordinator.token("submitter")
     host, _, port = own_coordinator.url.removeprefix("http://").partition(":")

@@ -127,6 +127,7 @@ def test_a_port_that_is_taken_is_one_sentence(own_coordinator: CoordinatorProces
 
 
 def test_fault_44_a_damaged_database_is_refused_with_the_way_back(own_coordinator: CoordinatorProcess) -> None:
+    """Seen to fail when a damaged file is an error like any other."""
     admin = own_coordinator.client("admin")
     for _ in range(50):
         admin.post("/v1/runs", json={"run": "true"})
@@ -144,6 +145,7 @@ def test_fault_44_a_damaged_database_is_refused_with_the_way_back(own_coordinato
 
 
 def test_fault_44_a_truncated_database_is_refused(own_coordinator: CoordinatorProcess) -> None:
+    """Seen to fail when a damaged file is an error like any other."""
     own_coordinator.client("admin").post("/v1/runs", json={"run": "true"})
     own_coordinator.stop()
     (file,) = own_coordinator.data_dir.glob("*.sqlite")
@@ -156,6 +158,7 @@ def test_fault_44_a_truncated_database_is_refused(own_coordinator: CoordinatorPr
 def test_fault_42_a_locked_database_is_503_with_retry_after_and_then_all_is_well(
     own_coordinator: CoordinatorProcess,
 ) -> None:
+    """Seen to fail when what the database refuses is passed on as it is."""
     admin = own_coordinator.client("admin")
     before = admin.post("/v1/runs", json={"run": "true"}).json()["id"]
     (file,) = own_coordinator.data_dir.glob("*.sqlite")

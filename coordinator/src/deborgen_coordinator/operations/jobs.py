@@ -108,7 +108,8 @@ def _why_worker(worker: WorkerRow, needs: Needs, clock: float) -> WhyWorker:
     if never:
         return WhyWorker(worker=worker.name, fits=False, reason=never)
     if state != "open":
-        return WhyWorker(worker=worker.name, fits=False, reason=f"{state}: {reason}" if reason else state)
+        words = reason if reason.startswith(state) else f"{state}: {reason}" if reason else state
+        return WhyWorker(worker=worker.name, fits=False, reason=words)
     busy = short(amounts(worker.free), needs)
     return WhyWorker(worker=worker.name, fits=not busy, reason=busy or "can take it with its next claim")
 

@@ -188,7 +188,10 @@ class PostgresConnection(Connection):
         import psycopg
 
         self.tables = peewee.PostgresqlDatabase(None, prefer_psycopg3=True)
-        self._connection = psycopg.connect(url, autocommit=True, connect_timeout=5, application_name="deborgen")
+        # A database that was made without a locale has no encoding of its own, and would give bytes for text.
+        self._connection = psycopg.connect(
+            url, autocommit=True, connect_timeout=5, application_name="deborgen", client_encoding="utf8"
+        )
         self._connection.adapters.register_dumper(str, _text_dumper())
         self._cursor = self._connection.cursor()
         self._cursor.execute("SET synchronous_commit = on")
