@@ -9,8 +9,8 @@ import argparse
 import subprocess
 import sys
 import tempfile
-import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
@@ -28,28 +28,17 @@ OPTIONS = [
 
 
 def raw_loop(podman: Podman, folder: Path, jobs: int, slots: int) -> float:
-    numbers = iter(range(jobs))
-    lock = threading.Lock()
+    def one(number: int) -> None:
+        work = folder / f"raw-{number}-{time.monotonic_ns()}"
+        work.mkdir()
+        subprocess.run(
+            ["podman", "run", *OPTIONS, "-v", f"{work}:/job", IMAGE, "/bin/true"],
+            env=podman.env, check=True, stdout=subprocess.DEVNULL,
+        )  # fmt: skip
 
-    def lane() -> None:
-        while True:
-            with lock:
-                number = next(numbers, None)
-            if number is None:
-                return
-            work = folder / f"raw-{time.monotonic_ns()}"
-            work.mkdir()
-            subprocess.run(
-                ["podman", "run", *OPTIONS, "-v", f"{work}:/job", IMAGE, "/bin/true"],
-                env=podman.env, check=True, stdout=subprocess.DEVNULL,
-            )  # fmt: skip
-
-    lanes = [threading.Thread(target=lane) for _ in range(slots)]
     began = time.monotonic()
-    for each in lanes:
-        each.start()
-    for each in lanes:
-        each.join()
+    with ThreadPoolExecutor(slots) as lanes:
+        list(lanes.map(one, range(jobs)))
     return jobs / (time.monotonic() - began)
 
 

@@ -6,20 +6,21 @@ checked; at the end the audit. What breaks a rule raises, with the whole story o
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import random
 import shutil
+import sqlite3
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from deborgen_coordinator.lifecycle import TRANSITIONS
 from deborgen_coordinator.operations import jobs, logs
 from deborgen_coordinator.operations.audit import examine
 from deborgen_coordinator.storage import audit
-from deborgen_coordinator.storage.database import Connection
-from deborgen_worker import agent, journal, outbox, spool
+from deborgen_coordinator.storage.database import Connection, SqliteDatabase
+from deborgen_worker import agent, journal, outbox, spool, starting
 from support.simulation_coordinator import InProcess, ManualClock, unsynced_sqlite
 from support.simulation_faults import Faults, key_of, resume, steer, strike, submit
 from support.simulation_machine import FOREVER, Crash, Machine
@@ -48,9 +49,11 @@ class SimulationFailed(AssertionError):
 class World:
     def __init__(self, seed: int, folder: Path) -> None:
         self.random = random.Random(seed)
+        #: In every third life jobs also wait behind each other, as very short ones do.
+        self.lanes = seed % 3 == 1
         self.clock = ManualClock()
         self.coordinator = InProcess(folder, clock=self.clock, lease_seconds=LEASE, heartbeat_seconds=HEARTBEAT)
-        self.up, self.stopped_until = True, 0.0
+        self.up, self.stopped_since, self.stopped_until = True, 0.0, 0.0
         self.up_since = self.now
         self.uptime = 0.0
         self.faults = Faults.draw(self.random)
@@ -139,11 +142,12 @@ class World:
     def is_confirmed(self, attempt: str) -> bool:
         job, _, number = attempt.partition("/")
         key = key_of(job)
-        row = self.coordinator.ctx.store.read(
-            lambda reader: reader.one(
-                "SELECT confirmed FROM attempt WHERE job_id = ? AND number = ?", (key, int(number))
-            )
-        )
+        # A connection of its own: a program that waited for another one to end may begin while the coordinator is away.
+        database = self.coordinator.ctx.store.database
+        assert isinstance(database, SqliteDatabase)
+        with contextlib.closing(sqlite3.connect(database.path)) as reader:
+            sql = "SELECT confirmed FROM attempt WHERE job_id = ? AND number = ?"
+            row = reader.execute(sql, (key, int(number))).fetchone()
         return row is not None and bool(row[0])
 
     def check(self) -> None:
@@ -289,17 +293,18 @@ class World:
         if not self.up or self.now < self.stopped_until:
             return
         self.tell(f"the coordinator is stopped for {seconds:.0f} s")
-        self.stopped_until = self.now + seconds
+        self.stopped_since, self.stopped_until = self.now, self.now + seconds
         self.up = False
+        self.later(seconds, self.let_coordinator_go_on)
 
-        def go_on() -> None:
-            self.up, self.stopped_until = True, 0.0
-            if self.now - (self._sweep_at - SWEEP) > 5 * SWEEP:  # so late that the sweep sees it
-                self.up_since = self.now
-            self.uptime += seconds  # a short stop counts as time; a long one gives every lease a full period
-            self.tell("the coordinator goes on")
-
-        self.later(seconds, go_on)
+    def let_coordinator_go_on(self) -> None:
+        """SIGCONT, at the time that was planned or before."""
+        self.up, self.stopped_until = True, 0.0
+        if self.now - (self._sweep_at - SWEEP) > 5 * SWEEP:  # so late that the sweep sees it
+            self.up_since = self.now
+        # A short stop counts as time; a long one gives every lease a full period.
+        self.uptime += self.now - self.stopped_since
+        self.tell("the coordinator goes on")
 
     # The end
 
@@ -308,7 +313,7 @@ class World:
         self.faults = dataclasses.replace(Faults())
         self._timed.clear()
         if self.stopped_until > self.now:
-            self.up, self.stopped_until, self.up_since = True, 0.0, self.now
+            self.let_coordinator_go_on()
         self.start_coordinator()
         for machine in self.machines:
             machine.partition, machine.disk.full = "", False
@@ -361,20 +366,20 @@ def _name(job: int | None) -> str:
     return "" if job is None else f"{job >> 20}.{job & 0xFFFFF}"
 
 
-@contextmanager
+@contextlib.contextmanager
 def _points_of(world: World) -> Iterator[None]:
     """The worker's crash points lead here; its reserve is small, and it does not wait in real time for files."""
-    places = [(module, module.point) for module in (agent, spool, outbox)]
-    reserve, fetch = journal.RESERVE, agent.FETCH_SECONDS
+    places = [(module, module.point) for module in (agent, starting, spool, outbox)]
+    reserve, fetch = journal.RESERVE, starting.FETCH_SECONDS
     for module, _ in places:
         module.point = world.point
-    journal.RESERVE, agent.FETCH_SECONDS = 4096, -1.0
+    journal.RESERVE, starting.FETCH_SECONDS = 4096, -1.0
     try:
         yield
     finally:
         for module, real in places:
             module.point = real
-        journal.RESERVE, agent.FETCH_SECONDS = reserve, fetch
+        journal.RESERVE, starting.FETCH_SECONDS = reserve, fetch
 
 
 def simulate(seed: int) -> list[str]:
@@ -393,6 +398,9 @@ def simulate(seed: int) -> list[str]:
             raise
         raise SimulationFailed(seed, f"{type(error).__name__}: {error}", world.story) from error
     finally:
-        if world is not None and world.up:
-            world.coordinator.down()
+        if world is not None:
+            for machine in world.machines:
+                machine.kill(0.0)
+            if world.up:
+                world.coordinator.down()
         shutil.rmtree(folder, ignore_errors=True)

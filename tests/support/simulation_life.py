@@ -47,6 +47,9 @@ class Life:
             settings, self.spool, cache, Amount(2.0, 16 * GIB, 0, 100 * GIB),
             clock=machine.clock, say=self._say, run_slow=lambda work: work(),
         )  # fmt: skip
+        if world.lanes:
+            self.agent.starter.lane_ahead, self.agent.ledger.lane_seconds = 3600.0, 100.0
+            self.agent.ledger.short_seconds = 3600.0
         self.heart = Heart(self.agent, self.coordinator, self.contact, self.session)
         self.outbox = Outbox(self.agent, self.coordinator, self.contact, self.session)
         self.logs = LogPump(self.agent, self.coordinator, self.contact, self.session)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from deborgen_worker.disk import Disk
 from deborgen_worker.runners.protocol import Exit, Launch
+from deborgen_worker.runners.supervisor import WAIT_SECONDS
 from support.simulation_life import FOREVER, GIB, Crash, Life
 from support.simulation_runner import Program
 
@@ -75,6 +76,9 @@ class Machine:
     partition: str = ""
     programs: dict[str, Program] = field(default_factory=dict)
     old_output: dict[str, bytes] = field(default_factory=dict)
+    #: What waits in each lane in which something runs, and since when: the parent of the programs outlives the worker.
+    lanes: dict[str, list[tuple[float, Launch]]] = field(default_factory=dict)
+    lane_of: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -99,6 +103,48 @@ class Machine:
         if plan.artifact:
             (launch.workspace / "out.txt").write_bytes(plan.artifact_bytes(launch.attempt))
 
+    def start_in_lane(self, launch: Launch, lane: str) -> None:
+        if launch.attempt in self.programs or self.waits(launch.attempt):
+            return
+        if lane in self.lanes:
+            self.world.tell(f"{self.name}: {launch.attempt} waits in the lane {lane}")
+            self.lanes[lane].append((self.world.now, launch))
+        else:
+            self.lanes[lane] = []
+            self.lane_of[launch.attempt] = lane
+            self.start_program(launch)
+
+    def waits(self, attempt: str) -> bool:
+        return any(launch.attempt == attempt for queue in self.lanes.values() for _, launch in queue)
+
+    def take_out(self, attempt: str) -> bool:
+        """Out of the lane in which it waits, if it does."""
+        found = self.waits(attempt)
+        for lane, queue in self.lanes.items():
+            self.lanes[lane] = [each for each in queue if each[1].attempt != attempt]
+        return found
+
+    def go_on(self, ended: str) -> None:
+        """The next one in the lane of the program that ended; not if it has waited for too long."""
+        lane = self.lane_of.pop(ended, None)
+        if lane is None:
+            return
+        queue = self.lanes[lane]
+        late = [launch for since, launch in queue if self.world.now - since > WAIT_SECONDS]
+        del queue[: len(late)]
+        if queue:
+            _, launch = queue.pop(0)
+            self.lane_of[launch.attempt] = lane
+            self.start_program(launch)
+        else:
+            del self.lanes[lane]
+        for launch in late:  # the last word: the worker may die of it, and the machine with it
+            self.tell_exit(launch.attempt, Exit(recalled=True))
+
+    def tell_exit(self, attempt: str, exit_: Exit) -> None:
+        if self.life is not None:
+            self.life.guard(lambda life: life.agent.exited([(attempt, exit_)]))
+
     def next_exit(self) -> tuple[float, str]:
         """When, in the world's time, the next program ends, and whose it is."""
         found = [
@@ -114,8 +160,8 @@ class Machine:
         program.halt(self.clock(), natural)
         program.exit = exit_
         self.world.truth.ended(attempt, program.written(self.clock()), exit_.code if natural else None)
-        if self.life is not None:
-            self.life.guard(lambda life: life.agent.exited(attempt, exit_))
+        self.go_on(attempt)
+        self.tell_exit(attempt, exit_)
 
     def let_die(self, program: Program) -> None:
         """TERM was sent: it takes the program a moment to end."""
@@ -146,6 +192,7 @@ class Machine:
             program.halt(self.clock())
             self.old_output[attempt] = program.written(self.clock())
             self.world.truth.ended(attempt, self.old_output[attempt], None)
+            self.go_on(attempt)
 
     # Fates
 
@@ -159,6 +206,8 @@ class Machine:
 
     def kill(self, away: float) -> None:
         """kill -9 of the worker: the programs go on."""
+        if self.life is not None:
+            self.life.spool.close()
         self.life = None
         self.starts_at = self.world.now + away
 
@@ -169,6 +218,7 @@ class Machine:
                 program.halt(self.clock())
                 program.broken = True
                 self.world.truth.ended(attempt, program.written(self.clock()), None)
+        self.lanes, self.lane_of = {}, {}
         self.boot += 1
         self.asleep_until = 0.0
         self.booted_at = self.world.now + away - 10.0
@@ -177,7 +227,8 @@ class Machine:
 
     def wipe(self) -> None:
         """The spool is gone, with nothing running: as after a reinstallation."""
-        self.life = None
+        self.kill(0.0)
+        self.lanes, self.lane_of = {}, {}
         for attempt in list(self.programs):
             self.remove_program(attempt)
         shutil.rmtree(self.folder)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from deborgen_worker.runners.protocol import CannotStart, Exit, Host, Launch, RunnerDown, Standing
+from deborgen_worker.runners.protocol import CannotStart, Exit, Host, Launch, OnExit, RunnerDown, Standing
 
 if TYPE_CHECKING:
     from support.simulation_machine import Machine
@@ -71,7 +70,7 @@ class PretendedRunner:
 
     name = "subprocess"
 
-    def __init__(self, machine: Machine, on_exit: Callable[[str, Exit], None]) -> None:
+    def __init__(self, machine: Machine, on_exit: OnExit) -> None:
         self._machine, self._on_exit = machine, on_exit
         self.trouble = ""
 
@@ -94,19 +93,37 @@ class PretendedRunner:
             raise CannotStart("the image cannot be had")
         machine.start_program(launch)
 
+    def start_in_lanes(self, launches: list[tuple[Launch, str]]) -> None:
+        if self.trouble:
+            raise RunnerDown(self.trouble)
+        machine = self._machine
+        if machine.world.chance(machine.world.faults.start_fails):
+            raise CannotStart("the image cannot be had")
+        for launch, lane in launches:
+            machine.start_in_lane(launch, lane)
+
+    def recall(self, attempt: str) -> None:
+        if self._machine.take_out(attempt):
+            self._machine.tell_exit(attempt, Exit(recalled=True))
+
     def adopt(self, launch: Launch) -> Standing:
         if self.trouble:
             raise RunnerDown(self.trouble)
+        if self._machine.waits(launch.attempt):
+            return Standing.RUNNING
         program = self._machine.programs.get(launch.attempt)
         if program is None:
             return Standing.NEVER_STARTED
         if program.running:
             return Standing.RUNNING
         # What ran when the machine went down is shown as created with exit code 0, as Podman does.
-        self._on_exit(launch.attempt, Exit(code=0, seconds=0.0) if program.broken else program.exit or Exit(code=0))
+        exit_ = Exit(code=0, seconds=0.0) if program.broken else program.exit or Exit(code=0)
+        self._on_exit([(launch.attempt, exit_)])
         return Standing.ENDED
 
     def signal(self, attempt: str, name: str) -> None:
+        if self._machine.take_out(attempt):
+            self._machine.tell_exit(attempt, Exit(error="it was ended before it was started"))
         program = self._machine.programs.get(attempt)
         if program is None or not program.running:
             return
@@ -125,10 +142,12 @@ class PretendedRunner:
         return LiveLog(self._machine, launch.attempt)
 
     def discard(self, attempt: str) -> None:
+        self._machine.take_out(attempt)
         self._machine.remove_program(attempt)
 
     def sweep(self, keep: frozenset[str]) -> list[str]:
-        gone = [attempt for attempt in self._machine.programs if attempt not in keep]
+        waiting = [launch.attempt for queue in self._machine.lanes.values() for _, launch in queue]
+        gone = [attempt for attempt in [*waiting, *self._machine.programs] if attempt not in keep]
         for attempt in gone:
             self.discard(attempt)
         return gone

@@ -24,7 +24,7 @@ def run_seeds(seeds: Sequence[int], progress: bool = False) -> list[str]:
     """The stories of the seeds that broke a rule."""
     context = multiprocessing.get_context("fork")
     failures = []
-    with context.Pool(os.cpu_count(), maxtasksperchild=200) as pool:
+    with context.Pool(os.cpu_count(), maxtasksperchild=20) as pool:
         for done, story in enumerate(pool.imap_unordered(_one, seeds, chunksize=5), 1):
             if story is not None:
                 failures.append(story)

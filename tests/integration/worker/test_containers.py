@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
+import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -56,6 +58,7 @@ def outcome(job: dict) -> tuple[str, int | None]:
 
 @pytest.mark.parametrize("code", [0, 1, 125, 126, 127, 137, 255])
 def test_fault_56_an_exit_code_is_the_programs_own(code: int, ask: Ask) -> None:
+    """Seen to fail when the shell's exit codes are taken for Podman's."""
     job, log = ask(["sh", "-c", f"echo before; exit {code}"])
     assert outcome(job) == ("succeeded" if code == 0 else "failed", code)
     assert log == b"before\n"
@@ -63,12 +66,14 @@ def test_fault_56_an_exit_code_is_the_programs_own(code: int, ask: Ask) -> None:
 
 
 def test_fault_50_a_missing_image_is_an_infrastructure_failure(ask: Ask) -> None:
+    """Seen to fail when what the machinery failed to do is blamed on the program."""
     job, _ = ask("true", image="localhost/deborgen-missing:1")
     assert outcome(job) == ("error", None)
     assert "cannot be had" in job["reason"]
 
 
 def test_fault_50_an_image_that_appears_later_is_used(ask: Ask, worker: WorkerProcess, podman: Podman) -> None:
+    """Seen to fail when an image that was missing once is missing for ever."""
     image = f"localhost/deborgen-late-{worker.name}:1"
     assert outcome(ask("true", image=image)[0]) == ("error", None)
     podman("tag", IMAGE, image)
@@ -79,6 +84,7 @@ def test_fault_50_an_image_that_appears_later_is_used(ask: Ask, worker: WorkerPr
 
 
 def test_fault_51_out_of_memory_is_recognised_and_the_worker_lives(ask: Ask, worker: WorkerProcess) -> None:
+    """Seen to fail when nobody looks for the signs of too little memory."""
     job, _ = ask("dd if=/dev/zero of=/dev/null bs=300M count=1; exit $?", resources={"memory": "64MiB"})
     assert outcome(job)[0] == "out_of_memory", job["reason"]
     killed, _ = ask("kill -9 $$")
@@ -93,25 +99,48 @@ def test_a_timeout_ends_the_container(ask: Ask, worker: WorkerProcess, podman: P
 
 
 def test_fault_54_a_job_that_ignores_term_is_killed_after_its_grace(ask: Ask) -> None:
+    """Seen to fail when after TERM nothing follows."""
     job, _ = ask("trap '' TERM; while true; do sleep 0.1; done", timeout="1s")
-    assert outcome(job)[0] == "timeout"
+    assert outcome(job) == ("timeout", 137), "KILL ended it"
+
+
+def processes_with(mark: str) -> list[str]:
+    """Whose command line has the mark, anywhere on this machine."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            if mark.encode() in path.read_bytes():
+                found.append(path.parent.name)
+    return found
 
 
 def test_fault_57_what_a_program_leaves_in_the_background_ends_with_it(
     ask: Ask, worker: WorkerProcess, podman: Podman
 ) -> None:
-    job, _ = ask("setsid sh -c 'exec >/dev/null 2>&1; sleep 1000' & sleep 0.2")
+    """Seen to fail when a container shares the processes of the machine."""
+    mark = f"left-behind-by-{worker.name}"
+    job, log = ask(
+        f"setsid sh -c 'exec >/dev/null 2>&1; while true; do sleep 1; done' {mark} & sleep 0.2; ps | grep {mark}"
+    )
     assert job["state"] == "succeeded"
+    assert f"sh -c exec >/dev/null 2>&1; while true; do sleep 1; done {mark}".encode() in log, "it did run"
+    wait_until(lambda: processes_with(mark) == [])
     wait_until(lambda: podman.of(worker.name) == [])
 
 
 def test_fault_53_a_fork_bomb_is_contained(ask: Ask) -> None:
+    """Seen to fail when a job may have four times the processes that its owner allows."""
+    # First one that is tame, to see that there is a limit; then one that is not.
+    job, log = ask("n=0; while [ $n -lt 1300 ]; do sleep 20 & n=$((n + 1)); done", seconds=90)
+    assert outcome(job)[0] == "failed"
+    assert b"fork" in log
     job, _ = ask("f() { f | f & }; f; sleep 2; exit 9", timeout="20s", seconds=90)
     assert outcome(job)[0] in {"failed", "timeout", "out_of_memory"}
     assert ask("true")[0]["state"] == "succeeded"
 
 
 def test_fault_36_binary_output_arrives_byte_for_byte(ask: Ask) -> None:
+    """Seen to fail when every piece of a line ends the line."""
     script = "printf 'a\\0b\\377\\r\\nc'; sleep 0.2; printf '\\033[31mred' >&2; sleep 0.2; "
     job, log = ask(script + "printf '\\n\\ntail without newline'")
     assert job["state"] == "succeeded"
@@ -119,6 +148,7 @@ def test_fault_36_binary_output_arrives_byte_for_byte(ask: Ask) -> None:
 
 
 def test_fault_35_one_line_of_many_megabytes_keeps_its_head_and_tail(ask: Ask) -> None:
+    """Seen to fail when the bytes that were dropped are counted with one too many."""
     job, log = ask("head -c 20000000 /dev/zero | tr '\\0' x; printf END", seconds=120)
     assert job["state"] == "succeeded"
     dropped = 20_000_003 - (8 << 20)
@@ -128,6 +158,7 @@ def test_fault_35_one_line_of_many_megabytes_keeps_its_head_and_tail(ask: Ask) -
 
 
 def test_fault_34_a_flood_of_output_is_counted_exactly_and_stays_small(ask: Ask, worker: WorkerProcess) -> None:
+    """Seen to fail when the bytes that were dropped are counted with one too many."""
     lines = 1_000_000
     total = sum(len(str(number)) + 1 for number in range(1, lines + 1)) + lines * 1016
     job, log = ask(f"yes | head -n 0; seq 1 {lines} | sed 's/$/{'y' * 1016}/'", seconds=280, timeout="10m")
@@ -161,6 +192,30 @@ def test_a_job_has_no_network_but_its_own_loopback(ask: Ask) -> None:
     _, log = ask(f"ls /sys/class/net; ip route; {tries}; true")
     assert log.decode().splitlines()[0] == "lo"
     assert b"out\n" not in log
+
+
+def test_a_job_that_asks_for_internet_has_a_network_where_the_owner_allows_one(
+    coordinator: CoordinatorProcess, pool: Pool, podman: Podman, tmp_path: Path
+) -> None:
+    """The way out of the container leads at least to a server on this very machine, by the bridge's own address."""
+    with (
+        WorkerProcess(
+            tmp_path, coordinator, runner="podman", podman_socket=str(podman.socket), network="internet",
+            env={"CONTAINERS_CONF": str(CONF)}, labels="test=internet",
+        ) as worker,
+        socket.create_server(("", 0)) as server,
+    ):  # fmt: skip
+        server.settimeout(60)
+        port = server.getsockname()[1]
+        gate = "$(ip route | sed -n 's/default via \\([0-9.]*\\) .*/\\1/p')"
+        script = f"echo hello | nc -w 10 {gate} {port}"
+        number = pool.submit(run=script, image=IMAGE, network="internet", requires={"test": "internet"})
+        line, _ = server.accept()
+        with line:
+            assert line.recv(100) == b"hello\n"
+        job = pool.until(number)
+        assert job["state"] == "succeeded", (job["reason"], pool.log(number))
+        assert worker.name == job["history"][-1]["worker"]
 
 
 def test_a_job_can_write_to_its_workspace_and_tmp_alone(ask: Ask) -> None:
@@ -206,6 +261,7 @@ def test_no_device_of_the_host_is_there(ask: Ask) -> None:
 
 
 def test_fault_49_conmon_killed_ends_the_attempt_as_an_error(pool: Pool, podman: Podman, worker: WorkerProcess) -> None:
+    """Seen to fail when nobody watches conmon."""
     run = pool.submit(run="echo up; sleep 1000", image=IMAGE, requires={"test": "main"})
     wait_until(lambda: pool.log(run) == b"up\n", 90)
     [container] = podman.of(worker.name)
@@ -224,6 +280,7 @@ def test_fault_49_conmon_killed_ends_the_attempt_as_an_error(pool: Pool, podman:
 def test_fault_58_a_timeout_holds_while_the_worker_is_dead(
     podman: Podman, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Seen to fail when the runtime knows no timeout."""
     monkeypatch.setattr(spec, "BACKSTOP_SECONDS", 1)
     name = f"w-{tmp_path.name}"
     settings = Settings(name=name, podman_socket=str(podman.socket))
@@ -245,6 +302,7 @@ def test_fault_58_a_timeout_holds_while_the_worker_is_dead(
 def test_fault_48_a_service_that_hangs_or_dies_stops_new_work_and_nothing_else(
     pool: Pool, new_worker: Callable[..., WorkerProcess], podman_ready: None, tmp_path: Path
 ) -> None:
+    """Seen to fail when Podman is not asked whether it is well."""
     own = Podman(tmp_path).start_service()
     each = new_worker(
         runner="podman", podman_socket=str(own.socket), env={"CONTAINERS_CONF": str(CONF)}, labels="test=hang"

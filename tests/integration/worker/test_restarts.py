@@ -28,6 +28,7 @@ def ended_once(job: dict[str, Any]) -> None:
 def test_fault_11_a_worker_killed_at_any_step_delivers_one_right_result(
     place: str, new_worker: Make, pool: Pool, tmp_path: Path
 ) -> None:
+    """Seen to fail when what was started before is started once more."""
     ran = tmp_path / "ran"
     run = pool.submit(
         run=f"echo once >> {ran}; echo hello; sleep 0.2; echo made > out.txt; echo '{{\"n\": 7}}' > $DEBORGEN_RESULT",
@@ -50,9 +51,33 @@ def test_fault_11_a_worker_killed_at_any_step_delivers_one_right_result(
     wait_until(lambda: worker.status()["unsent"] == 0)
 
 
+def test_fault_11_short_jobs_that_wait_in_lanes_all_end_once_however_often_the_worker_is_killed(
+    new_worker: Make, pool: Pool, tmp_path: Path
+) -> None:
+    """Seen to fail when what was started before is started once more."""
+    jobs = 400
+    ran = tmp_path / "ran"
+    run = pool.submit(
+        run=f"echo $DEBORGEN_PARAM_N >> {ran}", resources={"cpus": 0.1, "memory": "64MiB"},
+        sweep={"grid": {"n": {"from": 1, "to": jobs}}},
+    )  # fmt: skip
+    worker = new_worker(slots=2)
+    for part in (1, 2, 3, 4):
+        worker.start()
+        wait_until(lambda part=part: ran.exists() and len(ran.read_text().splitlines()) > part * jobs // 5)
+        worker.kill()
+    worker.start()
+    done = pool.done(run)
+    assert done["jobs"]["succeeded"] == jobs, done
+    assert sorted(map(int, ran.read_text().split())) == list(range(1, jobs + 1))
+    for number in range(1, jobs + 1):
+        ended_once(pool.job(f"{run}.{number}"))
+
+
 def test_fault_10_a_plain_process_goes_on_while_the_worker_is_dead(
     new_worker: Make, pool: Pool, tmp_path: Path
 ) -> None:
+    """Seen to fail when nothing of an earlier session is adopted."""
     gate = tmp_path / "gate"
     run = pool.submit(run=f"echo one; while [ ! -e {gate} ]; do sleep 0.02; done; echo two; exit 3")
     worker = new_worker().start()
@@ -85,6 +110,7 @@ def test_a_supervisor_that_is_killed_ends_its_jobs_as_errors(new_worker: Make, p
 
 
 def test_fault_12_a_reboot_in_mid_job_is_never_a_success(new_worker: Make, pool: Pool) -> None:
+    """Seen to fail when a reboot is not noticed."""
     run = pool.submit(run="sleep 60")
     worker = new_worker().start(DEBORGEN_WORKER_BOOT_ID="first")
     pool.until(run, "running")
@@ -99,6 +125,7 @@ def test_fault_12_a_reboot_in_mid_job_is_never_a_success(new_worker: Make, pool:
 
 
 def test_fault_13_a_result_in_the_spool_is_delivered_after_a_reboot(new_worker: Make, pool: Pool) -> None:
+    """Seen to fail when after a reboot nothing counts."""
     run = pool.submit(run="echo done; exit 4")
     worker = new_worker().start(**{VARIABLE: "after-result-written", "DEBORGEN_WORKER_BOOT_ID": "first"})
     assert worker.process is not None
@@ -118,6 +145,7 @@ def test_fault_13_a_result_in_the_spool_is_delivered_after_a_reboot(new_worker: 
 def test_fault_11_a_container_is_run_once_wherever_the_worker_is_killed(
     place: str, container_worker: Make, pool: Pool, podman: Podman
 ) -> None:
+    """Seen to fail when what was started before is started once more."""
     run = pool.submit(image=IMAGE, run="echo hello; sleep 0.5; echo made > out.txt", artifacts=["out.txt"])
     worker = container_worker().start(**{VARIABLE: place})
     assert worker.process is not None
@@ -138,6 +166,7 @@ def test_fault_11_a_container_is_run_once_wherever_the_worker_is_killed(
 def test_fault_10_a_container_is_adopted_with_its_whole_log_and_its_exit_code(
     container_worker: Make, pool: Pool, podman: Podman
 ) -> None:
+    """Seen to fail when nothing of an earlier session is adopted."""
     run = pool.submit(image=IMAGE, run="seq 1 20; while [ ! -e go ]; do sleep 0.02; done; seq 21 40; exit 5")
     worker = container_worker().start()
     wait_until(lambda: b"20\n" in pool.log(run), 90)
@@ -159,6 +188,7 @@ def test_fault_10_a_container_is_adopted_with_its_whole_log_and_its_exit_code(
 def test_fault_55_leftovers_of_ours_are_removed_and_those_of_others_are_not(
     container_worker: Make, pool: Pool, podman: Podman
 ) -> None:
+    """Seen to fail when leftovers stay."""
     worker = container_worker()
     label = f"deborgen.worker={worker.name}"
     podman(
@@ -182,6 +212,7 @@ def test_fault_55_leftovers_of_ours_are_removed_and_those_of_others_are_not(
 def test_fault_12_a_container_of_another_boot_is_lost_and_removed(
     container_worker: Make, pool: Pool, podman: Podman
 ) -> None:
+    """Seen to fail when a reboot is not noticed."""
     run = pool.submit(image=IMAGE, run="sleep 60; exit 0")
     worker = container_worker().start(DEBORGEN_WORKER_BOOT_ID="first")
     wait_until(lambda: podman.of(worker.name), 90)

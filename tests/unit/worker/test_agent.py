@@ -42,6 +42,7 @@ from deborgen_worker.runners.protocol import Exit, Launch
 from deborgen_worker.runners.scripted import Script, ScriptedRunner
 from deborgen_worker.settings import Settings
 from deborgen_worker.spool import Spool
+from deborgen_worker.starting import LANE_WAIT_SECONDS
 
 GIB = 1 << 30
 
@@ -195,6 +196,7 @@ def test_a_job_is_confirmed_before_it_starts_and_reported_once(world: World) -> 
 
 
 def test_fault_6_a_claim_whose_answer_was_lost_is_sent_again_as_it_was(world: World) -> None:
+    """Seen to fail when a claim whose answer was lost is forgotten."""
     world.queue("1.1/1", "1.2/1", "1.3/1", "1.4/1")
     world.coordinator.lose_answer_of = "claim"
     world.take()
@@ -206,6 +208,7 @@ def test_fault_6_a_claim_whose_answer_was_lost_is_sent_again_as_it_was(world: Wo
 
 
 def test_fault_9_a_lost_confirmation_starts_nothing_until_the_next_heartbeat(world: World) -> None:
+    """Seen to fail when a program is started before its attempt is confirmed."""
     world.queue("1.1/1")
     world.coordinator.away = {"heartbeat"}
     world.take()
@@ -227,6 +230,25 @@ def test_a_result_is_sent_until_it_is_acknowledged(world: World) -> None:
     world.deliver()
     assert world.outcomes == {"1.1/1": "succeeded"}
     assert world.spool.unsent() == []
+
+
+def test_a_worker_that_cannot_deliver_its_results_asks_for_no_more_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Seen to fail without UNSENT_MOST: a worker piled up more results than it may name when it registers."""
+    monkeypatch.setattr("deborgen_worker.claims.UNSENT_MOST", 4)
+    world = World(tmp_path)
+    world.coordinator.away = {"finish"}
+    world.queue(*[f"1.{number}/1" for number in range(1, 30)])
+    for _ in range(20):
+        world.take()
+        world.deliver()
+    assert 4 <= len(world.spool.unsent()) < 10
+    world.coordinator.away = set()
+    for _ in range(60):
+        world.take()
+        world.deliver()
+    assert len(world.outcomes) == 29
 
 
 def test_a_cancel_sends_term_then_kill_after_the_grace(tmp_path: Path) -> None:
@@ -324,6 +346,29 @@ def test_short_jobs_are_claimed_ahead_and_given_back_if_their_turn_never_comes(t
     assert "released" in world.outcomes.values()
 
 
+def test_the_store_is_asked_about_the_artifacts_of_many_results_at_once(tmp_path: Path) -> None:
+    world = World(tmp_path, running)
+    uploaded: list[str] = []
+    asked: list[int] = []
+
+    def missing(digests: list[str]) -> dict[str, str]:
+        asked.append(len(digests))
+        return dict.fromkeys(digests, "")
+
+    world.coordinator.missing = missing  # type: ignore[method-assign]
+    world.coordinator.upload = lambda _path, sha256, _size, _url="": uploaded.append(sha256)  # type: ignore[method-assign]
+    world.queue("1.1/1", "1.2/1", artifacts=[{"path": "out"}], resources={"cpus": 1})
+    world.take()
+    for name in ("1.1/1", "1.2/1"):
+        (world.spool.folder(name) / "work" / "out").write_text(name)
+        world.runner.end(name, Exit(code=0, seconds=1.0))
+    world.deliver()
+    world.deliver()
+    assert asked == [2]
+    assert len(set(uploaded)) == 2
+    assert world.outcomes == {"1.1/1": "succeeded", "1.2/1": "succeeded"}
+
+
 def test_a_missing_blob_is_uploaded_again_before_the_next_finish(world: World) -> None:
     world.queue("1.1/1")
     world.take()
@@ -384,7 +429,7 @@ def test_recovery_adopts_what_runs_delivers_what_ended_and_starts_what_never_did
     world.queue("1.3/1")
     world.agent.spool.claim_answered("x", world.coordinator.queue)
     world.coordinator.queue.clear()
-    world.runner.on_exit = lambda _attempt, _exit: None  # the worker is dead
+    world.runner.on_exit = lambda _ends: None  # the worker is dead
     world.runner.end("1.2/1", Exit(code=7, seconds=1.0))
 
     assert sorted(world.wake("boot")) == ["1.1/1", "1.2/1", "1.3/1"]
@@ -422,3 +467,130 @@ def test_recovery_gives_up_what_is_gone_and_forgets_claims_without_answer(tmp_pa
     assert world.spool.requests == set()
     assert any("is given up" in line for line in world.said)
     assert any(what == "discard" for what, _ in world.runner.calls)
+
+
+# Lanes
+
+
+def busy(tmp_path: Path) -> World:
+    """Two programs run, and jobs are known to be so short that others may wait behind them with the runner."""
+    world = World(tmp_path, running)
+    world.agent.ledger.average = 0.001
+    world.queue(*[f"1.{number}/1" for number in range(1, 9)])
+    for _ in range(4):
+        world.take()
+    assert sorted(world.runner.running) == ["1.1/1", "1.2/1"]
+    return world
+
+
+def stages(world: World) -> dict[str, str]:
+    return {name: each.stage.value for name, each in sorted(world.agent.attempts.items())}
+
+
+def test_short_jobs_wait_with_the_runner_and_begin_without_being_told_to(tmp_path: Path) -> None:
+    world = busy(tmp_path)
+    assert [name for what, name in world.runner.calls if what == "wait"] == [f"1.{n}/1" for n in range(3, 9)]
+    world.runner.end("1.1/1", Exit(code=0, seconds=0.001))
+    assert sorted(world.runner.running) == ["1.2/1", "1.3/1"]
+    assert stages(world)["1.3/1"] == "running"
+    assert stages(world)["1.4/1"] == "next"
+    assert sorted(world.agent.ledger.running) == ["1.2/1", "1.3/1"]
+    for number in (3, 2, 4, 6, 5, 7, 8):
+        world.runner.end(f"1.{number}/1", Exit(code=0, seconds=0.001))
+        assert len(world.agent.ledger.running) <= 2
+    world.deliver()
+    assert world.outcomes == {f"1.{n}/1": "succeeded" for n in range(1, 9)}
+    assert world.agent.ledger.free() == world.agent.ledger.offered
+
+
+def test_one_that_waits_with_the_runner_is_canceled_without_ever_beginning(tmp_path: Path) -> None:
+    world = busy(tmp_path)
+    world.coordinator.words = {"1.3/1": "cancel"}
+    world.heart.step()
+    world.runner.end("1.1/1", Exit(code=0, seconds=0.001))
+    assert sorted(world.runner.running) == ["1.2/1", "1.5/1"]
+    world.deliver()
+    assert world.outcomes == {"1.1/1": "succeeded", "1.3/1": "canceled"}
+    assert ("start", "1.3/1") not in world.runner.calls
+
+
+def test_a_pause_calls_back_and_gives_back_what_waits_with_the_runner(tmp_path: Path) -> None:
+    world = busy(tmp_path)
+    world.owner.pause(3600, now=False)
+    world.runner.end("1.1/1", Exit(code=0, seconds=0.001))
+    assert sorted(world.runner.running) == ["1.2/1"]
+    world.agent.tick()
+    world.deliver()
+    assert world.outcomes == {"1.1/1": "succeeded"} | {f"1.{n}/1": "released" for n in range(3, 9)}
+
+
+def test_what_waits_behind_one_that_turns_out_long_is_called_back_and_begins_elsewhere(tmp_path: Path) -> None:
+    world = busy(tmp_path)
+    waiting = [name for name, stage in stages(world).items() if stage == "next"]
+    world.now += LANE_WAIT_SECONDS + 0.1
+    world.agent.tick()
+    assert {name for what, name in world.runner.calls if what == "recall"} == set(waiting)
+    world.agent.starter.start_ready()
+    assert all(stages(world)[name] == "confirmed" for name in waiting)  # both have run too long to wait behind them
+    world.runner.end("1.2/1", Exit(code=0, seconds=1.0))
+    assert len(world.runner.running) == 2
+    assert "1.1/1" in world.runner.running
+
+
+def test_nothing_waits_behind_one_that_has_less_room(tmp_path: Path) -> None:
+    world = World(tmp_path, running)
+    world.agent.ledger.average = 0.001
+    world.queue("1.1/1", "1.2/1", resources={"cpus": 1})
+    world.take()
+    assert not world.coordinator.queue
+    world.queue("2.1/1", resources={"cpus": 2})
+    world.queue("3.1/1", resources={"cpus": 0.5})
+    world.agent.spool.claim_answered("x", world.coordinator.queue)
+    names = world.agent.accept(world.coordinator.queue)
+    world.agent.told(dict.fromkeys(names, "continue"))
+    assert stages(world) == {"1.1/1": "running", "1.2/1": "running", "2.1/1": "confirmed", "3.1/1": "next"}
+
+
+def test_a_worker_that_died_finds_what_waits_with_the_runner_and_takes_it_for_running(tmp_path: Path) -> None:
+    world = busy(tmp_path)
+    world.runner.on_exit = lambda _ends: None  # the worker is dead
+    world.runner.end("1.1/1", Exit(code=0, seconds=0.001))
+    held = world.wake("boot")
+    assert "1.5/1" in held
+    for name in list(world.runner.ended):
+        assert name in held
+    while world.runner.running:
+        world.runner.end(next(iter(world.runner.running)), Exit(code=0, seconds=0.001))
+    world.deliver()
+    assert world.outcomes == {f"1.{n}/1": "succeeded" for n in range(1, 9)}
+    started = [name for what, name in world.runner.calls if what == "start"]
+    assert len(started) == len(set(started)) == 8
+
+
+def test_two_claimers_that_part_the_room_do_not_starve_a_large_job(tmp_path: Path) -> None:
+    """Seen to fail without `_found_nothing`: each asks for one of the two processors, for ever."""
+    world = World(tmp_path, running)
+    other = Claimer("other", world.agent, world.coordinator, world.contact, world.heart, "s")
+    world.queue("1.1/1", "1.2/1")
+    world.take()
+    for name in ("1.1/1", "1.2/1"):
+        world.runner.end(name, Exit(code=0, seconds=100.0))
+        world.claimer.step()
+        other.step()
+    asked = [message.free.cpus for name, message in world.coordinator.calls if name == "claim"]
+    assert asked[-1] == 2.0
+
+
+def test_what_was_confirmed_long_ago_is_not_started_until_it_is_confirmed_again(tmp_path: Path) -> None:
+    """Seen to fail without `_fresh`, and in seed 8743: its lease was over, and its job canceled, when its turn came."""
+    world = World(tmp_path, running)
+    world.queue("1.1/1", "1.2/1")
+    world.take()
+    world.queue("1.3/1")
+    world.agent.spool.claim_answered("x", world.coordinator.queue)
+    world.agent.told(dict.fromkeys(world.agent.accept(world.coordinator.queue), "continue"))
+    world.now += 31
+    world.runner.end("1.1/1", Exit(code=0, seconds=31.0))
+    assert ("start", "1.3/1") not in world.runner.calls
+    world.heart.step()
+    assert world.runner.calls.count(("start", "1.3/1")) == 1

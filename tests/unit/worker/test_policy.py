@@ -163,4 +163,5 @@ def test_a_plain_console_repeats_itself_only_when_something_changed() -> None:
 
 
 def test_fault_37_nothing_that_a_terminal_would_obey_is_printed() -> None:
+    """Seen to fail when a job's name goes to the terminal as it is."""
     assert printable("a\x1b[31mb\r\nc\x9b") == "a?[31mb??c?"

@@ -8,15 +8,11 @@ coordinator come from outside, so the same object runs in a simulation.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import threading
-from collections import deque
 from collections.abc import Callable, Iterable
-from itertools import islice
 from pathlib import Path
 
 from deborgen_shared.messages import Assignment, Result
-from deborgen_shared.transport import Refused, Unreachable
 from deborgen_worker import workspace
 from deborgen_worker.attempt import Attempt, Ending, Stage, result_of
 from deborgen_worker.cache import BlobCache
@@ -24,18 +20,17 @@ from deborgen_worker.capacity import Amount, Ledger
 from deborgen_worker.crash import point
 from deborgen_worker.journal import SpoolFullError
 from deborgen_worker.policy import Gate
-from deborgen_worker.runners.protocol import CannotStart, Exit, Runner, RunnerDown
+from deborgen_worker.runners.protocol import CannotStart, Exit, Runner
 from deborgen_worker.settings import Settings
 from deborgen_worker.spool import Spool
+from deborgen_worker.starting import LANE_WAIT_SECONDS, Starter
 
 #: How long an attempt that was claimed ahead may wait for its turn before it is given back.
 AHEAD_WAIT_SECONDS = 5.0
-#: Of those that wait for their turn, so many are looked at: a small one may pass a large one, within reason.
-LOOK_AT = 8
+#: How long the removal of what is delivered waits for its turn.
+HANDS_SECONDS = 0.05
 #: After KILL, how long the runner may take to tell of the end before the attempt is ended without it.
 AFTER_KILL_SECONDS = 30.0
-#: How long the files of a job are asked for when the coordinator cannot be reached.
-FETCH_SECONDS = 600.0
 
 
 class Agent:
@@ -60,11 +55,13 @@ class Agent:
         self.gate = Gate()
         self.attempts: dict[str, Attempt] = {}
         self.lock = threading.RLock()
-        self._gpus = set(gpus)
-        self._turn: deque[str] = deque()
+        #: Held for work of many small steps, which one thread does at a time: two that take turns at every system call
+        #: cost more than the work. Whoever holds `lock` must not ask for it.
+        self.hands = threading.RLock()
+        self.starter = Starter(self, gpus)
         #: Called when something changed that others wait for: room for a claim, a result to send.
         self.on_room: Callable[[], None] = lambda: None
-        self.on_result: Callable[[str], None] = lambda _attempt: None
+        self.on_result: Callable[[list[str]], None] = lambda _attempts: None
 
     # Taking
 
@@ -86,9 +83,8 @@ class Agent:
         """Take attempts that are in the spool. They wait to be confirmed; those that cannot run here end at once."""
         taken = []
         for assignment in assignments:
-            with self.lock:
-                if assignment.attempt in self.attempts:
-                    continue
+            if assignment.attempt in self.attempts:
+                continue
             try:
                 attempt = self.build(assignment)
             except CannotStart as error:
@@ -102,9 +98,8 @@ class Agent:
         return taken
 
     def _refuse(self, assignment: Assignment, reason: str) -> None:
-        result = Result(attempt=assignment.attempt, outcome="error", reason=reason)
-        self.spool.ended(assignment.attempt, result)
-        self.on_result(assignment.attempt)
+        self.spool.ended((Result(attempt=assignment.attempt, outcome="error", reason=reason), ""))
+        self.on_result([assignment.attempt])
 
     def told(self, answers: dict[str, str]) -> None:
         """What the coordinator says to each attempt: go on, cancel, or stop because it is somebody else's now."""
@@ -114,9 +109,10 @@ class Agent:
                 if attempt is None or attempt.stage is Stage.ENDED:
                     continue
                 if word == "continue":
+                    attempt.confirmed_at = self.clock()
                     if attempt.stage is Stage.ASSIGNED:
                         attempt.stage = Stage.CONFIRMED
-                        self._turn.append(name)
+                        self.starter.turn.append(name)
                     continue
             if word == "cancel":
                 self.end(name, Ending.CANCEL, "canceled")
@@ -124,109 +120,24 @@ class Agent:
                 self.say(f"{name} is no longer ours: it is stopped")
                 self.end(name, Ending.STALE, "")
         point("after-confirmed")
-        self.start_ready()
-
-    # Starting
-
-    def start_ready(self) -> None:
-        """Start every confirmed attempt whose turn has come and for which there is room."""
-        while True:
-            with self.lock:
-                attempt = self._next()
-                if attempt is None:
-                    return
-            if attempt.light:
-                self._start(attempt)
-            else:
-                self.run_slow(lambda attempt=attempt: self._start(attempt))  # type: ignore[misc]
-
-    def _next(self) -> Attempt | None:
-        for name in list(islice(self._turn, LOOK_AT)):
-            attempt = self.attempts.get(name)
-            if attempt is None or attempt.stage is not Stage.CONFIRMED:
-                self._turn.remove(name)
-                continue
-            if not self.ledger.start(name, self.clock()):
-                self._prepare_ahead(attempt)
-                continue
-            self._turn.remove(name)
-            attempt.stage = Stage.PREPARING
-            attempt.gpus = tuple(sorted(self._gpus)[: attempt.spec.resources.gpus])
-            self._gpus -= set(attempt.gpus)
-            return attempt
-        return None
-
-    def _prepare_ahead(self, attempt: Attempt) -> None:
-        """Do the slow part of a start while another job still has the slot."""
-        if attempt.light or attempt.preparing or attempt.spec.resources.gpus or not attempt.ahead:
-            return
-        attempt.preparing = True
-
-        def prepare() -> None:
-            with contextlib.suppress(CannotStart, OSError, Unreachable, Refused), attempt.log_lock:
-                if attempt.stage is Stage.CONFIRMED:
-                    workspace.make(attempt.launch, attempt.assignment, attempt.spec, self.cache, self.spool.folders)
-                    attempt.runner.prepare(attempt.launch)
-                    attempt.prepared = True
-
-        self.run_slow(prepare)
-
-    def _start(self, attempt: Attempt) -> None:
-        try:
-            with attempt.log_lock:  # a preparation ahead may still be under way
-                if not attempt.prepared:
-                    self._make(attempt)
-                if attempt.gpus:
-                    attempt.launch = dataclasses.replace(attempt.launch, gpus=attempt.gpus)
-            attempt.started = self.clock()
-            self.spool.started(attempt.id, attempt.runner.name, attempt.started)
-            with self.lock:
-                if attempt.ending is not None:
-                    return self._over(attempt, Exit(error="ended before it was started"))
-                attempt.stage = Stage.RUNNING
-            attempt.runner.start(attempt.launch)
-            point("after-started")
-        except RunnerDown as error:
-            self._runner_down(attempt, error)
-        except (CannotStart, OSError, SpoolFullError, Refused, Unreachable) as error:
-            self._over(attempt, Exit(error=str(error) or type(error).__name__))
-        return None
-
-    def _make(self, attempt: Attempt) -> None:
-        """Lay out the workspace; while the coordinator cannot be reached for its files, wait and ask again."""
-        end = self.clock() + FETCH_SECONDS
-        pause = threading.Event()
-        while True:
-            try:
-                return workspace.make(attempt.launch, attempt.assignment, attempt.spec, self.cache, self.spool.folders)
-            except Unreachable as error:
-                if self.clock() > end or attempt.ending is not None:
-                    raise CannotStart(f"the files of the job cannot be fetched: {error}") from None
-                pause.wait(2.0)
-            except Refused as error:
-                raise CannotStart(f"the files of the job cannot be fetched: {error}") from None
-
-    def _runner_down(self, attempt: Attempt, error: Exception) -> None:
-        """Nothing was started, and nothing can be: the attempt is given back, and no new work is taken."""
-        if self.gate.close("runner", f"{attempt.runner.name} does not work: {error}"):
-            self.say(f"{attempt.runner.name} does not work: {error}; no new work is taken until it does")
-        with self.lock:
-            attempt.ending, attempt.ending_reason = Ending.RELEASE, f"the runner of the worker is down: {error}"
-        self._over(attempt, Exit(error=str(error)))
+        self.starter.start_ready()
 
     # Ending
 
-    def exited(self, name: str, exit_: Exit) -> None:
-        """The program ended. Called by runners."""
+    def exited(self, ends: list[tuple[str, Exit]]) -> None:
+        """Programs ended. Called by runners."""
+        over: list[tuple[Attempt, Exit]] = []
         with self.lock:
-            attempt = self.attempts.get(name)
-            if attempt is None or attempt.stage not in {Stage.PREPARING, Stage.RUNNING}:
-                return
+            for name, exit_ in ends:
+                attempt = self.attempts.get(name)
+                if attempt is None or not attempt.on_machine:
+                    continue
+                if exit_.recalled:
+                    self.starter.called_back(attempt)
+                else:
+                    over.append((attempt, exit_))
         point("after-exited")
-        if attempt.light and not attempt.spec.artifacts:
-            self._over(attempt, exit_)
-        else:
-            self.run_slow(lambda: self._over(attempt, exit_))
+        self.over(over)
 
     def end(self, name: str, ending: Ending, reason: str) -> None:
         """End an attempt from this side: at once if nothing runs, else by TERM, and KILL after the grace period."""
@@ -241,11 +152,11 @@ class Agent:
             first = attempt.ending is None
             attempt.ending, attempt.ending_reason = ending, reason
             waiting = attempt.stage in {Stage.ASSIGNED, Stage.CONFIRMED}
-            running = attempt.stage is Stage.RUNNING
+            running = attempt.stage in {Stage.NEXT, Stage.RUNNING}
             if running and first:
                 attempt.term_at = self.clock()
         if waiting:
-            self._over(attempt, Exit(error=reason))
+            self.over([(attempt, Exit(error=reason))])
         elif running:
             with contextlib.suppress(SpoolFullError):  # only a crash before the program's end would miss it
                 self.spool.stopped(name, ending.value, reason)
@@ -264,65 +175,92 @@ class Agent:
         except CannotStart as error:
             self.say(f"{attempt.id} could not be sent {word}: {error}")
 
-    def _over(self, attempt: Attempt, exit_: Exit) -> None:
-        """Write down how it ended, and let the next one start meanwhile."""
+    def over(self, ends: list[tuple[Attempt, Exit]]) -> None:
+        """Let the next ones start, and write down how these ended."""
         with self.lock:
-            if attempt.stage in {Stage.COLLECTING, Stage.ENDED}:
-                return
-            attempt.stage = Stage.COLLECTING
-            attempt.ended = self.clock()
-            self._gpus |= set(attempt.gpus)
-            self.ledger.end(attempt.id, attempt.ended)
-        if attempt.ending is Ending.STALE:
-            self.forget(attempt.id, "stale")
-        else:
-            self._write_result(attempt, exit_)
-        self.start_ready()
+            ends = [(attempt, exit_) for attempt, exit_ in ends if self._free(attempt, exit_)]
+        with self.hands:
+            self.starter.start_ready()
+            quick = []
+            for attempt, exit_ in ends:
+                if attempt.ending is Ending.STALE:
+                    self.forget({attempt.id: "stale"})
+                elif attempt.quick:
+                    quick.append((attempt, exit_))
+                else:
+                    self.run_slow(lambda end=(attempt, exit_): self._write_results([end]))  # type: ignore[misc]
+            if quick:
+                self._write_results(quick)
         with self.lock:
             wanting = self.ledger.wanting(self.clock())
         if wanting:
             self.on_room()
 
-    def _write_result(self, attempt: Attempt, exit_: Exit) -> None:
-        try:
-            result, notes = result_of(attempt, exit_, attempt.ended)
-        except OSError as error:
-            result = Result(attempt=attempt.id, outcome="error", reason=f"the output could not be collected: {error}")
-            notes = ""
+    def _free(self, attempt: Attempt, exit_: Exit) -> bool:
+        """Take back what the attempt had. False if that was done before."""
+        if attempt.stage in {Stage.COLLECTING, Stage.ENDED}:
+            return False
+        attempt.stage = Stage.COLLECTING
+        attempt.ended = self.clock()
+        self.ledger.end(attempt.id, attempt.ended, exit_.seconds)
+        self.starter.left(attempt)
+        return True
+
+    def _write_results(self, ends: list[tuple[Attempt, Exit]]) -> None:
+        results = []
+        for attempt, exit_ in ends:
+            try:
+                results.append(result_of(attempt, exit_, attempt.ended))
+            except OSError as error:
+                reason = f"the output could not be collected: {error}"
+                results.append((Result(attempt=attempt.id, outcome="error", reason=reason), ""))
         point("after-collected")
         try:
-            self.spool.ended(attempt.id, result, notes)
+            self.spool.ended(*results)
         except SpoolFullError:
-            # Not even the reserve is left: the result is told without being written down, which is the best there is.
-            self.spool.entries[attempt.id].result = result
+            # Not even the reserve is left: they are told without being written down, which is the best there is.
+            for result, _ in results:
+                self.spool.entries[result.attempt].result = result
         with self.lock:
-            attempt.stage = Stage.ENDED
-        self.on_result(attempt.id)
+            for attempt, _ in ends:
+                attempt.stage = Stage.ENDED
+        self.on_result([attempt.id for attempt, _ in ends])
 
-    def forget(self, name: str, how: str) -> None:
-        """The coordinator has had the last word: nothing of the attempt stays here, unless its owner wants to look."""
-        entry = self.spool.entries.get(name)
-        result = entry.result if entry is not None else None
+    def forget(self, answers: dict[str, str]) -> None:
+        """The coordinator has had the last word: nothing of them stays here, unless their owner wants to look."""
+        gone: list[tuple[str, Attempt | None, bool]] = []
         with self.lock:
-            attempt = self.attempts.pop(name, None)
-            self.ledger.end(name, self.clock())
-        self.spool.settle(name, how)
-        keep = self.settings.keep_failed and result is not None and result.outcome not in {"succeeded", "released"}
+            now = self.clock()
+            for name in answers:
+                entry = self.spool.entries.get(name)
+                result = entry.result if entry is not None else None
+                failed = result is not None and result.outcome not in {"succeeded", "released"}
+                gone.append((name, self.attempts.pop(name, None), self.settings.keep_failed and failed))
+                self.ledger.end(name, now)
+        self.spool.settle(answers)
+        light = [each for each in gone if each[1] is None or each[1].light]
+        # Better with both hands, but without waiting long for them: a lock of Python's knows no queue, and whoever
+        # handles the ends of short jobs may take it again and again.
+        alone = self.hands.acquire(timeout=HANDS_SECONDS)
+        try:
+            for name, attempt, keep in light:
+                self._clean(name, attempt, keep)
+        finally:
+            if alone:
+                self.hands.release()
+        for name, attempt, keep in gone:
+            if attempt is not None and not attempt.light:
+                self.run_slow(lambda each=(name, attempt, keep): self._clean(*each))  # type: ignore[misc]
 
-        def clean() -> None:
-            if attempt is not None and (attempt.started or attempt.preparing):
-                with contextlib.suppress(CannotStart):
-                    attempt.runner.discard(name)
-            if not keep:
-                self.remove(self.spool.folder(name))
-
-        if attempt is None or attempt.light:
-            clean()
-        else:
-            self.run_slow(clean)
+    def _clean(self, name: str, attempt: Attempt | None, keep: bool) -> None:
+        if attempt is not None and (attempt.started or attempt.preparing):
+            with contextlib.suppress(CannotStart):
+                attempt.runner.discard(name)
+        if not keep:
+            self.remove(self.spool.folder(name))
 
     def remove(self, folder: Path) -> None:
-        if folder.exists() and not self.spool.folders.give_back(folder):
+        if not self.spool.folders.give_back(folder):
             self.say(f"{folder} could not be removed")
 
     # Time
@@ -330,6 +268,7 @@ class Agent:
     def tick(self) -> None:
         """What time brings: timeouts, KILL after TERM, turns that never came."""
         now = self.clock()
+        self.starter.call_back(0.0 if self.gate.closed else LANE_WAIT_SECONDS)
         with self.lock:
             attempts = list(self.attempts.values())
         for attempt in attempts:
@@ -347,7 +286,7 @@ class Agent:
             self.end(attempt.id, Ending.TIMEOUT, f"ran longer than its timeout of {limit:g} s")
         if attempt.killed_at is not None:
             if now - attempt.killed_at > AFTER_KILL_SECONDS:
-                self.exited(attempt.id, Exit(error="it did not end, even after KILL"))
+                self.exited([(attempt.id, Exit(error="it did not end, even after KILL"))])
         elif attempt.term_at is not None and now - attempt.term_at > self.settings.kill_grace:
             attempt.killed_at = now
             self._signal(attempt, "KILL")

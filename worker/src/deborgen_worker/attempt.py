@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import cast
 
 from deborgen_shared.jobfile.model import JobSpec
 from deborgen_shared.messages import Assignment, LogTail, Result
@@ -12,18 +13,22 @@ from deborgen_worker import artifacts, workspace
 from deborgen_worker.capacity import Amount
 from deborgen_worker.folders import OWN
 from deborgen_worker.logs import CappedLog
-from deborgen_worker.runners.protocol import Exit, Launch, Runner
+from deborgen_worker.runners.protocol import Exit, LaneRunner, Launch, Runner
 
 #: A log whose rest is at most this long goes with the result instead of in a request of its own.
 INLINE_BYTES = 48 * 1024
 
 
 class Stage(Enum):
-    """How far an attempt is. Nothing goes back, but for a start that provably did not happen."""
+    """How far an attempt is. Nothing goes back, but for a start that provably did not happen.
+
+    `NEXT` is with its runner, which starts it when the one before it in its lane is over.
+    """
 
     ASSIGNED = "assigned"
     CONFIRMED = "confirmed"
     PREPARING = "preparing"
+    NEXT = "next"
     RUNNING = "running"
     COLLECTING = "collecting"
     ENDED = "ended"
@@ -53,6 +58,8 @@ class Attempt:
     log_cap: int
     stage: Stage = Stage.ASSIGNED
     waiting_since: float = 0.0
+    confirmed_at: float = 0.0
+    handed_at: float = 0.0
     ahead: bool = False
     gpus: tuple[str, ...] = ()
     started: float = 0.0
@@ -69,23 +76,28 @@ class Attempt:
     log_sent: int = 0
     log_lock: threading.Lock = field(default_factory=threading.Lock)
     log: CappedLog = field(init=False)
+    id: str = field(init=False)
+    #: Whether it can be started without waiting for anything: then no thread is needed for it.
+    light: bool = field(init=False)
+    #: Its runner, if it may wait there in a lane.
+    lanes: LaneRunner | None = field(init=False)
 
     def __post_init__(self) -> None:
         self.log = CappedLog(self.runner.log(self.launch), self.log_cap)
+        self.id = self.assignment.attempt
+        self.light = not (self.launch.image or self.spec.files or self.assignment.inputs)
+        waits = self.light and hasattr(self.runner, "start_in_lanes")
+        self.lanes = cast("LaneRunner", self.runner) if waits else None
 
     @property
-    def id(self) -> str:
-        return self.assignment.attempt
-
-    @property
-    def light(self) -> bool:
-        """Whether it can be started without waiting for anything: then no thread is needed for it."""
-        return not (self.launch.image or self.spec.files or self.assignment.inputs)
+    def quick(self) -> bool:
+        """Whether there is little to collect when it is over: then no thread is needed for that."""
+        return not self.started or (self.light and not self.spec.artifacts)
 
     @property
     def on_machine(self) -> bool:
         """Whether something of it may run."""
-        return self.stage in {Stage.PREPARING, Stage.RUNNING}
+        return self.stage in {Stage.PREPARING, Stage.NEXT, Stage.RUNNING}
 
     def used_seconds(self, now: float) -> float:
         """How long the program has run, without the time in which its owner had it frozen."""
@@ -142,7 +154,7 @@ def _collect(attempt: Attempt, result: Result, notes: list[str]) -> None:
             result.outcome, result.reason = "failed", found.refused
     path = spec.result or f"{OWN}/result.json"
     data = workspace.read_small(launch.workspace, path, 64 * 1024)
-    if data is None:
+    if data is None and spec.artifacts:
         taken = artifacts.stored(launch.folder).get(path)
         if taken is not None:
             data = workspace.read_small(taken.parent, taken.name, 64 * 1024)

@@ -11,6 +11,9 @@ SHORT_SECONDS = 1.0
 #: How much work, in seconds, may wait on this machine, and how many jobs at most.
 AHEAD_SECONDS = 0.5
 AHEAD_MOST = 128
+#: How much of it may be with the runner already, behind each program that runs, and how many jobs at most.
+LANE_SECONDS = 0.05
+LANE_MOST = 24
 #: Attempts in one claim.
 MOST_AT_ONCE = 128
 
@@ -53,6 +56,26 @@ class Amount:
         )
 
 
+class Pile(dict[str, Amount]):
+    """Amounts by name, with their sum at hand: it is asked for after every job, however many wait."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sum = Amount()
+
+    def __setitem__(self, name: str, amount: Amount) -> None:
+        self.take(name)
+        super().__setitem__(name, amount)
+        self.sum += amount
+
+    def take(self, name: str) -> Amount | None:
+        """Remove what is there under this name."""
+        amount = super().pop(name, None)
+        if amount is not None:
+            self.sum -= amount
+        return amount
+
+
 @dataclass(frozen=True, slots=True)
 class Asked:
     """What a claim may ask for. `ahead`: it may be more than can start now; `wait`: it may wait for it."""
@@ -72,12 +95,14 @@ class Ledger:
 
     offered: Amount
     slots: int = 0
-    running: dict[str, Amount] = field(default_factory=dict)
-    waiting: dict[str, Amount] = field(default_factory=dict)
-    asked: dict[str, Amount] = field(default_factory=dict)
+    running: Pile = field(default_factory=Pile)
+    waiting: Pile = field(default_factory=Pile)
+    asked: Pile = field(default_factory=Pile)
     since: dict[str, float] = field(default_factory=dict)
     average: float = 10.0
     ahead_after: float = 0.0
+    short_seconds: float = SHORT_SECONDS
+    lane_seconds: float = LANE_SECONDS
 
     @property
     def full(self) -> bool:
@@ -86,20 +111,24 @@ class Ledger:
 
     def free(self) -> Amount:
         """What no program uses at the moment."""
-        return self.offered - total(self.running)
+        return self.offered - self.running.sum
 
     def room(self) -> Amount:
         """What may be asked for: not what runs, nor what waits, nor what a claim on its way may bring."""
-        return self.free() - total(self.waiting) - total(self.asked)
+        return self.free() - self.waiting.sum - self.asked.sum
 
     def ahead(self, now: float) -> int:
         """How many may wait here besides those that run: some, while jobs are so short that it does not matter."""
-        if self.average > SHORT_SECONDS or now < self.ahead_after:
+        if self.average > self.short_seconds or now < self.ahead_after:
             return 0
-        if now - min(self.since.values(), default=now) > SHORT_SECONDS:
+        if now - min(self.since.values(), default=now) > self.short_seconds:
             return 0
         lanes = len(self.running) or self.slots or 1
         return min(AHEAD_MOST, max(1, int(AHEAD_SECONDS / max(self.average, 1e-4))) * lanes)
+
+    def behind(self) -> int:
+        """How many may wait behind each program that runs: none unless jobs are very short."""
+        return min(LANE_MOST, int(self.lane_seconds / max(self.average, 1e-4)))
 
     def ask(self, claim: str, now: float) -> Asked | None:
         """Reserve what a claim may bring; None if nothing may be asked for."""
@@ -126,30 +155,43 @@ class Ledger:
         return None
 
     def answered(self, claim: str) -> None:
-        self.asked.pop(claim, None)
+        self.asked.take(claim)
 
     def wait(self, attempt: str, amount: Amount) -> None:
         self.waiting[attempt] = amount
 
+    def adopt(self, attempt: str) -> None:
+        """A waiting attempt is found to run already, whether there is room for it or not."""
+        amount = self.waiting.take(attempt)
+        if amount is not None:
+            self.running[attempt] = amount
+
+    def follow(self, attempt: str, now: float) -> None:
+        """It runs now in the room of one that has ended."""
+        self.adopt(attempt)
+        self.since[attempt] = now
+
+    def back(self, attempt: str) -> None:
+        """It turned out that it does not run: it waits."""
+        amount = self.running.take(attempt)
+        if amount is not None:
+            self.waiting[attempt] = amount
+
     def start(self, attempt: str, now: float) -> bool:
         """Give a waiting attempt what it needs, if that is free."""
-        if self.full or not self.free().holds(self.waiting[attempt]):
+        amount = self.waiting[attempt]
+        if self.full or not self.free().holds(amount):
             return False
-        self.running[attempt] = self.waiting.pop(attempt)
+        self.waiting.take(attempt)
+        self.running[attempt] = amount
         self.since[attempt] = now
         return True
 
-    def end(self, attempt: str, now: float) -> None:
-        """Whatever the attempt had is free again."""
-        self.waiting.pop(attempt, None)
-        self.running.pop(attempt, None)
+    def end(self, attempt: str, now: float, seconds: float | None = None) -> None:
+        """Whatever the attempt had is free again. `seconds` is how long it ran, if that is known better than here."""
+        self.waiting.take(attempt)
+        self.running.take(attempt)
         since = self.since.pop(attempt, None)
         if since is not None:
-            self.average += 0.3 * (min(now - since, 10.0) - self.average)
-
-
-def total(amounts: dict[str, Amount]) -> Amount:
-    result = Amount()
-    for each in amounts.values():
-        result += each
-    return result
+            ran = seconds if seconds is not None else now - since
+            self.average += 0.3 * (min(ran, 10.0) - self.average)

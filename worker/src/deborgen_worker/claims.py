@@ -21,6 +21,9 @@ BUSY_WAIT_SECONDS = 5.0
 LOOK_AGAIN_SECONDS = 30.0
 #: A question ahead of need found nothing: not again for this long.
 NOT_AHEAD_SECONDS = 0.2
+#: So many results may wait to be delivered. A worker that runs faster than it delivers asks for nothing more meanwhile.
+UNSENT_MOST = 1024
+UNSENT_SECONDS = 0.2
 
 
 @dataclass
@@ -50,6 +53,8 @@ class Claimer:
             self._drop()
             return LOOK_AGAIN_SECONDS
         if self._pending is None:
+            if len(agent.spool.unsent()) >= UNSENT_MOST:
+                return UNSENT_SECONDS
             self._pending = self._ask()
             if self._pending is None:
                 return LOOK_AGAIN_SECONDS

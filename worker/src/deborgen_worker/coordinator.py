@@ -111,7 +111,7 @@ class HttpCoordinator:
                     "PUT", url, body=iter(lambda: file.read(CHUNK), b""), headers=headers, seconds=3600
                 )
             return
-        offset = self._offset(blob)
+        offset = 0 if size <= PART else self._offset(blob)  # a small one is sent whole, whatever is there of it
         if offset is None:
             return
         with path.open("rb") as file:

@@ -153,7 +153,7 @@ class Daemon:
         if self._exit is not None:  # superseded: what we hold is somebody else's now
             code, message = self._exit
             self.console.say(message)
-            for attempt in list(self.agent.attempts.values()):
+            for attempt in reversed(list(self.agent.attempts.values())):
                 if attempt.on_machine:
                     attempt.runner.discard(attempt.id)
             self._close()
@@ -282,6 +282,7 @@ class Daemon:
         labels: dict[str, Any] = {
             **host.labels(),
             "network": self.settings.network,
+            "network.internet": self.settings.network == "internet",
             "runner.podman": False,
             "runner.subprocess": False,
         }

@@ -13,7 +13,7 @@ import subprocess
 import threading
 from pathlib import Path
 
-KEEP = 32
+KEEP = 128
 WORK, OWN, TEMPORARY, PARAMS, OUTPUT = "work", ".deborgen", "tmp", "params.json", "output"
 
 

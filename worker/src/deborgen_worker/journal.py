@@ -48,22 +48,22 @@ class Journal:
     def size(self) -> int:
         return self._end
 
-    def append(self, record: bytes) -> int:
-        """Write a record down and return its position. It is durable only once `commit` of that position returned."""
-        line = b"%08x %s\n" % (zlib.crc32(record), record)
+    def append(self, *records: bytes) -> int:
+        """Write records down and return their position. They are durable only once `commit` of it returned."""
+        lines = _lines(records)
         with self._writing:
             try:
-                self._disk.append(self._fd, line)
+                self._disk.append(self._fd, lines)
             except OSError as error:
                 self._undo()
                 if error.errno not in {errno.ENOSPC, errno.EDQUOT} or not self._give_up_reserve():
                     raise SpoolFullError(f"{self._path.parent}: {error.strerror}") from error
                 try:
-                    self._disk.append(self._fd, line)
+                    self._disk.append(self._fd, lines)
                 except OSError as again:
                     self._undo()
                     raise SpoolFullError(f"{self._path.parent}: {again.strerror}") from again
-            self._end += len(line)
+            self._end += len(lines)
             return self._end
 
     def commit(self, position: int | None = None) -> None:
@@ -78,7 +78,7 @@ class Journal:
 
     def rewrite(self, records: Iterable[bytes]) -> None:
         """Replace everything by these records, in one step. Nothing may append meanwhile: the caller sees to that."""
-        data = b"".join(b"%08x %s\n" % (zlib.crc32(record), record) for record in records)
+        data = _lines(records)
         with self._syncing, self._writing:
             self._disk.replace(self._path, data)
             os.close(self._fd)
@@ -110,6 +110,10 @@ class Journal:
         except OSError:
             return False
         return True
+
+
+def _lines(records: Iterable[bytes]) -> bytes:
+    return b"".join([b"%08x %s\n" % (zlib.crc32(record), record) for record in records])
 
 
 def _parse(data: bytes) -> tuple[list[bytes], int]:

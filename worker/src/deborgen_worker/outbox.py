@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from itertools import islice
 
 from deborgen_shared.messages import Finish, Result
 from deborgen_shared.transport import Refused, Unreachable
@@ -19,6 +20,9 @@ BATCH = 256
 BATCH_BYTES = 512 * 1024
 LOG_PART = 1 << 20
 UPLOAD_TRIES = 5
+#: The store is asked about the artifacts of so many results at once, as long as they have no more digests than this.
+ASK_RESULTS = 32
+ASK_DIGESTS = 1000
 NOTHING = 3600.0
 #: While jobs end in quick succession, their results go out together, at most so often.
 GROUP_SECONDS = 0.04
@@ -34,21 +38,23 @@ class Outbox:
         self._lock = threading.Lock()
         self._sent_at = -1.0
         self._tries: dict[str, int] = {}
+        self._missing: dict[str, dict[str, str]] = {}
         self.woken = threading.Event()
         self.woken_uploads = threading.Event()
 
-    def add(self, attempt: str) -> None:
-        """A result was appended to the spool; the next `step` makes it durable and sends it."""
-        result = self._result(attempt)
-        if result is None:
-            return
+    def add(self, attempts: list[str]) -> None:
+        """Results were appended to the spool; the next `step` makes them durable and sends them."""
         with self._lock:
-            if self._complete(attempt, result):
-                self._ready.append(attempt)
-                self.woken.set()
-            else:
-                self._uploads.append(attempt)
-                self.woken_uploads.set()
+            for attempt in attempts:
+                result = self._result(attempt)
+                if result is None:
+                    continue
+                if self._complete(attempt, result):
+                    self._ready.append(attempt)
+                    self.woken.set()
+                else:
+                    self._uploads.append(attempt)
+                    self.woken_uploads.set()
 
     def wake(self) -> None:
         self.woken.set()
@@ -97,14 +103,16 @@ class Outbox:
             return self._when_refused(batch, refused)
         self._contact.ok("finish")
         point("after-result-sent")
+        settled: dict[str, str] = {}
         for result in batch:
             word = answer.results.get(result.attempt)
             if word == "missing_blobs":
                 self._upload_again(result.attempt)
             elif word is not None:
-                self._agent.forget(result.attempt, word)
+                settled[result.attempt] = word
             else:
                 self._back([result])
+        self._agent.forget(settled)
         point("after-settled")
         return 0.0 if self._ready else NOTHING
 
@@ -120,13 +128,13 @@ class Outbox:
         result = batch[0]
         if result.outcome == "error" and not result.artifacts and result.log is None:
             self._agent.say(f"the coordinator will not take the result of {result.attempt}: {refused.message}")
-            self._agent.forget(result.attempt, "refused")
+            self._agent.forget({result.attempt: "refused"})
             return 0.0
         plain = Result(
             attempt=result.attempt, outcome="error", seconds=result.seconds,
             reason=f"the coordinator refused the result ({result.outcome}): {refused.message}"[:2000],
         )  # fmt: skip
-        self._agent.spool.ended(result.attempt, plain)
+        self._agent.spool.ended((plain, ""))
         self._back([plain])
         return 0.0
 
@@ -187,6 +195,7 @@ class Outbox:
             self._contact.ok("upload")
         with self._lock:
             self._uploads.popleft()
+            self._missing.pop(attempt, None)
             if result is not None:
                 self._ready.append(attempt)
                 self.woken.set()
@@ -195,11 +204,26 @@ class Outbox:
     def _upload_artifacts(self, attempt: str, result: Result) -> None:
         if not result.artifacts:
             return
+        missing = self._missing_of(attempt, result)
         places = artifacts.stored(self._agent.spool.folder(attempt))
-        files = {each.sha256: (places[each.path], each.size) for each in result.artifacts if each.path in places}
-        for sha256, url in self._coordinator.missing(list(files)).items():
-            path, size = files[sha256]
-            self._coordinator.upload(path, sha256, size, url)
+        for each in result.artifacts:
+            if each.sha256 in missing and each.path in places:
+                self._coordinator.upload(places[each.path], each.sha256, each.size, missing.pop(each.sha256))
+
+    def _missing_of(self, attempt: str, result: Result) -> dict[str, str]:
+        """The blobs of this result that the store lacks. It is asked about the next few results too, in one go."""
+        if attempt not in self._missing:
+            wanted = {attempt: [each.sha256 for each in result.artifacts]}
+            with self._lock:
+                following = list(islice(self._uploads, ASK_RESULTS))
+            for name in following:
+                other = self._result(name)
+                if other is not None and sum(map(len, wanted.values())) + len(other.artifacts) <= ASK_DIGESTS:
+                    wanted[name] = [each.sha256 for each in other.artifacts]
+            lacking = self._coordinator.missing(sorted({sha256 for each in wanted.values() for sha256 in each}))
+            for name, digests in wanted.items():
+                self._missing[name] = {sha256: lacking[sha256] for sha256 in digests if sha256 in lacking}
+        return self._missing.pop(attempt)
 
     def _upload_log(self, attempt: str, result: Result) -> bool:
         """Send the log up to where the result's own tail begins. False if the attempt is stale."""
@@ -217,7 +241,7 @@ class Outbox:
 
     def _upload_refused(self, attempt: str, refused: Refused) -> None:
         if refused.code == "stale_attempt":
-            self._agent.forget(attempt, "stale")
+            self._agent.forget({attempt: "stale"})
         elif refused.code == "superseded":
             raise Superseded(refused.message)
         elif (tries := self._tries.get(attempt, 0)) < UPLOAD_TRIES and refused.code != "too_large":
@@ -229,7 +253,7 @@ class Outbox:
             self._replace(attempt, f"the output could not be uploaded: {refused.message}")
 
     def _replace(self, attempt: str, reason: str) -> None:
-        self._agent.spool.ended(attempt, Result(attempt=attempt, outcome="error", reason=reason[:2000]))
+        self._agent.spool.ended((Result(attempt=attempt, outcome="error", reason=reason[:2000]), ""))
         with self._lock:
             self._ready.append(attempt)
         self.woken.set()

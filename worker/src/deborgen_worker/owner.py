@@ -56,6 +56,7 @@ class Owner:
             return
         if gate.close("owner", f"paused by its owner {self._until(pause.until)}"):
             self._agent.say(gate.reason)
+            self._agent.starter.call_back()
         if pause.frozen:
             self._freeze()
 
@@ -98,7 +99,9 @@ class Owner:
 
     def release_all(self, reason: str) -> None:
         """Give back everything that is not finished. Nobody loses an attempt by it."""
-        for name in list(self._agent.attempts):
+        for name in reversed(
+            list(self._agent.attempts)
+        ):  # the last ones first: none begins because one before it ended
             self._agent.end(name, Ending.RELEASE, reason)
 
     # Looking

@@ -23,12 +23,12 @@ def recover(agent: Agent, boot: str) -> list[str]:
     for name, entry in list(agent.spool.entries.items()):
         if entry.result is None and entry.boot != boot:
             agent.say(f"{name} was lost when this machine was restarted")
-            agent.forget(name, "lost by reboot")
+            agent.forget({name: "lost by reboot"})
         elif _take_up(agent, name, entry):
             held.append(name)
         else:
             agent.say(f"{name} is gone without a trace: it is given up")
-            agent.forget(name, "lost")
+            agent.forget({name: "lost"})
     _sweep(agent)
     return held
 
@@ -48,7 +48,7 @@ def _take_up(agent: Agent, name: str, entry: Entry) -> bool:
         attempt.stage, attempt.started = Stage.ENDED, entry.started
         attempt.log.finish(entry.notes.encode())
         agent.ledger.end(name, agent.clock())
-        agent.on_result(name)
+        agent.on_result([name])
         return True
     if not entry.runner:
         return True  # never started: it waits to be confirmed again, as if it had just come
@@ -56,7 +56,7 @@ def _take_up(agent: Agent, name: str, entry: Entry) -> bool:
     if entry.ending:
         attempt.ending, attempt.ending_reason = Ending(entry.ending), entry.reason
     # The room is taken first, so that nothing else is started in it; what is over gives it back at once.
-    agent.ledger.running[name] = agent.ledger.waiting.pop(name)
+    agent.ledger.adopt(name)
     attempt.stage = Stage.RUNNING
     try:
         return adopt(agent, attempt)
@@ -79,7 +79,7 @@ def adopt(agent: Agent, attempt: Attempt) -> bool:
             agent.say(f"{attempt.id} ended while the worker was away")
         case Standing.NEVER_STARTED:
             with agent.lock:
-                agent.ledger.waiting[attempt.id] = agent.ledger.running.pop(attempt.id)
+                agent.ledger.back(attempt.id)
                 attempt.stage, attempt.started = Stage.ASSIGNED, 0.0
                 attempt.preparing = True  # something of it may lie about: it is discarded with it
         case Standing.GONE:
@@ -92,7 +92,7 @@ def ask_again(agent: Agent) -> None:
     for attempt in [each for each in list(agent.attempts.values()) if each.unknown]:
         with contextlib.suppress(RunnerDown):
             if not adopt(agent, attempt):
-                agent.exited(attempt.id, Exit(error="it was gone when the runner answered again"))
+                agent.exited([(attempt.id, Exit(error="it was gone when the runner answered again"))])
 
 
 def _sweep(agent: Agent) -> None:

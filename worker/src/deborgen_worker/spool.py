@@ -10,6 +10,7 @@ import contextlib
 import os
 import threading
 import time
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import msgspec
@@ -113,32 +114,31 @@ class Spool:
             self._journal.commit(position)
             point("after-assignment-written")
 
-    def started(self, attempt: str, runner: str, at: float) -> None:
+    def started(self, attempts: Iterable[str], runner: str, at: float) -> None:
         """About to start. It must outlive the worker but not the power: after a reboot nothing runs anyway."""
-        self._write(Started(attempt, runner, at))
+        self._write(*[Started(attempt, runner, at) for attempt in attempts])
         point("after-start-written")
 
     def stopped(self, attempt: str, ending: str, reason: str) -> None:
         """About to be ended by the worker, so that its exit code is not taken for the program's own. As `started`."""
         self._write(Stopped(attempt, ending, reason))
 
-    def ended(self, attempt: str, result: Result, notes: str = "") -> int:
-        """The result, not yet durable: `commit` makes it so, together with those of other attempts."""
-        position = self._write(Ended(attempt, result, notes))
+    def ended(self, *results: tuple[Result, str]) -> None:
+        """Results and notes, not yet durable: `commit` makes them so, together with those of other attempts."""
+        self._write(*[Ended(result.attempt, result, notes) for result, notes in results])
         point("after-result-appended")
-        return position
 
     def commit(self) -> None:
         self._journal.commit()
 
-    def settle(self, attempt: str, how: str) -> None:
-        """The coordinator has said its word: the attempt is forgotten. Lost on a power cut, it is only said again."""
+    def settle(self, answers: Mapping[str, str]) -> None:
+        """The coordinator has said its word: these are forgotten. Lost on a power cut, it is only said again."""
         with self._lock:
-            entry = self.entries.get(attempt)
-        if entry is None:
+            known = [(self.entries[attempt], how) for attempt, how in answers.items() if attempt in self.entries]
+        if not known:
             return
-        self._remember(entry, how)
-        self._write(Settled(attempt, how))
+        self._remember(known)
+        self._write(*[Settled(entry.assignment.attempt, how) for entry, how in known])
         if self._journal.size > COMPACT_ABOVE + 2 * self._compacted:
             self._compact()
         self._journal.refill_reserve()
@@ -167,13 +167,16 @@ class Spool:
 
     def close(self) -> None:
         self._journal.close()
+        os.close(self._history)
 
     # Inside
 
-    def _write(self, record: Record) -> int:
+    def _write(self, *records: Record) -> int:
+        lines = [_encode(record) for record in records]
         with self._lock:
-            position = self._journal.append(_encode(record))
-            self._replay(record)
+            position = self._journal.append(*lines)
+            for record in records:
+                self._replay(record)
             return position
 
     def _replay(self, record: Record) -> None:
@@ -212,20 +215,24 @@ class Spool:
                 self._journal.rewrite(map(_encode, live))
             self._compacted = self._journal.size
 
-    def _remember(self, entry: Entry, how: str) -> None:
-        result = entry.result
-        line = {
-            "attempt": entry.assignment.attempt,
-            "name": entry.assignment.name,
-            "submitter": entry.assignment.submitter,
-            "runner": entry.runner,
-            "outcome": result.outcome if result else "",
-            "seconds": round(result.seconds, 3) if result else 0,
-            "answer": how,
-            "ended_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        }
+    def _remember(self, settled: Iterable[tuple[Entry, str]]) -> None:
+        at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        lines = []
+        for entry, how in settled:
+            result = entry.result
+            line = {
+                "attempt": entry.assignment.attempt,
+                "name": entry.assignment.name,
+                "submitter": entry.assignment.submitter,
+                "runner": entry.runner,
+                "outcome": result.outcome if result else "",
+                "seconds": round(result.seconds, 3) if result else 0,
+                "answer": how,
+                "ended_at": at,
+            }
+            lines.append(msgspec.json.encode(line) + b"\n")
         with contextlib.suppress(OSError), self._lock:  # a full disk must not keep a result from being settled
-            os.write(self._history, msgspec.json.encode(line) + b"\n")
+            os.write(self._history, b"".join(lines))
             if os.fstat(self._history).st_size > 2 * HISTORY_BYTES:
                 path = self.root / "history.jsonl"
                 path.replace(path.with_name("history.old.jsonl"))

@@ -50,7 +50,10 @@ class Launch:
 
 @dataclass(frozen=True, slots=True)
 class Exit:
-    """How a program ended. `error` is set when its end is not known to be its own: then `code` means nothing."""
+    """How a program ended. `error` is set when its end is not known to be its own: then `code` means nothing.
+
+    `recalled` says that it never began: it waited for another one to end, and was called back in time.
+    """
 
     code: int | None = None
     error: str = ""
@@ -61,18 +64,11 @@ class Exit:
     cpu_seconds: float | None = None
     peak_memory: int | None = None
     image: str = ""
+    recalled: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
-    """Something that carries this worker's mark, found at a start."""
-
-    attempt: str
-    handle: str = ""
-
-
-#: Called once for each program that ended, from a thread of the runner.
-OnExit = Callable[[str, Exit], None]
+#: Called with the programs that ended, in that order, from a thread of the runner. Each comes once.
+OnExit = Callable[[list[tuple[str, Exit]]], None]
 
 
 @dataclass(slots=True)
@@ -126,3 +122,16 @@ class Runner(Protocol):
 
     def close(self) -> None:
         """Let go of the runner without touching what it runs."""
+
+
+class LaneRunner(Runner, Protocol):
+    """A runner whose programs may wait in lanes: one begins the moment the one before it in its lane has ended."""
+
+    def start_in_lanes(self, launches: list[tuple[Launch, str]]) -> None:
+        """Start each in its lane: at once if nothing runs there, else in its turn. What `start` promises holds.
+
+        One whose turn does not come soon is not started, and `on_exit` says that it was recalled.
+        """
+
+    def recall(self, attempt: str) -> None:
+        """Call back a program that still waits: `on_exit` says so. One that has begun goes on."""

@@ -37,12 +37,13 @@ class MemoryLog:
 class ScriptedRunner:
     """Keeps what it was asked in `calls`; `running` outlives the worker if the same object is given to the next one."""
 
-    on_exit: OnExit = lambda _attempt, _exit: None
+    on_exit: OnExit = lambda _ends: None
     script: Callable[[Launch], Script] = lambda _launch: Script(exit=Exit(code=0, seconds=0.0))
     name: str = "subprocess"
     calls: list[tuple[str, str]] = field(default_factory=list)
     running: dict[str, Script] = field(default_factory=dict)
     ended: dict[str, Exit] = field(default_factory=dict)
+    lanes: dict[str, list[Launch]] = field(default_factory=dict)
     outputs: dict[str, bytes] = field(default_factory=dict)
     trouble: str = ""
 
@@ -65,25 +66,56 @@ class ScriptedRunner:
         if script.exit is not None:
             self.end(launch.attempt, script.exit)
 
+    def start_in_lanes(self, launches: list[tuple[Launch, str]]) -> None:
+        for launch, lane in launches:
+            if lane in self.lanes:
+                self.calls.append(("wait", launch.attempt))
+                self.lanes[lane].append(launch)
+            else:
+                self.lanes[lane] = [launch]
+                self.start(launch)
+
+    def recall(self, attempt: str) -> None:
+        if self._take_out(attempt):
+            self.calls.append(("recall", attempt))
+            self.on_exit([(attempt, Exit(recalled=True))])
+
     def end(self, attempt: str, exit_: Exit) -> None:
-        """The program ends now."""
+        """The program ends now, and the next one of its lane begins."""
         del self.running[attempt]
         self.ended[attempt] = exit_
-        self.on_exit(attempt, exit_)
+        for lane, queue in list(self.lanes.items()):
+            if queue[0].attempt == attempt:
+                del queue[0]
+                if queue:
+                    self.start(queue[0])
+                else:
+                    del self.lanes[lane]
+        self.on_exit([(attempt, exit_)])
+
+    def _take_out(self, attempt: str) -> bool:
+        for queue in self.lanes.values():
+            for launch in queue[1:]:
+                if launch.attempt == attempt:
+                    queue.remove(launch)
+                    return True
+        return False
 
     def adopt(self, launch: Launch) -> Standing:
         self.calls.append(("adopt", launch.attempt))
-        if launch.attempt in self.running:
+        if launch.attempt in self.running or any(launch in queue[1:] for queue in self.lanes.values()):
             return Standing.RUNNING
         if launch.attempt in self.ended:
-            self.on_exit(launch.attempt, self.ended[launch.attempt])
+            self.on_exit([(launch.attempt, self.ended[launch.attempt])])
             return Standing.ENDED
         return Standing.GONE if launch.attempt in self.outputs else Standing.NEVER_STARTED
 
     def signal(self, attempt: str, name: str) -> None:
         self.calls.append((name, attempt))
         script = self.running.get(attempt)
-        if script is not None and (name == "KILL" or not script.ignores_term):
+        if self._take_out(attempt):
+            self.on_exit([(attempt, Exit(error="it was ended before it was started"))])
+        elif script is not None and (name == "KILL" or not script.ignores_term):
             self.end(attempt, Exit(code=137 if name == "KILL" else 143, seconds=0.0))
 
     def freeze(self, attempt: str) -> None:
@@ -97,6 +129,7 @@ class ScriptedRunner:
 
     def discard(self, attempt: str) -> None:
         self.calls.append(("discard", attempt))
+        self._take_out(attempt)
         self.running.pop(attempt, None)
         self.ended.pop(attempt, None)
 

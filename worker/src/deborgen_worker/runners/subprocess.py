@@ -6,7 +6,6 @@ The supervisor (see `supervisor.py`) is their parent, so they and their exit cod
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import signal
 import socket
@@ -16,6 +15,8 @@ import threading
 import time
 from pathlib import Path
 from typing import Any
+
+from msgspec.json import decode, encode
 
 from deborgen_worker.logs import Log, RawLog
 from deborgen_worker.runners import supervisor
@@ -65,21 +66,31 @@ class SubprocessRunner:
         """Nothing to do ahead."""
 
     def start(self, launch: Launch) -> None:
-        if launch.image:
-            raise CannotStart("a job with an image needs Podman, which is not offered here")
-        self._watched.add(launch.attempt)
-        self._send(
-            {
-                "do": "spawn",
-                "attempt": launch.attempt,
-                "argv": launch.argv,
-                "env": {**launch.env, "DEBORGEN_ATTEMPT_ID": launch.attempt},
-                "cwd": str(launch.workspace),
-                "output": str(launch.folder / "output"),
-                "limits": self._limits_of(launch),
-                "timeout": launch.timeout_seconds + BACKSTOP_SECONDS,
-            }
-        )
+        self.start_in_lanes([(launch, launch.attempt)])
+
+    def start_in_lanes(self, launches: list[tuple[Launch, str]]) -> None:
+        messages = []
+        for launch, lane in launches:
+            if launch.image:
+                raise CannotStart("a job with an image needs Podman, which is not offered here")
+            messages.append(
+                {
+                    "do": "spawn",
+                    "attempt": launch.attempt,
+                    "lane": lane,
+                    "argv": launch.argv,
+                    "env": {**launch.env, "DEBORGEN_ATTEMPT_ID": launch.attempt},
+                    "cwd": str(launch.workspace),
+                    "output": f"{launch.folder}/output",
+                    "limits": self._limits_of(launch),
+                    "timeout": launch.timeout_seconds + BACKSTOP_SECONDS,
+                }
+            )
+        self._watched.update(launch.attempt for launch, _ in launches)
+        self._send(*messages)
+
+    def recall(self, attempt: str) -> None:
+        self._quietly({"do": "recall", "attempt": attempt})
 
     def adopt(self, launch: Launch) -> Standing:
         asked = self._asked[launch.attempt] = (threading.Event(), [])
@@ -113,7 +124,7 @@ class SubprocessRunner:
             return
         # It is over: there is no hurry, so it goes with the next message.
         with self._sending:
-            self._later.append(json.dumps(message).encode() + b"\n")
+            self._later.append(encode(message) + b"\n")
             few = len(self._later) < LATER_MOST
         if not few:
             self._quietly({"do": "list"})
@@ -194,13 +205,14 @@ class SubprocessRunner:
             )  # fmt: skip
         threading.Thread(target=child.wait, name="supervisor-wait", daemon=True).start()
 
-    def _send(self, message: dict[str, Any]) -> None:
+    def _send(self, *messages: dict[str, Any]) -> None:
+        lines = [encode(message) + b"\n" for message in messages]
         with self._sending:
             if self._socket is None:
                 raise RunnerDown("the supervisor does not answer")
             try:
                 later, self._later = self._later, []
-                self._socket.sendall(b"".join([*later, json.dumps(message).encode(), b"\n"]))
+                self._socket.sendall(b"".join([*later, *lines]))
             except OSError as error:
                 raise RunnerDown(f"the supervisor does not answer: {error}") from None
 
@@ -218,16 +230,19 @@ class SubprocessRunner:
             if not data:
                 break
             *lines, rest = (rest + data).split(b"\n")
+            ends: list[tuple[str, Exit]] = []
             for each in lines:
-                self._told(json.loads(each))
+                self._told(decode(each), ends)
+            if ends:
+                self._on_exit(ends)
         self._lost_line()
 
-    def _told(self, record: dict[str, Any]) -> None:
+    def _told(self, record: dict[str, Any], ends: list[tuple[str, Exit]]) -> None:
         if "exit" in record:
             attempt = record["exit"]
             if attempt in self._watched:
                 self._watched.discard(attempt)
-                self._on_exit(attempt, self._exit(record))
+                ends.append((attempt, self._exit(record)))
         elif "standing" in record:
             event, answer = self._asked.get(record["attempt"], (threading.Event(), []))
             answer.append(record["standing"])
@@ -249,6 +264,7 @@ class SubprocessRunner:
             seconds=record.get("seconds"),
             cpu_seconds=record.get("cpu"),
             peak_memory=record.get("rss"),
+            recalled=record.get("recalled", False),
         )
 
     def _lost_line(self) -> None:
@@ -262,5 +278,4 @@ class SubprocessRunner:
         lost, self._watched = list(self._watched), set()
         with contextlib.suppress(RunnerDown, OSError):
             self._connect()
-        for attempt in lost:
-            self._on_exit(attempt, Exit(error="the supervisor of plain processes was killed"))
+        self._on_exit([(attempt, Exit(error="the supervisor of plain processes was killed")) for attempt in lost])

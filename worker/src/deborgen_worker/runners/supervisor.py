@@ -4,6 +4,9 @@ It is a program of its own (`python -I -S supervisor.py STATE_DIR`), with the st
 few megabytes. A worker connects to its socket, tells it what to start, and is told what ended. What it started and
 what ended is also a line in `supervisor.jsonl`, which its successor reads should it be killed. With no worker and
 nothing to watch it leaves by itself.
+
+Programs run in lanes. One that is asked for in a lane that is busy waits there, and is started the moment the one
+before it has ended; so short jobs follow each other without a word from the worker between them.
 """
 
 from __future__ import annotations
@@ -19,10 +22,17 @@ import signal
 import socket
 import sys
 import time
+from collections import deque
 from typing import Any
 
 IDLE_SECONDS = 30.0
 JOURNAL_BYTES = 1 << 20
+#: While at least so many still wait in a lane, the worker need not hear at once of what ended in it.
+PLENTY = 4
+HOLD_SECONDS = 0.01
+#: What has waited for longer, also while the machine slept, is not started any more: its lease may be over by then.
+WAIT_SECONDS = 2.0
+NEVER = float("inf")
 PR_SET_CHILD_SUBREAPER = 36
 #: Python and we ignore some signals; a program starts with none ignored.
 DEFAULT_SIGNALS = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGCHLD)
@@ -40,7 +50,10 @@ def find(program: str, path: str) -> str:
 
 
 class Supervisor:
-    """Starts, signals and waits. `running` by attempt, `ended` until the worker says that it has written it down."""
+    """Starts, signals and waits. `running` by attempt, `ended` until the worker says that it has written it down.
+
+    `lanes` has what waits, in its order, for each lane in which something runs; `waiting` says in which lane.
+    """
 
     def __init__(self, folder: str) -> None:
         os.chdir(folder)
@@ -50,9 +63,12 @@ class Supervisor:
         self.by_pid: dict[int, str] = {}
         self.ended: dict[str, dict[str, Any]] = {}
         self.unwanted: set[str] = set()
+        self.lanes: dict[str, deque[dict[str, Any]]] = {}
+        self.waiting: dict[str, str] = {}
         self.client: socket.socket | None = None
         self.inbox = b""
         self.outbox: list[bytes] = []
+        self.due = NEVER
         self.idle_since = time.monotonic()
         self.null = os.open(os.devnull, os.O_RDWR)
         self.journal = os.open("supervisor.jsonl", os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
@@ -76,15 +92,48 @@ class Supervisor:
 
     # What the worker asks for
 
-    def spawn(self, ask: dict[str, Any]) -> None:
+    def ask(self, ask: dict[str, Any]) -> None:
+        """Start a program, or let it wait in its lane until the one before it has ended."""
+        attempt, lane = ask["attempt"], ask["lane"]
+        if attempt in self.running or attempt in self.ended or attempt in self.waiting:
+            return
+        if lane in self.lanes:
+            ask["not_after"] = time.clock_gettime(time.CLOCK_BOOTTIME) + WAIT_SECONDS
+            self.lanes[lane].append(ask)
+            self.waiting[attempt] = lane
+        else:
+            self.lanes[lane] = deque([ask])
+            self.go_on(lane)
+
+    def go_on(self, lane: str) -> None:
+        """Start the next one of a lane in which nothing runs; a lane with nothing left is gone."""
+        queue = self.lanes[lane]
+        while queue:
+            ask = queue.popleft()
+            self.waiting.pop(ask["attempt"], None)
+            if "not_after" in ask and time.clock_gettime(time.CLOCK_BOOTTIME) > ask["not_after"]:
+                self.send({"exit": ask["attempt"], "recalled": True})
+            elif self.spawn(ask):
+                return
+        del self.lanes[lane]
+
+    def take_out(self, attempt: str) -> bool:
+        """Take an attempt out of the lane in which it waits. False if it does not wait there."""
+        lane = self.waiting.pop(attempt, None)
+        if lane is None:
+            return False
+        self.lanes[lane] = deque(ask for ask in self.lanes[lane] if ask["attempt"] != attempt)
+        return True
+
+    def spawn(self, ask: dict[str, Any]) -> bool:
+        """Whether it runs now. If not, its end has been told."""
         attempt = ask["attempt"]
-        if attempt in self.running or attempt in self.ended:
-            return None
         try:
             # The output file is also the mark that this attempt was started: a second start fails here.
             output = os.open(ask["output"], os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o600)
         except OSError as error:
-            return self.over(attempt, {"error": f"the output file cannot be made: {error.strerror}"})
+            self.over(attempt, {"error": f"the output file cannot be made: {error.strerror}"})
+            return False
         now = time.monotonic()
         try:
             with limits(ask["limits"]):
@@ -92,16 +141,17 @@ class Supervisor:
         except OSError as error:
             missing = isinstance(error, FileNotFoundError)
             os.write(output, f"{ask['argv'][0]}: {'not found' if missing else error.strerror}\n".encode())
-            return self.over(attempt, {"code": 127 if missing else 126, "reason": f"cannot execute {ask['argv'][0]!r}"})
+            self.over(attempt, {"code": 127 if missing else 126, "reason": f"cannot execute {ask['argv'][0]!r}"})
+            return False
         finally:
             os.close(output)
         for name, value in ask["limits"].items():
             with contextlib.suppress(OSError, ValueError):
                 resource.prlimit(pid, getattr(resource, name), (value, value))
-        self.running[attempt] = {"pid": pid, "since": now, "until": now + ask["timeout"]}
+        self.running[attempt] = {"pid": pid, "since": now, "until": now + ask["timeout"], "lane": ask["lane"]}
         self.by_pid[pid] = attempt
         self.write({"spawned": attempt, "pid": pid})
-        return None
+        return True
 
     def start(self, argv: list[str], env: dict[str, str], cwd: str, output: int) -> int:
         """The process, in a session of its own. We have one thread, so we may stand in its folder for a moment."""
@@ -122,22 +172,30 @@ class Supervisor:
     def handle(self, ask: dict[str, Any]) -> None:
         do, attempt = ask["do"], ask.get("attempt", "")
         if do == "spawn":
-            self.spawn(ask)
-        elif do == "signal" and attempt in self.running:
-            self.kill_all(attempt, ask["signal"])
+            self.ask(ask)
+        elif do == "signal":
+            if attempt in self.running:
+                self.kill_all(attempt, ask["signal"])
+            elif ask["signal"] in {signal.SIGTERM, signal.SIGKILL} and self.take_out(attempt):
+                self.over(attempt, {"error": "it was ended before it was started"})
+        elif do == "recall":
+            if self.take_out(attempt):
+                self.send({"exit": attempt, "recalled": True})
         elif do == "adopt":
             if attempt in self.ended:
                 self.send({"standing": "ended", "attempt": attempt})
                 self.send(self.ended[attempt])
             else:
-                self.send({"standing": "running" if attempt in self.running else "unknown", "attempt": attempt})
+                here = attempt in self.running or attempt in self.waiting
+                self.send({"standing": "running" if here else "unknown", "attempt": attempt})
         elif do == "discard":
             if attempt in self.running:
                 self.unwanted.add(attempt)
                 self.kill_all(attempt, signal.SIGKILL)
+            self.take_out(attempt)
             self.ended.pop(attempt, None)
         elif do == "list":
-            self.send({"list": [*self.running, *self.ended]})
+            self.send({"list": [*self.running, *self.waiting, *self.ended]})
         elif do == "quit" and not self.running:
             sys.exit(0)
 
@@ -159,22 +217,24 @@ class Supervisor:
             _, status, usage = os.wait4(pid, 0)
             if attempt is None:
                 continue
-            since = self.running.pop(attempt)["since"]
+            was = self.running.pop(attempt)
             self.end_orphans(attempt)
+            now = time.monotonic()
+            self.go_on(was["lane"])
             code = os.waitstatus_to_exitcode(status)
-            record = {"code": code if code >= 0 else 128 - code, "seconds": time.monotonic() - since,
+            record = {"code": code if code >= 0 else 128 - code, "seconds": now - was["since"],
                       "cpu": usage.ru_utime + usage.ru_stime, "rss": usage.ru_maxrss * 1024}  # fmt: skip
             if code < 0:
                 record["signal"] = -code
-            self.over(attempt, record)
+            self.over(attempt, record, HOLD_SECONDS if len(self.lanes.get(was["lane"], ())) >= PLENTY else 0.0)
 
-    def over(self, attempt: str, record: dict[str, Any]) -> None:
+    def over(self, attempt: str, record: dict[str, Any], hold: float = 0.0) -> None:
         record["exit"] = attempt
         if attempt not in self.unwanted:
             self.ended[attempt] = record
         self.unwanted.discard(attempt)
         self.write(record)
-        self.send(record)
+        self.send(record, hold)
 
     def end_orphans(self, attempt: str) -> None:
         """End what the attempt put in the background in a session of its own: it has become our child."""
@@ -211,17 +271,22 @@ class Supervisor:
         with contextlib.suppress(OSError):  # a full disk: the worker is told all the same
             os.write(self.journal, json.dumps(record).encode() + b"\n")
 
-    def send(self, record: dict[str, Any]) -> None:
+    def send(self, record: dict[str, Any], hold: float = 0.0) -> None:
+        """Tell the worker, at the latest after `hold` seconds: what comes until then goes with it."""
         self.outbox.append(json.dumps(record).encode() + b"\n")
+        self.due = min(self.due, time.monotonic() + hold)
 
     def flush(self) -> None:
-        if self.outbox and self.client is not None:
+        if self.due > time.monotonic():
+            return
+        if self.client is not None:
             data = b"".join(self.outbox)
             try:
                 self.client.sendall(data)
             except OSError:
                 self.drop()
         self.outbox.clear()
+        self.due = NEVER
         if not self.running and not self.ended and os.fstat(self.journal).st_size > JOURNAL_BYTES:
             os.ftruncate(self.journal, 0)
 
@@ -257,13 +322,13 @@ class Supervisor:
         signal.set_wakeup_fd(waker.fileno(), warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         while True:
-            wait = min([each["until"] for each in self.running.values()], default=float("inf")) - time.monotonic()
+            wait = min([self.due, *(each["until"] for each in self.running.values())]) - time.monotonic()
             if self.client is None and not self.running:
                 wait = min(wait, self.idle_since + IDLE_SECONDS - time.monotonic())
                 if wait <= 0:
                     return
             sockets = [listener, woken] + ([self.client] if self.client else [])
-            ready, _, _ = select.select(sockets, [], [], None if wait == float("inf") else max(0.0, wait))
+            ready, _, _ = select.select(sockets, [], [], None if wait == NEVER else max(0.0, wait))
             if woken in ready:
                 with contextlib.suppress(BlockingIOError):
                     woken.recv(4096)
@@ -278,7 +343,7 @@ class Supervisor:
             for attempt, each in list(self.running.items()):
                 if time.monotonic() >= each["until"]:
                     self.kill_all(attempt, signal.SIGKILL)
-                    each["until"] = float("inf")
+                    each["until"] = NEVER
             self.flush()
 
 

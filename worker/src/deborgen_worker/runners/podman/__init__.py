@@ -169,7 +169,7 @@ class PodmanRunner:
         if "executable file" in lower or f'exec: "{program.lower()}": ' in lower or f"`{program.lower()}`" in lower:
             code = 126 if "permission denied" in lower else 127
             reason = f"cannot execute {program!r}: {message}"[:500]
-            self._on_exit(container.launch.attempt, Exit(code=code, reason=reason, seconds=0.0))
+            self._on_exit([(container.launch.attempt, Exit(code=code, reason=reason, seconds=0.0))])
             return
         raise CannotStart(f"the container cannot be started: {message}")
 
@@ -284,7 +284,7 @@ class PodmanRunner:
                 return
             container.over = True
         self._watch.drop(container.launch.attempt)
-        self._on_exit(container.launch.attempt, exit_)
+        self._on_exit([(container.launch.attempt, exit_)])
 
     # Adopting, steering, removing
 

@@ -1,0 +1,234 @@
+"""Starts what has been confirmed, in its turn: where there is room, or in the lane of a program that is over soon."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import threading
+from collections import deque
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from deborgen_shared.transport import Refused, Unreachable
+from deborgen_worker import workspace
+from deborgen_worker.attempt import Attempt, Ending, Stage
+from deborgen_worker.crash import point
+from deborgen_worker.journal import SpoolFullError
+from deborgen_worker.lanes import Lanes
+from deborgen_worker.runners.protocol import CannotStart, Exit, RunnerDown
+
+if TYPE_CHECKING:
+    from deborgen_worker.agent import Agent
+
+#: Of those that wait for their turn, so many are looked at: a small one may pass a large one, within reason.
+LOOK_AT = 8
+#: Nothing is put behind a program that has run for so long; what waits behind one for longer is called back.
+LANE_AHEAD_SECONDS = 0.2
+LANE_WAIT_SECONDS = 0.5
+#: How long the files of a job are asked for when the coordinator cannot be reached.
+FETCH_SECONDS = 600.0
+
+
+class Starter:
+    """The part of the agent that starts. `turn` has the names of what is confirmed, first come, first served."""
+
+    def __init__(self, agent: Agent, gpus: Iterable[str]) -> None:
+        self._agent = agent
+        self._gpus = set(gpus)
+        self.turn: deque[str] = deque()
+        self.lanes = Lanes()
+        self.lane_ahead = LANE_AHEAD_SECONDS
+
+    def start_ready(self) -> None:
+        """Start every confirmed attempt whose turn has come and that has room, unless the gate is closed."""
+        if self._agent.gate.closed:
+            return
+        with self._agent.hands:
+            with self._agent.lock:
+                ready = self._take_ready()
+            if light := [each for each in ready if each.light]:
+                self._start_light(light)
+        for attempt in ready:
+            if not attempt.light:
+                self._agent.run_slow(lambda attempt=attempt: self._start(attempt))  # type: ignore[misc]
+
+    def _take_ready(self) -> list[Attempt]:
+        ready: list[Attempt] = []
+        passed = 0
+        for name in list(self.turn):
+            attempt = self._agent.attempts.get(name)
+            if attempt is None or attempt.stage is not Stage.CONFIRMED:
+                self.turn.remove(name)
+            elif self._fresh(attempt) and self._place(attempt):
+                self.turn.remove(name)
+                attempt.stage = Stage.PREPARING
+                ready.append(attempt)
+            else:
+                self._prepare_ahead(attempt)
+                passed += 1
+                if passed == LOOK_AT:
+                    break
+        return ready
+
+    def _fresh(self, attempt: Attempt) -> bool:
+        """Whether it was confirmed so lately that its lease cannot be over. If not, the next heartbeat will tell."""
+        return self._agent.clock() - attempt.confirmed_at < attempt.assignment.lease_seconds / 2
+
+    def _place(self, attempt: Attempt) -> bool:
+        """Give it room of its own, or a place behind one that will be over soon."""
+        now = self._agent.clock()
+        if self._agent.ledger.start(attempt.id, now):
+            attempt.gpus = tuple(sorted(self._gpus)[: attempt.spec.resources.gpus])
+            self._gpus -= set(attempt.gpus)
+            if attempt.lanes is not None:
+                self.lanes.open(attempt.id)
+            return True
+        behind = self._agent.ledger.behind()
+        if not behind or attempt.lanes is None or attempt.amount.gpus:
+            return False
+
+        def fits(first: str, last: str) -> bool:
+            ahead = self._agent.attempts[first]
+            soon = ahead.ending is None and ahead.frozen_at is None and now - ahead.started < self.lane_ahead
+            return soon and self._agent.attempts[last].amount.holds(attempt.amount)
+
+        return self.lanes.join(attempt.id, behind, fits)
+
+    def _prepare_ahead(self, attempt: Attempt) -> None:
+        """Do the slow part of a start while another job still has the slot."""
+        if attempt.light or attempt.preparing or attempt.spec.resources.gpus or not attempt.ahead:
+            return
+        attempt.preparing = True
+
+        def prepare() -> None:
+            with contextlib.suppress(CannotStart, OSError, Unreachable, Refused), attempt.log_lock:
+                if attempt.stage is Stage.CONFIRMED:
+                    self._lay_out(attempt)
+                    attempt.runner.prepare(attempt.launch)
+                    attempt.prepared = True
+
+        self._agent.run_slow(prepare)
+
+    def _start_light(self, attempts: list[Attempt]) -> None:
+        """Start these in their lanes, with one message to their runner."""
+        failed: list[tuple[Attempt, Exit]] = []
+        for attempt in attempts:
+            if attempt.lanes is None:
+                self._start(attempt)
+                continue
+            try:
+                if not attempt.prepared:
+                    self._make(attempt)
+            except (CannotStart, OSError) as error:
+                failed.append((attempt, Exit(error=str(error) or type(error).__name__)))
+        bad = {attempt.id for attempt, _ in failed}
+        made = [each for each in attempts if each.lanes is not None and each.id not in bad]
+        if made:
+            failed += self._hand_over(made)
+        if failed:
+            self._agent.over(failed)
+
+    def _hand_over(self, attempts: list[Attempt]) -> list[tuple[Attempt, Exit]]:
+        """Give these to their runner; returns those that were not."""
+        runner = attempts[0].lanes
+        assert runner is not None
+        failed: list[tuple[Attempt, Exit]] = []
+        try:
+            now = self._agent.clock()
+            self._agent.spool.started([each.id for each in attempts], runner.name, now)
+            launches = []
+            with self._agent.lock:
+                for attempt in attempts:
+                    if attempt.ending is not None:
+                        failed.append((attempt, Exit(error="ended before it was started")))
+                        continue
+                    attempt.started = attempt.handed_at = now
+                    attempt.stage = Stage.RUNNING if attempt.id in self._agent.ledger.running else Stage.NEXT
+                    launches.append((attempt.launch, self.lanes.of(attempt.id)))
+            runner.start_in_lanes(launches)
+            point("after-started")
+        except RunnerDown as error:
+            for attempt in attempts:
+                self._runner_down(attempt, error)
+        except (CannotStart, SpoolFullError, OSError) as error:
+            return [(attempt, Exit(error=str(error) or type(error).__name__)) for attempt in attempts]
+        return failed
+
+    def _start(self, attempt: Attempt) -> None:
+        try:
+            with attempt.log_lock:  # a preparation ahead may still be under way
+                if not attempt.prepared:
+                    self._make(attempt)
+                if attempt.gpus:
+                    attempt.launch = dataclasses.replace(attempt.launch, gpus=attempt.gpus)
+            attempt.started = self._agent.clock()
+            self._agent.spool.started([attempt.id], attempt.runner.name, attempt.started)
+            with self._agent.lock:
+                ended = attempt.ending is not None
+                if not ended:
+                    attempt.stage = Stage.RUNNING
+            if ended:
+                return self._agent.over([(attempt, Exit(error="ended before it was started"))])
+            attempt.runner.start(attempt.launch)
+            point("after-started")
+        except RunnerDown as error:
+            self._runner_down(attempt, error)
+        except (CannotStart, OSError, SpoolFullError, Refused, Unreachable) as error:
+            self._agent.over([(attempt, Exit(error=str(error) or type(error).__name__))])
+        return None
+
+    def _lay_out(self, attempt: Attempt) -> None:
+        folders = self._agent.spool.folders
+        workspace.make(attempt.launch, attempt.assignment, attempt.spec, self._agent.cache, folders)
+
+    def _make(self, attempt: Attempt) -> None:
+        """Lay out the workspace; while the coordinator cannot be reached for its files, wait and ask again."""
+        end = self._agent.clock() + FETCH_SECONDS
+        pause = threading.Event()
+        while True:
+            try:
+                return self._lay_out(attempt)
+            except Unreachable as error:
+                if self._agent.clock() > end or attempt.ending is not None:
+                    raise CannotStart(f"the files of the job cannot be fetched: {error}") from None
+                pause.wait(2.0)
+            except Refused as error:
+                raise CannotStart(f"the files of the job cannot be fetched: {error}") from None
+
+    def _runner_down(self, attempt: Attempt, error: Exception) -> None:
+        """Nothing was started, and nothing can be: the attempt is given back, and no new work is taken."""
+        if self._agent.gate.close("runner", f"{attempt.runner.name} does not work: {error}"):
+            self._agent.say(f"{attempt.runner.name} does not work: {error}; no new work is taken until it does")
+        with self._agent.lock:
+            attempt.ending, attempt.ending_reason = Ending.RELEASE, f"the runner of the worker is down: {error}"
+        self._agent.over([(attempt, Exit(error=str(error)))])
+
+    def call_back(self, waited: float = 0.0) -> None:
+        """Call back what has waited behind another one for so long: it takes its turn again, or is given back."""
+        now = self._agent.clock()
+        with self._agent.lock:
+            waiting = [each for each in self._agent.attempts.values() if each.stage is Stage.NEXT]
+        for attempt in waiting:
+            if attempt.lanes is not None and attempt.ending is None and now - attempt.handed_at >= waited:
+                attempt.lanes.recall(attempt.id)
+
+    def called_back(self, attempt: Attempt) -> None:
+        self._follow(self.lanes.leave(attempt.id))
+        self._agent.ledger.back(attempt.id)
+        attempt.stage, attempt.started, attempt.prepared = Stage.CONFIRMED, 0.0, True
+        self.turn.appendleft(attempt.id)
+
+    def _follow(self, name: str | None) -> None:
+        """The one before it in its lane is over: it runs now, in the room that one had."""
+        if name is None:
+            return
+        attempt = self._agent.attempts[name]
+        now = self._agent.clock()
+        self._agent.ledger.follow(name, now)
+        if attempt.stage is Stage.NEXT:
+            attempt.stage, attempt.started = Stage.RUNNING, now
+
+    def left(self, attempt: Attempt) -> None:
+        """It is over: its GPUs are free, and the next one in its lane runs."""
+        self._gpus |= set(attempt.gpus)
+        self._follow(self.lanes.leave(attempt.id))
