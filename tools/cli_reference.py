@@ -46,7 +46,7 @@ def section(path: str, command: click.Command) -> list[str]:
     lines = [f"#### `deborgen {path}`", "", f"`deborgen {path} {usage}`", ""]
     for paragraph in inspect.cleandoc(command.help or "").split("\n\n"):
         if paragraph.startswith("\b\n"):
-            lines += ["```", *paragraph.splitlines()[1:], "```", ""]
+            lines += ["```text", *paragraph.splitlines()[1:], "```", ""]
         else:
             lines += [" ".join(paragraph.split()), ""]
     rows = [row for row in map(option_row, command.params) if row]

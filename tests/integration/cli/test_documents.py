@@ -1,26 +1,24 @@
-"""The documents say what the code does, and every command block in them runs."""
+"""The documents say what the code does."""
 
 from __future__ import annotations
 
 import importlib.util
-import os
 import re
-import shlex
-import socket
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
-from .conftest import Person, Pool, eventually
-from .documents import blocks, differences
+from deborgen_shared.states import Role
+from deborgen_worker.runners.podman.spec import container_spec
+from deborgen_worker.runners.protocol import Launch
+from support.documents import ROOT, differences, documents
 
-ROOT = Path(__file__).parents[3]
+from .conftest import Pool
+
 BIN = Path(sys.executable).parent
-BACKGROUND = ("deborgen-coordinator serve", "deborgen-worker run")
 
 
 @pytest.fixture(scope="module")
@@ -51,113 +49,53 @@ def test_every_variable_that_the_command_reads_is_documented() -> None:
     assert [name for name in sorted(read - {"TERM"}) if f"`{name}`" not in shown] == []
 
 
-@pytest.mark.parametrize("name", ["README.md", "docs/cli.md", "docs/operations.md", "docs/security.md"])
-def test_every_flag_that_a_document_names_exists(name: str) -> None:
-    known = {"--"}
-    for program in (["deborgen-coordinator", "serve"], ["deborgen-coordinator", "token", "create"],
-                    ["deborgen-worker", "run"], ["deborgen-worker", "pause"]):  # fmt: skip
-        told = subprocess.run([BIN / program[0], *program[1:], "--help"], capture_output=True, text=True, check=True)
+#: Flags of other people's programs that the documents speak of.
+FOREIGN = {"--ask-become-pass", "--check", "--install", "--limit", "--packages", "--shutdown", "--x"}
+PROGRAMS = ("deborgen-coordinator serve", "deborgen-coordinator token create", "deborgen-coordinator audit",
+            "deborgen-worker run", "deborgen-worker pause", "deborgen-worker status")  # fmt: skip
+#: Pages about our own programs.
+PAGES = [
+    "README.md", "docs/cli.md", "docs/operations.md", "docs/security.md", "docs/settings.md", "docs/worker.md",
+    "docs/volunteers.md", "docs/evening.md", "docs/fleet.md", "docs/disaster-recovery.md",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def known_flags() -> set[str]:
+    known = {"--", "--help", "--version"} | FOREIGN
+    for program in PROGRAMS:
+        words = program.split()
+        told = subprocess.run([BIN / words[0], *words[1:], "--help"], capture_output=True, text=True, check=True)
         known |= set(re.findall(r"--[a-z][a-z-]*", told.stdout))
-    known |= set(re.findall(r"--[a-z][a-z-]*", (ROOT / "docs/cli.md").read_text())) | {"--help", "--version"}
+    reference = (ROOT / "docs/cli.md").read_text()
+    return known | set(re.findall(r"--[a-z][a-z-]*", reference[reference.index("## Reference") :]))
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_every_flag_that_a_document_names_exists(name: str, known_flags: set[str]) -> None:
     named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", (ROOT / name).read_text()))
-    assert named - known == set()
+    assert named - known_flags == set()
 
 
-@pytest.mark.parametrize("path", ["README.md", "docs/cli.md", "docs/operations.md", "docs/security.md"])
+@pytest.mark.parametrize("name", PAGES)
+def test_every_command_that_a_sentence_names_exists(name: str, reference: ModuleType) -> None:
+    """`deborgen token create …` in a sentence or a table: its words lead to a command that there is."""
+    known = set(re.findall(r"^#### `deborgen ([a-z ]+)`$", reference.reference(), re.MULTILINE))
+    for line in re.findall(r"`deborgen ([a-z][^`]*)`", (ROOT / name).read_text()):
+        words = re.match(r"[a-z]+(?: [a-z]+)*", line)
+        assert words is not None
+        first, _, rest = words[0].partition(" ")
+        assert first in known, f"{name}: deborgen {line}"
+        group = {each for each in known if each.startswith(f"{first} ")}
+        if group and rest:
+            assert f"{first} {rest.split()[0]}" in group, f"{name}: deborgen {line}"
+
+
+@pytest.mark.parametrize("path", documents())
 def test_links_between_documents_lead_somewhere(path: str) -> None:
     text = (ROOT / path).read_text()
     for target in re.findall(r"\]\((?!https?:)([^)#]+)", text):
         assert (ROOT / path).parent.joinpath(target).exists(), f"{path} links to {target}"
-
-
-class Runner:
-    """Types the `sh` blocks of a document: servers go to the background, addresses and folders are this test's."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = probe.getsockname()[1]
-        home = Person(folder / "home")
-        self.environment = home.environment | {"PATH": f"{BIN}:{os.environ['PATH']}"}
-        self.servers: list[subprocess.Popen[bytes]] = []
-
-    def type(self, command: str) -> None:
-        command = command.replace("10.0.0.1:8765", f"127.0.0.1:{self.port}").replace("/var/lib/", f"{self.folder}/")
-        if command.startswith(BACKGROUND):
-            with (self.folder / f"server-{len(self.servers)}.log").open("wb") as log:
-                words = [
-                    *shlex.split(command),
-                    *(["--state-dir", "state"] if "--state-dir" not in command and "worker" in command else []),
-                ]
-                self.servers.append(
-                    subprocess.Popen(words, cwd=self.folder, env=self.environment, stdout=log, stderr=log)
-                )
-            if "serve" in command:
-                eventually(self.answers, "the coordinator answers", self.folder / "server-0.log")
-            return
-        done = subprocess.run(
-            ["bash", "-c", command], cwd=self.folder, env=self.environment, capture_output=True, text=True, timeout=120,
-            check=False,
-        )  # fmt: skip
-        assert done.returncode == 0, f"$ {command}\n{done.stdout}{done.stderr}"
-
-    def answers(self) -> bool:
-        with socket.socket() as probe:
-            return probe.connect_ex(("127.0.0.1", self.port)) == 0
-
-    def joined(self) -> bool:
-        told = subprocess.run(
-            ["deborgen", "workers"], env=self.environment, capture_output=True, text=True, check=False
-        )
-        return "\topen\t" in told.stdout
-
-    def end(self) -> None:
-        for server in reversed(self.servers):
-            server.terminate()
-        for server in self.servers:
-            server.wait(60)
-
-
-@pytest.fixture
-def runner(tmp_path: Path) -> Iterator[Runner]:
-    each = Runner(tmp_path)
-    yield each
-    each.end()
-
-
-@pytest.mark.parametrize("name", ["docs/operations.md", "README.md"])
-def test_every_command_block_runs(name: str, runner: Runner) -> None:
-    lines = [
-        line
-        for text in blocks(ROOT / name, "sh")
-        for line in text.replace("\\\n", " ").splitlines()
-        if line.strip() and not line.startswith("#")
-    ]
-    assert len(lines) >= 6
-    for line in lines:
-        # The readme's worker has Podman's default; what it says about plain processes is in the other document.
-        typed = (
-            line + " --runner subprocess" if line.startswith("deborgen-worker run") and "--runner" not in line else line
-        )
-        runner.type(typed.replace("--cpus 6 --memory 8GiB", "--cpus 2 --memory 2GiB"))
-        if line.startswith("deborgen-worker run"):
-            eventually(runner.joined, "the worker joins", runner.folder / "server-1.log")
-
-
-def test_the_python_of_cli_md_runs(pool: Pool, anna: Person, tmp_path: Path) -> None:
-    (tmp_path / "sim.py").write_text("import sys; print(sys.argv)\n")
-    (tmp_path / "pi.yml").write_text(
-        "run: |\n  printf '{\"error\": %s}' ${{ seed }} > $DEBORGEN_RESULT\nsweep: {grid: {seed: [1]}}\n"
-    )
-    (text,) = blocks(ROOT / "docs/cli.md", "python")
-    lines = [line for line in text.splitlines() if "to_pandas" not in line or importlib.util.find_spec("pandas")]
-    (tmp_path / "snippet.py").write_text("\n".join(lines).replace("python sim.py", f"{sys.executable} sim.py"))
-    done = subprocess.run(
-        [sys.executable, "snippet.py"], cwd=tmp_path, env=anna.environment, capture_output=True, text=True, timeout=120,
-        check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
 
 
 def test_what_differs_from_a_document_is_noticed() -> None:
@@ -166,3 +104,63 @@ def test_what_differs_from_a_document_is_noticed() -> None:
     assert differences(["Run 1: tau, 30 jobs"], screen) == ["Run 1: tau, 30 jobs"]
     assert differences(["Run 1: pi, 30 jobs", "last"], screen) == ["last"], "nothing may be left out silently"
     assert differences(["…", "run 1 pi ━━ 30/30 failed after 8.1s"], screen) != []
+
+
+def table(document: str, heading: str) -> dict[str, str]:
+    """The rows of the first table below the heading, by their first cell."""
+    text = (ROOT / document).read_text().partition(f"\n{heading}\n")[2]
+    rows = re.search(r"(?:^\|.*\|\n)+", text, re.MULTILINE)
+    assert rows is not None
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in rows[0].splitlines()[2:]]
+    return {row[0].strip("`"): row[1] for row in cells}
+
+
+def test_the_roles_of_operations_md_are_those_of_the_code() -> None:
+    assert set(table("docs/operations.md", "## People and machines")) == {role.value for role in Role}
+
+
+def test_the_numbers_of_operations_md_are_measured(pool: Pool) -> None:
+    told = table("docs/operations.md", "## Is it well?")
+    measured = pool.coordinator.client("viewer").get("/metrics").text
+    assert len(told) >= 5
+    assert [name for name in told if name not in measured] == []
+
+
+def test_what_operations_md_says_one_sees_is_said_by_the_programs() -> None:
+    code = "".join(path.read_text() for part in ("cli", "coordinator") for path in (ROOT / part / "src").rglob("*.py"))
+    seen = [re.findall(r"`([^`]+)`", cell) for cell in table_cells("docs/operations.md", "## When something is wrong")]
+    words = [word.rstrip(" …") for cell in seen for word in cell]
+    assert len(words) >= 5
+    assert [word for word in words if word not in code] == []
+
+
+def table_cells(document: str, heading: str) -> list[str]:
+    text = (ROOT / document).read_text().partition(f"\n{heading}\n")[2]
+    return [line.strip("|").split("|")[0] for line in re.findall(r"^\|.*\|$", text, re.MULTILINE)[2:]]
+
+
+def test_what_security_md_says_of_a_container_is_what_podman_is_asked_for(tmp_path: Path) -> None:
+    rows = table("docs/security.md", "## What a job can reach")
+    launch = Launch(
+        attempt="1.1/1", argv=("true",), env={"A": "b"}, folder=tmp_path, workspace=tmp_path / "work", image="x",
+        memory=1 << 30, timeout_seconds=60.0,
+    )  # fmt: skip
+    spec = container_spec("box", launch)
+    limits = spec["resource_limits"]
+    promised = {
+        "no capabilities": spec["cap_drop"] == ["all"],
+        "no new privileges": spec["no_new_privileges"] and not spec["privileged"],
+        "read-only root": spec["read_only_filesystem"],
+        "its own workspace at `/job`": {each["destination"] for each in spec["mounts"]} == {"/job", "/tmp"},
+        "none, unless the job asks for `internet`": spec["netns"] == {"nsmode": "none"},
+        "memory without swap": limits["memory"] == {"limit": 1 << 30, "swap": 1 << 30},
+        "processors, processes and open files are limited": limits["cpu"]["quota"] > 0
+        and limits["pids"]["limit"] > 0
+        and "nofile" in {each["type"] for each in spec["r_limits"]},
+        "none but the GPUs that it asked for": spec["devices"] == [],
+        "not the host's, and no proxy settings": spec["env"] == {"A": "b"} and spec["httpproxy"] is False,
+        "by the container's runtime if the worker is dead": spec["timeout"] > 60,
+    }
+    said = " ".join(rows.values())
+    assert [words for words in promised if words not in said] == []
+    assert [words for words, kept in promised.items() if not kept] == []

@@ -69,6 +69,7 @@ def test_show_lists_jobs_and_attempts(anna: Person, curve: str) -> None:
 
 
 def test_fault_36_a_log_in_a_pipe_is_byte_for_byte_what_was_written(anna: Person) -> None:
+    """Seen to fail when a log loses its carriage returns."""
     data = bytes(range(256)) * 300 + b"no line end"
     path = anna.folder / "noise.bin"
     path.write_bytes(data)

@@ -73,6 +73,21 @@ def test_results_are_a_list_of_dicts(client: deborgen.Client) -> None:
     assert isinstance(results, list)
 
 
+def test_results_become_a_data_frame(client: deborgen.Client) -> None:
+    command = """test {x} -ne 5 && printf '{{"y": %s, "half": 0.5, "word": "a b"}}' {x} > "$DEBORGEN_RESULT" """
+    frame = client.map(command, [{"x": 3}, {"x": 4}, {"x": 5}]).wait(timeout=60).results().to_pandas()
+    assert list(frame.columns) == ["job", "state", "x", "half", "word", "y", "seconds", "worker"]
+    assert frame["state"].tolist() == ["succeeded", "succeeded", "failed"]
+    assert frame.dtypes["x"] == "int64"
+    assert frame["x"].tolist() == [3, 4, 5]
+    assert frame.dtypes["y"] == "float64", "the job that failed has none"
+    assert frame["y"].tolist()[:2] == [3.0, 4.0]
+    assert frame["y"].isna().tolist() == [False, False, True]
+    assert frame["word"].tolist()[:2] == ["a b", "a b"]
+    assert (frame["seconds"] >= 0).all()
+    assert frame["worker"].tolist() == ["box"] * 3
+
+
 def test_a_failure_is_raised_when_it_is_asked_for(client: deborgen.Client) -> None:
     run = client.submit({"run": "exit 9"})
     assert run.wait(timeout=60).state == "failed"

@@ -3,33 +3,21 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from .documents import Typed, differences, typed
-from .screen import Terminal
+from support.documents import ROOT, Typed, clone_into, differences, typed
 
-ROOT = Path(__file__).parents[3]
+from .screen import Terminal
 
 
 @pytest.fixture
 def clone(tmp_path: Path) -> Iterator[Path]:
     """What a fresh clone of the working tree would have, and the environment of somebody who is new here."""
-    folder = tmp_path / "deborgen"
-    listed = subprocess.run(
-        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-        cwd=ROOT,
-        capture_output=True,
-        check=True,
-    )
-    for name in listed.stdout.decode().split("\0"):
-        if name and (ROOT / name).is_file():
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(ROOT / name, folder / name)
+    folder = clone_into(tmp_path / "deborgen")
     yield folder
     if (folder / ".venv").exists():
         type_in(folder, Typed("deborgen down"))

@@ -118,6 +118,7 @@ def test_ctrl_c_detaches_from_the_logs_of_many_at_once(anna: Person, terminal: O
 
 
 def test_fault_37_what_a_job_writes_cannot_steer_the_terminal(anna: Person, terminal: Open) -> None:
+    """Seen to fail when control characters go to the terminal as they are."""
     hostile = r"\033[2J\033]0;owned\007\033[31mred\xc2\x9b2J\xe2\x80\xaeback\r\nnext\n"
     run = anna.submit(f"name: \"evil\\e[2Jname\"\nrun: printf '{hostile}'\n", "--wait")
     for words in (["logs", run], ["show", run], ["list"], ["watch", run], ["logs", "-f", run]):

@@ -74,6 +74,30 @@ def test_csv_reads_back() -> None:
     assert lines[2]["error"] == ""
 
 
+def test_a_data_frame_has_the_same_columns_and_rows_with_numbers_as_numbers() -> None:
+    frame = TABLE.to_pandas()
+    assert list(frame.columns) == TABLE.columns
+    assert frame["job"].tolist() == ["1.1", "1.2", "1.3"]
+    assert frame.dtypes["dt"] == frame.dtypes["error"] == frame.dtypes["seconds"] == "float64"
+    assert frame["error"].isna().tolist() == [False, False, True], "a job without a result has a hole, not a zero"
+    assert frame.loc[frame["error"].idxmin(), "job"] == "1.2"
+    assert frame.groupby("state")["error"].mean()["succeeded"] == 2.0
+    assert frame["note"].iloc[0] == "a,b"
+    assert frame["ok"].iloc[1] is True
+
+
+def test_whole_numbers_stay_whole_in_a_data_frame() -> None:
+    frame = Results.of([row(1, {"seed": 7}, {"n": 2**53 + 1}), row(2, {"seed": 8}, {"n": 3})]).to_pandas()
+    assert frame.dtypes["seed"] == frame.dtypes["n"] == "int64"
+    assert frame["n"].tolist() == [2**53 + 1, 3]
+
+
+def test_a_run_without_jobs_in_the_table_is_an_empty_data_frame() -> None:
+    frame = Results.of([]).to_pandas()
+    assert list(frame.columns) == ["job", "state", "seconds", "worker"]
+    assert len(frame) == 0
+
+
 def test_without_pandas_to_pandas_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     real = builtins.__import__
 

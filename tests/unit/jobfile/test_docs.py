@@ -71,7 +71,7 @@ def test_all_lookups_are_listed():
 
 
 def test_the_problems_that_are_shown_are_those_that_are_told():
-    shown = re.search(r"^```\n(pendulum\.yml.*?)\n```$", DOCS, re.MULTILINE | re.DOTALL)
+    shown = re.search(r"^```text\n(pendulum\.yml.*?)\n```$", DOCS, re.MULTILINE | re.DOTALL)
     assert shown
     text = "run: python sim.py\n" + "#\n" * 4 + "resources:\n  memroy: 8GiB\n\ntimeout: 2 hours\n"
     with pytest.raises(JobFileInvalid) as refused:

@@ -1,0 +1,470 @@
+"""Every fenced block of every document is proved: commands are typed, settings are loaded, Python is run.
+
+A block that nobody proves fails the first test here. What one cannot have on a test machine (an address of a VPN, the
+folders of root, a registry) is put in the place of what the document says; each such exchange stands in this file.
+"""
+
+from __future__ import annotations
+
+import ast
+import configparser
+import json
+import os
+import re
+import shlex
+import shutil
+import socket
+import subprocess
+import sys
+import tomllib
+import venv
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+
+from support.compose import BASE, make_base
+from support.compose import run as run_podman
+from support.documents import (
+    ROOT,
+    Block,
+    blocks,
+    blocks_of,
+    clone_into,
+    commands,
+    commands_in_tables,
+    documents,
+    is_the_organisers,
+)
+from support.podman import CONF, podman_ready
+
+from .conftest import Person, Pool, eventually
+
+__all__ = ["podman_ready"]
+
+BIN = Path(sys.executable).parent
+HERE = "integration/cli/test_command_blocks.py"
+ORGANISER = "fleet/test_documents.py::test_what_the_organiser_types"
+DRAWN = "a picture, which nobody types"
+
+#: Which tests prove the blocks of a document in a language. The only other thing here may be a reason why nobody can.
+PROOFS: dict[tuple[str, str], tuple[str, ...]] = {
+    ("ARCHITECTURE.md", "text"): (DRAWN,),
+    ("README.md", "text"): (DRAWN,),
+    ("README.md", "console"): (
+        "integration/cli/test_readme.py::test_everything_a_newcomer_types_works_as_the_readme_says",
+    ),
+    ("README.md", "sh"): (f"{HERE}::test_a_pool_set_up_by_hand",),
+    ("README.md", "python"): (f"{HERE}::test_python_runs_as_it_stands",),
+    ("cli/README.md", "sh"): (f"{HERE}::test_the_first_commands_of_the_package",),
+    ("cli/README.md", "python"): (f"{HERE}::test_python_runs_as_it_stands",),
+    ("docs/cli.md", "python"): (f"{HERE}::test_python_runs_as_it_stands",),
+    ("docs/cli.md", "text"): (f"{HERE}::test_the_help_of_schema_is_right",),
+    ("docs/disaster-recovery.md", "sh"): (ORGANISER, f"{HERE}::test_going_back_to_an_older_release_by_hand"),
+    ("docs/evening.md", "sh"): (ORGANISER, f"{HERE}::test_the_first_job_of_the_evening"),
+    ("docs/evening.md", "yaml"): ("fleet/test_documents.py::test_inventories_are_read_by_ansible",),
+    ("docs/evening.md", "text"): ("fleet/test_pool.py::test_a_first_run_joins_the_droplet_and_both_pcs",),
+    ("docs/fleet.md", "sh"): (f"{HERE}::test_a_pc_joins_without_ssh",),
+    ("docs/fleet.md", "yaml"): ("fleet/test_documents.py::test_inventories_are_read_by_ansible",),
+    ("docs/fleet.md", "ini"): ("for Windows, which is not to be had here, as the document itself says",),
+    ("docs/http-api.md", "sh"): (
+        "contract/http/test_http_docs.py::test_the_examples_run_as_they_stand_and_show_every_route",
+    ),
+    ("docs/http-api.md", "json"): ("contract/http/test_http_docs.py::test_the_refusal_that_is_shown_is_the_real_one",),
+    ("docs/job-file.md", "yaml"): ("unit/jobfile/test_docs.py::test_every_example_is_a_right_job_file",),
+    ("docs/job-file.md", "text"): (
+        "unit/jobfile/test_docs.py::test_the_problems_that_are_shown_are_those_that_are_told",
+    ),
+    ("docs/operations.md", "sh"): (f"{HERE}::test_a_pool_set_up_by_hand",),
+    ("docs/operations.md", "ini"): (f"{HERE}::test_the_unit_starts_what_is_typed_by_hand",),
+    ("docs/settings.md", "toml"): (f"{HERE}::test_the_coordinator_starts_from_the_settings_file",),
+    ("docs/settings.md", "sh"): (f"{HERE}::test_the_coordinator_starts_from_the_settings_file",),
+    ("docs/tailnet-policy.md", "json"): (f"{HERE}::test_the_policy_allows_and_denies_what_its_own_tests_say",),
+    ("docs/volunteers.md", "toml"): (f"{HERE}::test_the_owners_file_is_read_by_the_worker",),
+    ("docs/worker.md", "sh"): (f"{HERE}::test_the_owner_of_a_machine_is_in_charge",),
+}  # fmt: skip
+
+
+def unproved(found: list[Block]) -> list[str]:
+    return [f"{block.place} ({block.language or 'no language'})" for block in found
+            if (block.document, block.language) not in PROOFS]  # fmt: skip
+
+
+def functions_in(path: Path) -> set[str]:
+    return {node.name for node in ast.parse(path.read_text()).body if isinstance(node, ast.FunctionDef)}
+
+
+def test_every_block_of_every_document_is_proved() -> None:
+    found = [block for document in documents() for block in blocks_of(document)]
+    assert len(found) > 60
+    assert unproved(found) == [], "say in PROOFS which test proves it"
+    assert {(block.document, block.language) for block in found} == set(PROOFS), "nothing is listed that is not there"
+
+
+def test_no_fence_escapes_the_reader() -> None:
+    for document in documents():
+        fences = re.findall(r"^\s*(?:```|~~~)", (ROOT / document).read_text(), re.MULTILINE)
+        assert len(fences) == 2 * len(blocks_of(document)), document
+
+
+def test_the_proofs_are_tests_that_exist() -> None:
+    reasons = set()
+    for name in {proof for proofs in PROOFS.values() for proof in proofs}:
+        path, _, test = name.partition("::")
+        if test:
+            assert test in functions_in(ROOT / "tests" / path), name
+        else:
+            reasons.add(name)
+    assert len(reasons) == 2, "few things may have a reason instead of a test"
+
+
+def test_a_block_that_nobody_proves_is_noticed() -> None:
+    assert unproved([Block("docs/new.md", 3, "sh", "rm -rf /\n")]) == ["docs/new.md:3 (sh)"]
+    assert unproved([Block("README.md", 3, "", "make\n")]) == ["README.md:3 (no language)"]
+
+
+def test_every_verb_of_make_that_a_document_names_exists() -> None:
+    verbs = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    named = {verb for document in documents() for verb in re.findall(r"`make ([a-z-]+)", (ROOT / document).read_text())}
+    assert {"install", "demo", "test"} <= named
+    assert named <= verbs
+
+
+class Typist:
+    """Types commands in a clean folder: servers go to the background, addresses and folders are this test's.
+
+    What a machine at hand may not have is set by the environment, so that the words stay those of the document.
+    """
+
+    BACKGROUND = ("deborgen-coordinator serve", "deborgen-worker run", "~/deborgen/bin/deborgen-worker run")
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.port = probe.getsockname()[1]
+        self.home = Person(folder / "home")
+        self.environment = self.home.environment | {
+            "PATH": f"{BIN}:{os.environ['PATH']}",
+            "DEBORGEN_WORKER_RUNNER": "subprocess",
+            "DEBORGEN_WORKER_STATE_DIR": str(folder / "state"),
+        }
+        #: What the document says, and what stands for it here.
+        self.here = {
+            "10.0.0.1:8765": f"127.0.0.1:{self.port}",
+            "/var/lib/": f"{folder}/",
+            "/etc/": f"{folder}/etc/",
+            "--cpus 6 --memory 8GiB": "--cpus 2 --memory 2GiB",
+        }
+        self.cwd = folder
+        self.servers: list[subprocess.Popen[bytes]] = []
+
+    def log(self, number: int = -1) -> Path:
+        return self.folder / f"server-{number % len(self.servers)}.log"
+
+    def type(self, command: str, stdin: str = "", seconds: float = 120) -> str:
+        """Type it; what it prints."""
+        for said, meant in self.here.items():
+            command = command.replace(said, meant)
+        if command.startswith(self.BACKGROUND):
+            self._start(command)
+            return ""
+        done = subprocess.run(
+            ["bash", "-c", command], cwd=self.cwd, env=self.environment, capture_output=True, text=True,
+            timeout=seconds, check=False, input=stdin,
+        )  # fmt: skip
+        assert done.returncode == 0, f"$ {command}\n{done.stdout}{done.stderr}"
+        return done.stdout
+
+    def _start(self, command: str) -> None:
+        with (self.folder / f"server-{len(self.servers)}.log").open("wb") as log:
+            server = subprocess.Popen(
+                ["bash", "-c", f"exec {command}"], cwd=self.cwd, env=self.environment, stdout=log, stderr=log
+            )
+        self.servers.append(server)
+        if "serve" in command:
+            eventually(self.answers, "the coordinator answers", self.log())
+
+    def answers(self) -> bool:
+        with socket.socket() as probe:
+            return probe.connect_ex(("127.0.0.1", self.port)) == 0
+
+    def joined(self) -> bool:
+        told = subprocess.run(
+            ["deborgen", "workers"], env=self.environment, capture_output=True, text=True, check=False
+        )
+        return "\topen\t" in told.stdout
+
+    def end(self) -> None:
+        for server in reversed(self.servers):
+            server.terminate()
+        for server in self.servers:
+            server.wait(60)
+
+
+@pytest.fixture(scope="module")
+def pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pool]:
+    """A pool of the documents' own: machines join it and are seen by whoever looks."""
+    with Pool(tmp_path_factory.mktemp("documented")) as pool:
+        yield pool
+
+
+@pytest.fixture(scope="module")
+def anna(pool: Pool) -> Person:
+    return pool.person("anna")
+
+
+@pytest.fixture
+def typist(tmp_path: Path) -> Iterator[Typist]:
+    each = Typist(tmp_path)
+    yield each
+    each.end()
+
+
+@pytest.mark.parametrize("document", ["docs/operations.md", "README.md"])
+def test_a_pool_set_up_by_hand(document: str, typist: Typist) -> None:
+    lines = commands(document)
+    assert len(lines) >= 6
+    for line in lines:
+        typist.type(line)
+        if line.startswith("deborgen-worker run"):
+            eventually(typist.joined, "the worker joins", typist.log())
+
+
+def test_the_unit_starts_what_is_typed_by_hand(tmp_path: Path) -> None:
+    (text,) = blocks(ROOT / "docs/operations.md", "ini")
+    unit = configparser.ConfigParser(strict=True)
+    unit.optionxform = str  # type: ignore[assignment, method-assign]
+    unit.read_string(text)
+    program, *words = shlex.split(unit["Service"]["ExecStart"])
+    (typed,) = [line for line in commands("docs/operations.md") if line.startswith("deborgen-coordinator serve")]
+    assert [Path(program).name, *words] == shlex.split(typed)
+    if shutil.which("systemd-analyze"):
+        file = tmp_path / "deborgen-coordinator.service"
+        file.write_text(text.replace(program, str(BIN / "deborgen-coordinator")).replace("User=deborgen", "User=root"))
+        said = subprocess.run(["systemd-analyze", "verify", file], capture_output=True, text=True, check=False)
+        assert "deborgen" not in said.stderr, said.stderr
+
+
+def test_the_coordinator_starts_from_the_settings_file(typist: Typist) -> None:
+    (text,) = blocks(ROOT / "docs/settings.md", "toml")
+    path = Path(text.splitlines()[0].removeprefix("# "))
+    for said, meant in {"100.101.102.103:8765": f"127.0.0.1:{typist.port}", "/var/lib/": f"{typist.folder}/"}.items():
+        assert said in text
+        text = text.replace(said, meant)
+    file = typist.folder / path.relative_to("/")
+    file.parent.mkdir(parents=True)
+    file.write_text(text)
+    (line,) = commands("docs/settings.md")
+    assert str(path) in line
+    typist.type(line)
+    answer = requests.get(f"http://127.0.0.1:{typist.port}/health", timeout=10)
+    assert answer.json()["status"] == "ok"
+    assert (typist.folder / "deborgen").is_dir(), "the data lies where the file says"
+    token = typist.type(
+        "deborgen-coordinator token create --role admin --name you --data-dir /var/lib/deborgen"
+    ).strip()
+    submitted = requests.post(
+        f"http://127.0.0.1:{typist.port}/v1/runs", json={"run": "true"}, headers={"Authorization": f"Bearer {token}"},
+        timeout=10,
+    )  # fmt: skip
+    assert submitted.status_code == 201
+    eventually(lambda: '\n{"' in "\n" + typist.log().read_text(), "the log has the format that it says", typist.log())
+
+
+def test_the_owners_file_is_read_by_the_worker(tmp_path: Path) -> None:
+    from deborgen_worker.settings import load
+
+    (text,) = blocks(ROOT / "docs/volunteers.md", "toml")
+    (tmp_path / "worker.toml").write_text('cpus = 16\nmemory = "64GiB"\nnetwork = "internet"\n')
+    (tmp_path / "worker.local.toml").write_text(text)
+    settings = load({}, {}, str(tmp_path / "worker.toml"))
+    said = tomllib.loads(text)
+    assert (settings.cpus, settings.memory, settings.network) == (said["cpus"], 4 << 30, said["network"])
+    assert str(said["hours"]) == "23:00-06:00"
+    assert settings.hours, "the owner's hours hold"
+
+
+@pytest.mark.parametrize("document", ["docs/worker.md", "docs/volunteers.md"])
+def test_the_owner_of_a_machine_is_in_charge(document: str, typist: Typist, pool: Pool) -> None:
+    """The worker is started as docs/worker.md says; then each of the two documents' tables of commands is typed."""
+    token = typist.home.home / "worker.token"
+    token.write_text(pool.coordinator.token("worker", "garage-pc"))
+    token.chmod(0o600)
+    typist.here |= {"https://pool.example": pool.coordinator.url, "sudo ": ""}
+    (start,) = commands("docs/worker.md")
+    typist.type(start)
+    admin = pool.coordinator.client("admin")
+
+    def seen(state: str) -> Any:
+        def look() -> bool:
+            found = admin.get("/v1/workers/garage-pc")
+            return bool(found.status_code == 200 and found.json()["state"] == state)
+
+        return eventually(look, f"garage-pc is {state}", typist.log())
+
+    seen("open")
+    lines = commands_in_tables(document, "deborgen-worker")
+    assert len(lines) >= 6
+    assert lines[-1].endswith("leave")
+    for line in lines:
+        told = typist.type(line)
+        if "status" in line:
+            assert told.startswith("garage-pc: ")
+        if "pause" in line or "resume" in line:
+            seen("paused" if "pause" in line else "open")
+    seen("left")
+    assert typist.servers[0].wait(60) == 0, "a worker that leaves ends"
+
+
+def test_going_back_to_an_older_release_by_hand(typist: Typist) -> None:
+    """The folders are those that the role makes; the service manager only notes what it is asked for."""
+    installs = (ROOT / "deploy/ansible/roles/deborgen_coordinator/tasks/upgrade.yml").read_text()
+    lines = [line for line in commands("docs/disaster-recovery.md") if not is_the_organisers(line)]
+    assert len(lines) == 2
+    switch, restart = lines[1].split(" && ")
+    assert switch.replace("releases/OLD", "releases/{{ deborgen_base_release }}") in installs
+    assert (ROOT / "deploy/ansible/roles/deborgen_coordinator/templates" / f"{restart.split()[-1]}.service.j2").exists()
+    releases = typist.folder / "opt/deborgen/coordinator/releases"
+    for name in ("0.1.0-aaaa", "0.2.0-bbbb"):
+        (releases / name / "bin").mkdir(parents=True)
+    (releases.parent / "current").symlink_to("releases/0.2.0-bbbb")
+    asked = typist.folder / "bin/systemctl"
+    asked.parent.mkdir()
+    asked.write_text(f'#!/bin/sh\necho "$@" with "$(readlink -e {releases.parent}/current)" >> {typist.folder}/asked\n')
+    asked.chmod(0o755)
+    typist.environment["PATH"] = f"{asked.parent}:{typist.environment['PATH']}"
+    typist.here |= {"/opt/": f"{typist.folder}/opt/", "releases/OLD": "releases/0.1.0-aaaa"}
+    assert typist.type(lines[0]).split() == ["0.1.0-aaaa", "0.2.0-bbbb"]
+    typist.type(lines[1])
+    assert (typist.folder / "asked").read_text() == (
+        f"restart deborgen-coordinator with {releases.resolve()}/0.1.0-aaaa\n"
+    )
+
+
+def fresh_venv(typist: Typist) -> None:
+    """Somebody's own environment is active, in a fresh checkout."""
+    venv.create(typist.folder / "venv", with_pip=True)
+    typist.environment["PATH"] = f"{typist.folder}/venv/bin:{os.environ['PATH']}"
+    typist.cwd = clone_into(typist.folder / "checkout")
+
+
+@pytest.fixture
+def python_image(podman_ready: None) -> Iterator[None]:
+    """The image of docs/evening.md is on this machine, made of Debian's Python: there may be no registry."""
+    name = "docker.io/library/python:3.13-slim"
+    present = subprocess.run(["podman", "image", "exists", name], check=False).returncode == 0
+    if not present:
+        make_base()
+        recipe = f"FROM {BASE}\nRUN ln -s python3 /usr/bin/python\n"
+        subprocess.run(
+            ["podman", "build", "-q", "-t", name, "-"], input=recipe, text=True, check=True, capture_output=True,
+            env=os.environ | {"CONTAINERS_CONF": str(CONF)},
+        )  # fmt: skip
+    yield
+    if not present:
+        run_podman("podman", "rmi", "-f", name)
+
+
+@pytest.mark.podman
+@pytest.mark.root
+@pytest.mark.timeout(600)
+def test_the_first_job_of_the_evening(typist: Typist, pool: Pool, python_image: None) -> None:
+    """A worker with Podman has joined, as the playbooks would have seen to; the rest is typed."""
+    token = typist.folder / "worker.token"
+    token.write_text(pool.coordinator.token("worker", "ada-tower"))
+    token.chmod(0o600)
+    typist.environment["CONTAINERS_CONF"] = str(CONF)
+    typist.type(
+        f"deborgen-worker run --coordinator {pool.coordinator.url} --name ada-tower --token-file {token} "
+        "--runner podman --cpus 1 --memory 1GiB"
+    )
+    fresh_venv(typist)
+    typist.here["http://10.8.0.1:8765"] = pool.coordinator.url
+    lines = [line for line in commands("docs/evening.md") if not is_the_organisers(line)]
+    assert [line.split()[0] for line in lines] == ["pip", "deborgen", "deborgen"]
+    typist.type(lines[0], seconds=400)
+    typist.type(lines[1], stdin=pool.coordinator.token("submitter", "you"))
+    assert typist.type(lines[2], seconds=180) == "42\n"
+
+
+@pytest.mark.timeout(600)
+def test_a_pc_joins_without_ssh(typist: Typist, pool: Pool) -> None:
+    """The token is what the admin's command printed; the worker runs plain processes, with Podman it is the same."""
+    typist.here["http://10.8.0.1:8765"] = pool.coordinator.url
+    mint, install, paste, run = commands("docs/fleet.md")
+    typist.environment |= {"DEBORGEN_URL": pool.coordinator.url, "DEBORGEN_TOKEN": pool.coordinator.token("admin")}
+    token = typist.type(mint).strip()
+    for name in ("DEBORGEN_URL", "DEBORGEN_TOKEN"):
+        del typist.environment[name]
+    typist.environment["PATH"] = os.environ["PATH"]
+    typist.cwd = clone_into(typist.folder / "checkout")
+    typist.type(install, seconds=400)
+    typist.type(paste, stdin=token)
+    typist.type(run)
+    admin = pool.coordinator.client("admin")
+    eventually(
+        lambda: admin.get("/v1/workers/bob-laptop").json().get("state") == "open", "bob-laptop joins", typist.log()
+    )
+    assert admin.get("/v1/workers/bob-laptop").json()["capacity"]["memory"] == 4 << 30
+    typist.end()
+    assert "bob-laptop" in {each["name"] for each in admin.get("/v1/workers").json()["items"]}
+
+
+def test_the_first_commands_of_the_package(typist: Typist, pool: Pool) -> None:
+    typist.here["http://pool:8765"] = pool.coordinator.url
+    login, *others = commands("cli/README.md")
+    typist.type(login, stdin=pool.coordinator.token("submitter", "newcomer"))
+    shown = [typist.type(line) for line in others]
+    assert "central" in shown[-1]
+
+
+@pytest.mark.parametrize("document", ["README.md", "cli/README.md", "docs/cli.md"])
+def test_python_runs_as_it_stands(document: str, pool: Pool, anna: Person, tmp_path: Path) -> None:
+    (tmp_path / "sim.py").write_text("import os; open(os.environ['DEBORGEN_RESULT'], 'w').write('{\"y\": 4}')\n")
+    (tmp_path / "pi.yml").write_text(
+        "run: |\n  printf '{\"error\": %s}' ${{ seed }} > $DEBORGEN_RESULT\nsweep: {grid: {seed: [1]}}\n"
+    )
+    (text,) = blocks(ROOT / document, "python")
+    (tmp_path / "snippet.py").write_text(text.replace("python sim.py", f"{sys.executable} sim.py"))
+    done = subprocess.run(
+        [sys.executable, "snippet.py"], cwd=tmp_path, env=anna.environment, capture_output=True, text=True, timeout=120,
+        check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    if document == "README.md":
+        assert sorted(done.stdout.splitlines()) == ["{'x': 1} {'y': 4}", "{'x': 2} {'y': 4}"]
+
+
+def test_the_help_of_schema_is_right(typist: Typist) -> None:
+    (text,) = blocks(ROOT / "docs/cli.md", "text")
+    (command,) = [line.strip() for line in text.splitlines() if line.strip().startswith("deborgen ")]
+    typist.type(command)
+    written = command.split(" > ")[1]
+    assert json.loads((typist.folder / written).read_text())["properties"]["run"]
+    assert f"# yaml-language-server: $schema={written} " in text
+
+
+def test_the_policy_allows_and_denies_what_its_own_tests_say() -> None:
+    """Tailscale itself is not to be had here; its rules are few enough to be followed by hand."""
+    from deborgen_coordinator.settings import TABLE
+
+    (text,) = blocks(ROOT / "docs/tailnet-policy.md", "json")
+    policy = json.loads(text)
+
+    def is_one_of(who: str, name: str) -> bool:
+        return who == name or who in policy["groups"].get(name, [])
+
+    def allowed(source: str, target: str) -> bool:
+        return any(
+            any(is_one_of(source, name) for name in rule["src"]) and target in rule["dst"] for rule in policy["acls"]
+        )
+
+    for test in policy["tests"]:
+        assert [target for target in test.get("accept", []) if not allowed(test["src"], target)] == []
+        assert [target for target in test["deny"] if allowed(test["src"], target)] == []
+    reached = {target for rule in policy["acls"] for target in rule["dst"]}
+    port = TABLE["listen"].default.rpartition(":")[2]
+    assert reached == {f"{tag}:{port}" for tag in policy["tagOwners"]}
