@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Prove the playbooks on real hosts: what `make fleet` runs, after `make install`. Extra words go to pytest.
+# Prove the playbooks on real hosts: what `make fleet` and `make test` run, after `make install`. Extra words go to pytest.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 bin=.venv/bin
@@ -20,4 +20,4 @@ else
     fi
 fi
 
-exec "$bin/pytest" tests/fleet "$@"
+exec "$bin/pytest" -rs tests/fleet "$@"

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from fleet.pool import Pool
+from fleet.pool import Play, Pool, figures
 from support.hosts import why_not
 
 failed_steps: list[str] = []
+timed: dict[str, Play] = {}
 
 
 @pytest.hookimpl(wrapper=True)
@@ -21,6 +22,12 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     if report.failed and "pool" in getattr(item, "fixturenames", ()):
         failed_steps.append(item.name)
     return report
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Figures are shown, and no test fails by them: see benchmarks/fleet_plays.py for a quiet machine."""
+    for line in figures(timed):
+        terminalreporter.write_line(line)
 
 
 # While working on a step: with DEBORGEN_FLEET_KEEP=FILE the hosts stay, and the next run goes on with them.
@@ -39,6 +46,7 @@ def fleet_pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pool]:
             pool.boot()
         yield pool
     finally:
+        timed.update(pool.timed)
         if kept is not None:
             kept.write_bytes(pickle.dumps(pool))
         else:

@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from fleet.pool import ANSIBLE, Play
+from support.host_images import make_all
 from support.hosts import Fleet, Host, why_not
 
 pytestmark = [pytest.mark.root, pytest.mark.podman, pytest.mark.timeout(600)]
@@ -51,7 +52,7 @@ class Machine:
     """A host with the stand-in, and the role applied to it."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.fleet = folder, Fleet(folder, subnet="10.214.0.0/16", underlay="10.214.0")
+        self.folder, self.fleet = folder, Fleet(folder)
         self.host: Host = self.fleet.add("pc", "debian12", 10)
         (folder / "play.yml").write_text(PLAYBOOK)
         (folder / "key").write_text(KEY + "\n")
@@ -78,7 +79,7 @@ class Machine:
             [Path(sys.executable).parent / "ansible-playbook", "-i", "inventory.json", "play.yml", "-vvv", *arguments],
             cwd=self.folder, capture_output=True, text=True, check=False, timeout=300, stdin=subprocess.DEVNULL,
             env={**os.environ, "ANSIBLE_ROLES_PATH": str(ANSIBLE / "roles"), "ANSIBLE_NOCOLOR": "1",
-                 "ANSIBLE_PIPELINING": "1"},
+                 "ANSIBLE_LIBRARY": str(ANSIBLE / "library"), "ANSIBLE_PIPELINING": "1"},
         )  # fmt: skip
         return Play(done.returncode, re.sub(r"\s+", " ", done.stdout + done.stderr), 0)
 
@@ -92,6 +93,7 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
     if reason := why_not():
         pytest.skip(reason)
     pytest.importorskip("ansible", reason="the overlay was not tested: ansible is missing; `make fleet` installs it")
+    make_all()
     machine = Machine(tmp_path_factory.mktemp("overlay"))
     try:
         yield machine
@@ -188,6 +190,7 @@ def test_a_machine_without_tailscale_gets_it_from_its_signed_repository(machine:
 def repository(host: Host) -> None:
     """Serve a signed repository, on the host itself, with one package: the stand-in and a unit `tailscaled`."""
     host.ssh("apt-get install -y -qq --no-install-recommends gpg gpgv apt-utils gpg-agent", timeout=300)
+    host.ssh("rm -f /etc/apt/sources.list /etc/apt/sources.list.d/*")
     host.write("/srv/pkg/DEBIAN/control", "Package: tailscale\nVersion: 1.0\nArchitecture: all\n"
                "Maintainer: nobody <nobody@example.org>\nDescription: a stand-in\n")  # fmt: skip
     host.write("/srv/pkg/usr/bin/tailscale", STAND_IN, mode="0755")

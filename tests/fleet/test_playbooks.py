@@ -54,6 +54,15 @@ def test_each_role_has_a_readme_handlers_and_a_specification_of_every_default(ro
     assert [name for name in defaults if f"`{name}`" not in readme] == []
 
 
+def test_every_entry_point_that_is_used_is_specified() -> None:
+    tasks = "\n".join(file.read_text() for file in ANSIBLE.rglob("*.yml"))
+    used = set(re.findall(r"include_role:\n\s+name: (\w+)\n\s+tasks_from: (\w+)", tasks))
+    assert {("deborgen_worker", "leave"), ("deborgen_coordinator", "upgrade")} <= used
+    for role, entry in used | {(role.name, "main") for role in ROLES}:
+        specified = yaml.safe_load((ANSIBLE / "roles" / role / "meta" / "argument_specs.yml").read_text())
+        assert entry in specified["argument_specs"], f"{role}: {entry}"
+
+
 def test_the_settings_files_name_only_settings_that_the_programs_know() -> None:
     template = (ANSIBLE / "roles/deborgen_worker/templates/worker.toml.j2").read_text()
     named = set(re.findall(r"^(\w+) = ", template, re.MULTILINE)) | set(

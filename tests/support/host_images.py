@@ -11,6 +11,7 @@ import hashlib
 import os
 import shutil
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 #: Where tests keep what is expensive to make and easy to make again.
@@ -20,12 +21,12 @@ SUITES = {"debian12": "bookworm", "debian13": "trixie"}
 
 INSTALLED = (
     "systemd systemd-sysv dbus dbus-user-session libpam-systemd openssh-server python3 sudo iproute2 iptables "
-    "ca-certificates curl procps wireguard-go wireguard-tools"
+    "ca-certificates curl procps python3-apt wireguard-go wireguard-tools"
 )
 #: In the package cache, not installed: what the roles will ask for.
 AT_HAND = (
     "python3-venv podman crun netavark aardvark-dns uidmap slirp4netns passt fuse-overlayfs catatonit tar "
-    "containers-storage golang-github-containers-common"
+    "containers-storage golang-github-containers-common nftables"
 )
 
 #: A host that runs in a container lacks udev, so the devices that rootless Podman needs get their modes at boot.
@@ -68,6 +69,12 @@ SHELL = (
 
 class CannotBuild(Exception):
     """An image could not be made; the message says which, and what the tool said."""
+
+
+def make_all() -> None:
+    """Make every image that is not there, side by side."""
+    with ThreadPoolExecutor() as threads:
+        list(threads.map(image, SUITES))
 
 
 def image(kind: str) -> str:

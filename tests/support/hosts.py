@@ -20,10 +20,9 @@ from support.host_images import image, podman
 
 T = TypeVar("T")
 
-#: The hosts' network is a /16 and the overlay a /24 inside it: with the tunnel down nobody answers, and nothing leaves.
-NETWORK = "10.213.0.0/16"
-UNDERLAY = "10.213.0"
-OVERLAY = "10.213.9"
+#: A fleet's network is the first of these /16 that is free. Hosts have addresses in its .0, the overlay in its .9: with
+#: the tunnel down nobody answers, and nothing leaves.
+NETWORKS = tuple(f"10.{second}" for second in range(213, 223))
 
 
 def wait_until(condition: Callable[[], T], seconds: float = 60.0, what: str = "the condition", every: float = 0.2) -> T:
@@ -59,11 +58,11 @@ class Host:
 
     @property
     def address(self) -> str:
-        return f"{self.fleet.underlay}.{self.number}"
+        return f"{self.fleet.net}.0.{self.number}"
 
     @property
     def overlay(self) -> str:
-        return f"{OVERLAY}.{self.number}"
+        return f"{self.fleet.net}.9.{self.number}"
 
     def boot(self) -> None:
         """Start it for the first time, with a new disk."""
@@ -74,8 +73,6 @@ class Host:
                      "-e", "SYSTEMD_PROC_CMDLINE=systemd.unified_cgroup_hierarchy=0"]  # fmt: skip
         _podman(
             "run", "-d", "--name", self.container, "--hostname", self.name, "--privileged", "--cgroupns=private",
-            # A host answers for the address of the network that is asked, so that nothing goes around the VPN.
-            "--sysctl", "net.ipv4.conf.all.arp_ignore=1",
             "--systemd=always", "--network", f"{self.fleet.network}:ip={self.address}", "-v", f"{self.volume}:/var/lib",
             *extra, image(self.kind), "/sbin/init",
         )  # fmt: skip
@@ -141,11 +138,10 @@ class Fleet:
     """The hosts of one test module, their network, and the key that opens them."""
 
     folder: Path
-    subnet: str = NETWORK
-    underlay: str = UNDERLAY
     prefix: str = field(default_factory=lambda: f"deborgen-fleet-{os.getpid()}-{secrets.token_hex(2)}")
     hosts: dict[str, Host] = field(default_factory=dict)
     public_key: str = ""
+    net: str = ""
 
     def __post_init__(self) -> None:
         self.network = self.prefix
@@ -158,7 +154,7 @@ class Fleet:
             "-i", str(key), "-o", "IdentitiesOnly=yes", "-o", "StrictHostKeyChecking=no", "-o", "BatchMode=yes",
             "-o", "UserKnownHostsFile=/dev/null", "-o", "ConnectTimeout=5", "-o", "LogLevel=ERROR", "-F", "/dev/null",
         ]  # fmt: skip
-        _podman("network", "create", "--subnet", self.subnet, "--disable-dns", self.network)
+        self.net = _make_network(self.network)
 
     def add(self, name: str, kind: str, number: int) -> Host:
         """A new host that is up and answers."""
@@ -214,6 +210,16 @@ def why_not() -> str | None:
     if missing:
         return f"the fleet was not tested: {', '.join(missing)} is missing; tools/fleet.sh installs it"
     return None
+
+
+def _make_network(name: str) -> str:
+    """Make the network on the first subnet that no other fleet has, and say which."""
+    *others, last = NETWORKS
+    for net in others:
+        if name in _podman("network", "create", "--subnet", f"{net}.0.0/16", "--disable-dns", name, check=False):
+            return net
+    _podman("network", "create", "--subnet", f"{last}.0.0/16", "--disable-dns", name)
+    return last
 
 
 def _podman(*arguments: str, check: bool = True) -> str:

@@ -1,8 +1,9 @@
 """Build everything that a machine installs, on the controller, as one archive for its Python and its processor.
 
 Prints JSON: the archive, the name of the release, and whether it was built just now. The four parts come from a
-checkout, their dependencies from the controller's package index, pinned by constraints.txt. The name of a release
-carries a digest of all that went in, so the same sources give the same release.
+checkout, their dependencies from the controller's package index, pinned by constraints.txt; with --own the parts alone
+go in, for a machine that has an index. The name of a release carries a digest of all that went in, so the same sources
+give the same release.
 """
 
 import argparse
@@ -30,16 +31,18 @@ def main():
     parser.add_argument("--cache", type=Path, required=True, help="where archives are kept")
     parser.add_argument("--python", required=True, help="the target's Python, for example 3.13")
     parser.add_argument("--machine", required=True, help="the target's processor, for example x86_64")
+    parser.add_argument("--own", action="store_true", help="only our own parts, and pip")
     given = parser.parse_args()
     source = given.source.expanduser().resolve()
     if not (source / "shared" / "pyproject.toml").exists():
         sys.exit(f"{source} is no checkout of deborgen")
     release = release_of(source)
-    archive = given.cache.expanduser().resolve() / f"deborgen-{release}-py{given.python}-{given.machine}.tar.gz"
+    kind = "-own" if given.own else ""
+    archive = given.cache.expanduser().resolve() / f"deborgen-{release}-py{given.python}-{given.machine}{kind}.tar.gz"
     built = not archive.exists()
     if built:
         archive.parent.mkdir(parents=True, exist_ok=True)
-        build(source, archive, given.python, given.machine)
+        build(source, archive, given)
     print(json.dumps({"archive": str(archive), "release": release, "built": built}))
 
 
@@ -53,8 +56,7 @@ def release_of(source):
 
 
 def everything(source):
-    if (source / "constraints.txt").exists():
-        yield source / "constraints.txt"
+    yield source / "constraints.txt"
     for part in PARTS:
         for name in SOURCES:
             root = source / part / name
@@ -62,7 +64,7 @@ def everything(source):
             yield from (f for f in files if f.is_file() and "__pycache__" not in f.parts and ".egg-info" not in str(f))
 
 
-def build(source, archive, python, machine):
+def build(source, archive, given):
     with tempfile.TemporaryDirectory(prefix="deborgen-wheels-") as folder:
         wheels = Path(folder) / "wheels"
         own = archive.parent / f"deborgen-{release_of(source)}-parts"
@@ -74,12 +76,13 @@ def build(source, archive, python, machine):
                 shutil.copy2(wheel, staged)
             staged.rename(own)
         shutil.copytree(own, wheels)
-        constraints = source / "constraints.txt"
+        shutil.copy2(source / "constraints.txt", wheels)
         pip(
-            "download", "--dest", wheels, "--find-links", wheels, "--only-binary=:all:", "--python-version", python,
-            *(flag for glibc in GLIBCS for flag in ("--platform", f"{glibc}_{machine}")),
-            *(("--constraint", constraints) if constraints.exists() else ()),
-            "pip", "deborgen-coordinator[postgres]", "deborgen-worker", "deborgen",
+            "download", "--dest", wheels, "--find-links", wheels, "--only-binary=:all:",
+            "--python-version", given.python,
+            *(flag for glibc in GLIBCS for flag in ("--platform", f"{glibc}_{given.machine}")),
+            "--constraint", source / "constraints.txt",
+            "pip", *(() if given.own else ("deborgen-coordinator[postgres]", "deborgen-worker", "deborgen")),
         )  # fmt: skip
         partial = archive.with_suffix(".partial")
         with tarfile.open(partial, "w:gz", compresslevel=1) as tar:

@@ -23,6 +23,8 @@ ETC = Path("/etc/deborgen")
 MANIFEST = ETC / "manifest"
 #: What belongs to a worker. A coordinator on the same machine keeps its own, and what both use.
 OURS = ("worker", "podman", "overlay")
+#: Where an older Podman makes folders as soon as it is asked anything.
+EMPTY_OF_PODMAN = (Path("/etc/cni"), Path("/var/lib/cni"))
 SHARED = [Path("/opt/deborgen"), MANIFEST, ETC, Path("/usr/local/sbin/deborgen-remove")]
 
 
@@ -171,8 +173,11 @@ def remove_packages(names):
         unused = podman_is_unused() if "podman" in names else []
         run("dnf", "-y", "--setopt=clean_requirements_on_remove=False", "remove", *names)
         kept = [name for name in names if run("rpm", "-q", name).returncode == 0]
-    for path in unused if "podman" not in kept else []:
-        remove(path)
+    if "podman" not in kept:
+        for path in unused:
+            remove(path)
+        for path in EMPTY_OF_PODMAN:
+            remove_empty(path)
     return kept
 
 
@@ -184,6 +189,15 @@ def podman_is_unused():
             return []
     own_networks = [path for path in Path("/etc/containers/networks").glob("*") if path.name not in ("netavark.lock",)]
     return [Path("/var/lib/containers")] + ([] if own_networks else [Path("/etc/containers")])
+
+
+def remove_empty(path):
+    """Take away folders that hold nothing but such folders, or a lock that nobody needs then."""
+    for folder, _, _ in os.walk(path, topdown=False):
+        with contextlib.suppress(OSError):
+            if [path.name for path in Path(folder).iterdir()] == ["cni.lock"]:
+                Path(folder, "cni.lock").unlink()
+            Path(folder).rmdir()
 
 
 def remove(path):

@@ -1,0 +1,35 @@
+"""How long `site.yml` takes over three bare hosts, and again over the same: python benchmarks/fleet_plays.py
+
+Needs root, and what `tools/fleet.sh` installs. The hosts are those of tests/fleet: a Debian 12 droplet, a Debian 12 PC
+with rootless and a Debian 13 PC with rootful Podman, their packages in the cache but not installed. Controller and
+hosts share this machine: the figures say something when it has nothing else to do, and the load before each play is
+shown.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+
+from fleet.pool import PROMISED, Pool, figures
+from support.hosts import why_not
+
+
+def main() -> None:
+    if reason := why_not():
+        sys.exit(reason)
+    with tempfile.TemporaryDirectory(prefix="deborgen-fleet-") as folder:
+        pool = Pool(Path(folder))
+        try:
+            pool.boot()
+            plays = {what: pool.must_play("site.yml") for what in PROMISED}
+        finally:
+            pool.fleet.remove()
+    print("\n".join(figures(plays)))
+
+
+if __name__ == "__main__":
+    main()
