@@ -8,7 +8,7 @@ PYTEST := $(BIN)/python -m pytest
 MINUTES ?= 30
 SEEDS ?= 20000
 
-.PHONY: help install demo prepare test lint unit contract integration chaos chaos-long simulation soak fleet bench wheels clean
+.PHONY: help install demo prepare test lint unit contract integration chaos chaos-long seen-to-fail simulation soak fleet bench wheels clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -29,8 +29,9 @@ demo: install  ## a pool on this machine, a sweep on it, and its results
 prepare: install  ## PostgreSQL, Podman and a test image, where they can be had
 	tools/prepare.sh
 
-test: lint prepare  ## everything that guards main; `make fleet` is apart, because it takes long
+test: lint prepare  ## everything that guards main, the fleet last
 	$(PYTEST) tests --ignore tests/fleet
+	tools/fleet.sh
 
 unit: install  ## the tests of the pure core, in seconds
 	$(PYTEST) tests/unit
@@ -46,6 +47,9 @@ chaos: prepare  ## crashes, partitions, full disks, hostile input; and the simul
 
 chaos-long: prepare  ## the faults that take long
 	DEBORGEN_LONG=1 $(PYTEST) tests/chaos/test_end_to_end.py --timeout 3600
+
+seen-to-fail: prepare  ## break what each test of a fault guards, in a copy, and see it fail; FAULTS="10 11" for some
+	$(BIN)/python tools/seen_to_fail.py $(FAULTS)
 
 simulation: install  ## SEEDS=20000 lives of a pool, each from its seed
 	cd tests && ../$(BIN)/python -m simulation 1000 $(SEEDS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import socket
 from collections.abc import Iterator
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 import requests
 
-from support.compose import Compose, run
+from support.compose import POSTGRES, Compose, make_postgres, run
 from support.coordinator import wait_until
 from support.podman import Podman
 
@@ -51,29 +52,37 @@ class Pool:
         return self.http.get(f"{self.url}/v1/jobs/{run_}.1/log", timeout=20).content
 
 
-@pytest.fixture(scope="module")
-def pool(images: Path, podman: Podman, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pool]:
-    folder = tmp_path_factory.mktemp("pool")
+@contextlib.contextmanager
+def brought_up(images: Path, podman: Podman, folder: Path, *profiles: str, **settings: str) -> Iterator[Pool]:
+    """The pool with a worker and these profiles."""
     with socket.create_server(("127.0.0.1", 0)) as probe:
         address = f"127.0.0.1:{probe.getsockname()[1]}"
     (folder / "state").mkdir()
     (folder / "token").touch(mode=0o600)
     compose = Compose(
-        images, folder, "deborgen-chaos", LISTEN=address, PODMAN_SOCKET=str(podman.socket), WORKER_CPUS="2",
-        WORKER_MEMORY="4GiB", WORKER_STATE=str(folder / "state"), WORKER_TOKEN_FILE=str(folder / "token"),
-        DEBORGEN_LEASE_SECONDS="20", DEBORGEN_HEARTBEAT_SECONDS="1",
+        images, folder, f"deborgen-{'-'.join(['chaos', *profiles])}", LISTEN=address, PODMAN_SOCKET=str(podman.socket),
+        WORKER_CPUS="2", WORKER_MEMORY="4GiB", WORKER_STATE=str(folder / "state"),
+        WORKER_TOKEN_FILE=str(folder / "token"), DEBORGEN_LEASE_SECONDS="20", DEBORGEN_HEARTBEAT_SECONDS="1",
+        **settings,
     )  # fmt: skip
+    chosen = [word for profile in [*profiles, "worker"] for word in ("--profile", profile)]
     pool = Pool(compose, f"http://{address}")
     try:
-        compose.run("up", "-d", "coordinator")
+        compose.run(*chosen, "up", "-d", *profiles, "coordinator")
         wait_until(pool.healthy, 60, 0.2)
         pool.login()
         (folder / "token").write_text(pool.token("worker", "worker-1"))
-        compose.run("--profile", "worker", "up", "-d", "worker")
+        compose.run(*chosen, "up", "-d", "worker")
         yield pool
     finally:
-        compose.run("--profile", "worker", "down", "-v", "-t", "5")
+        compose.run(*chosen, "down", "-v", "-t", "5")
         podman.remove_all("worker-1")
+
+
+@pytest.fixture(scope="module")
+def pool(images: Path, podman: Podman, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pool]:
+    with brought_up(images, podman, tmp_path_factory.mktemp("pool")) as pool:
+        yield pool
 
 
 def test_a_job_runs_in_the_hosts_podman(pool: Pool) -> None:
@@ -125,3 +134,26 @@ def test_the_containers_have_read_only_roots_and_the_coordinator_is_not_root(poo
 def test_the_audit_of_the_pool_finds_nothing(pool: Pool) -> None:
     said = run("podman", "exec", f"{pool.compose.name}_coordinator_1", "deborgen-coordinator", "audit")
     assert said.splitlines()[-1] == "lost 0, duplicated 0, unexpected 0"
+
+
+def test_with_the_profile_postgres_a_job_survives_a_restart_of_the_database(
+    images: Path, podman: Podman, tmp_path: Path
+) -> None:
+    """The image of PostgreSQL is a stand-in of our own, because there is no registry here."""
+    make_postgres(tmp_path)
+    settings = {"POSTGRES_IMAGE": POSTGRES, "POSTGRES_PASSWORD": "sesame"}
+    url = "postgresql://deborgen:sesame@postgres/deborgen"
+    with brought_up(images, podman, tmp_path, "postgres", DEBORGEN_DATABASE=url, **settings) as pool:
+        database = f"{pool.compose.name}_postgres_1"
+        number = pool.submit(run="echo begun; for n in 1 2 3 4 5 6; do sleep 1; done; echo ended")
+        wait_until(lambda: b"begun" in pool.log(number), 120, 0.2)
+        run("podman", "kill", "-s", "KILL", database)
+        run("podman", "start", database)
+        wait_until(lambda: pool.healthy() and pool.job(number)["state"] in {"succeeded", "failed"}, 120, 0.2)
+        assert (pool.job(number)["state"], pool.log(number)) == ("succeeded", b"begun\nended\n")
+        asked = ("psql", "-U", "deborgen", "-d", "deborgen", "-h", "/var/run/postgresql", "-Atc")
+        assert run("podman", "exec", database, *asked, "SELECT count(*) FROM job") == "1", "this is where it was kept"
+        assert run("podman", "exec", database, "id", "-u") == "70"
+        run("podman", "exec", database, "pg_isready", "-U", "deborgen")
+        said = run("podman", "exec", f"{pool.compose.name}_coordinator_1", "deborgen-coordinator", "audit")
+        assert said.splitlines()[-1] == "lost 0, duplicated 0, unexpected 0"

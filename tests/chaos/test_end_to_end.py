@@ -61,10 +61,13 @@ def test_500_jobs_through_a_network_with_one_fault_in_ten_all_end_exactly_once(
 @long
 @pytest.mark.timeout(3000)
 def test_fault_38_an_artifact_of_5_gib_takes_constant_memory_and_is_resumed(tmp_path: Path) -> None:
+    """Seen to fail when a large file is read in pieces of half a gigabyte."""
     with CoordinatorProcess(tmp_path, lease_seconds=30, heartbeat_seconds=2) as own:
         pool = Pool(own)
         with FaultProxy(own.url, rate=0.02, seed=3, faults=("drop_before", "drop_after")) as proxy:
-            run = pool.submit(run="truncate -s 5G big; printf end >> big", artifacts=["big"])
+            run = pool.submit(
+                run="truncate -s 5G big; printf end >> big", artifacts=["big"], resources={"disk": "6GiB"}
+            )
             with WorkerProcess(tmp_path, own, url=proxy.url) as worker:
                 job = pool.until(run, seconds=2700)
                 assert worker.process is not None

@@ -20,7 +20,22 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 BASE = "localhost/deborgen-base:1"
 COORDINATOR = "localhost/deborgen-coordinator:test"
 WORKER = "localhost/deborgen-worker:test"
+POSTGRES = "localhost/deborgen-postgres:1"
 PACKAGES = "python3,python3-venv,ca-certificates"
+#: Stands in for the entry point of the image `postgres`: the same variables, the same folder, the same user.
+POSTGRES_ENTRY = """#!/bin/sh
+set -e
+PATH=$(echo /usr/lib/postgresql/*/bin):$PATH
+data=/var/lib/postgresql/data
+if ! test -s $data/PG_VERSION; then
+    printf %s "$POSTGRES_PASSWORD" > /tmp/password
+    initdb -D $data -E UTF8 --locale C -U "$POSTGRES_USER" --pwfile /tmp/password -A scram-sha-256 --auth-local trust
+    rm /tmp/password
+    echo "CREATE DATABASE $POSTGRES_DB" | postgres --single -D $data postgres
+    echo "host all all all scram-sha-256" >> $data/pg_hba.conf
+fi
+exec postgres -D $data -h '*' -k /var/run/postgresql
+"""
 
 
 def environment(**more: str) -> dict[str, str]:
@@ -40,16 +55,34 @@ def run(*words: str | Path, seconds: float = 600, **env: str) -> str:
 
 
 def make_base() -> None:
-    """A small Debian with Python, by mmdebstrap."""
-    present = subprocess.run(["podman", "image", "exists", BASE], check=False, env=environment()).returncode == 0
+    """A small Debian with Python."""
+    make_debian(BASE, PACKAGES)
+
+
+def make_postgres(folder: Path) -> None:
+    """A small Debian with PostgreSQL, which is started as the image of compose.yaml is."""
+    entry = folder / "entry"
+    entry.write_text(POSTGRES_ENTRY)
+    make_debian(
+        POSTGRES, "postgresql",
+        f"--customize-hook=upload {entry} /entry", '--customize-hook=chmod 755 "$1/entry"',
+        '--customize-hook=echo "postgres70:x:70:70::/var/lib/postgresql:/bin/sh" >> "$1/etc/passwd"',
+        '--customize-hook=mkdir -p "$1/var/lib/postgresql/data" && chown 70:70 "$1/var/lib/postgresql/data"',
+        changes=("ENTRYPOINT [\"/entry\"]", "VOLUME /var/lib/postgresql/data"),
+    )  # fmt: skip
+
+
+def make_debian(name: str, packages: str, *hooks: str, changes: tuple[str, ...] = ()) -> None:
+    """An image of Debian with these packages, by mmdebstrap, if it is not there."""
+    present = subprocess.run(["podman", "image", "exists", name], check=False, env=environment()).returncode == 0
     if present:
         return
     if shutil.which("mmdebstrap") is None:
         run("apt-get", "update", "-q")
         run("apt-get", "install", "-q", "-y", "--no-install-recommends", "mmdebstrap", DEBIAN_FRONTEND="noninteractive")
-    tar = Path("/var/tmp/deborgen-base.tar")
-    run("mmdebstrap", "--variant=minbase", f"--include={PACKAGES}", "bookworm", tar)
-    run("podman", "import", tar, BASE)
+    tar = Path(f"/var/tmp/{name.partition('/')[2].partition(':')[0]}.tar")
+    run("mmdebstrap", "--variant=minbase", f"--include={packages}", *hooks, "bookworm", tar)
+    run("podman", "import", *(word for change in changes for word in ("--change", change)), tar, name)
     tar.unlink()
 
 
