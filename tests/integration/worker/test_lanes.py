@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import signal
+import socket
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,14 +25,17 @@ class Lanes:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.ends: list[tuple[str, Exit]] = []
-        (folder / "state").mkdir(exist_ok=True)
+        (folder / "state" / "attempts").mkdir(parents=True, exist_ok=True)
         self.runner = SubprocessRunner(folder / "state", self.ends.extend)
 
     def launch(self, name: str, code: str) -> Launch:
-        folder = self.folder / name
+        folder = self.of(name)
         (folder / "work").mkdir(parents=True)
         argv = (sys.executable, "-I", "-S", "-c", code)
         return Launch(name, argv, {}, folder, folder / "work", timeout_seconds=60.0)
+
+    def of(self, name: str) -> Path:
+        return self.folder / "state" / "attempts" / name
 
     def until(self, name: str, gate: str) -> Launch:
         """A program that runs until there is a file of this name."""
@@ -41,7 +48,7 @@ class Lanes:
         return [name for name, _ in self.ends]
 
     def begun(self, name: str) -> bool:
-        return (self.folder / name / "output").exists()
+        return (self.of(name) / "output").exists()
 
 
 @pytest.fixture
@@ -60,12 +67,12 @@ def test_the_next_in_a_lane_begins_when_the_one_before_has_ended_and_not_before(
     lanes.open("gate")
     wait_until(lambda: lanes.ended() == ["other", "a", "b"])
     assert [exit_.code for _, exit_ in lanes.ends] == [0, 0, 0]
-    assert (lanes.folder / "b" / "output").read_bytes() == b"b\n"
+    assert (lanes.of("b") / "output").read_bytes() == b"b\n"
 
 
 def test_one_that_cannot_be_executed_does_not_hold_up_its_lane(lanes: Lanes) -> None:
-    missing = Launch("b", ("/no/such/program",), {}, lanes.folder / "b", lanes.folder, timeout_seconds=60.0)
-    (lanes.folder / "b").mkdir()
+    missing = Launch("b", ("/no/such/program",), {}, lanes.of("b"), lanes.folder, timeout_seconds=60.0)
+    lanes.of("b").mkdir()
     lanes.runner.start_in_lanes(
         [(lanes.until("a", "gate"), "a"), (missing, "a"), (lanes.launch("c", "print('c')"), "a")]
     )
@@ -119,3 +126,44 @@ def test_the_next_worker_finds_what_waits_as_it_finds_what_runs(lanes: Lanes) ->
     assert later.adopt(waiting) is Standing.RUNNING
     lanes.open("gate")
     wait_until(lambda: lanes.ended() == ["a", "b"])
+
+
+def test_what_a_killed_supervisor_left_running_has_ended_before_its_end_is_told(lanes: Lanes) -> None:
+    """Also when the worker can still connect to the one that is being killed, which then says nothing any more."""
+    alive: list[bool] = []
+    lanes.runner._on_exit = lambda ends: alive.extend(runs(pid) for _ in ends)
+    lanes.runner.start(lanes.until("a", "gate"))
+    wait_until(lambda: children_of(supervisor_of(lanes)))
+    pid = children_of(supervisor_of(lanes))[0]
+    place = lanes.folder / "state" / "supervisor.sock"
+    place.unlink()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as dying:
+        dying.bind(str(place))
+        dying.listen()
+        os.kill(supervisor_of(lanes), signal.SIGKILL)
+        line, _ = dying.accept()
+        line.close()
+    wait_until(lambda: bool(alive))
+    assert alive == [False]
+    assert lanes.runner.check() == ""
+
+
+def supervisor_of(lanes: Lanes) -> int:
+    for each in Path("/proc").iterdir():
+        if each.name.isdigit():
+            with contextlib.suppress(OSError):
+                words = (each / "cmdline").read_bytes().split(b"\0")
+                if str(lanes.folder / "state").encode() in words and b"zombie" not in (each / "status").read_bytes():
+                    return int(each.name)
+    raise AssertionError("there is no supervisor")
+
+
+def runs(pid: int) -> bool:
+    try:
+        return "zombie" not in Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return False
+
+
+def children_of(pid: int) -> list[int]:
+    return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]

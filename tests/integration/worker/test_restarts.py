@@ -94,19 +94,20 @@ def test_fault_10_a_plain_process_goes_on_while_the_worker_is_dead(
 
 
 def test_a_supervisor_that_is_killed_ends_its_jobs_as_errors(new_worker: Make, pool: Pool, tmp_path: Path) -> None:
-    beat = tmp_path / "beat"
-    run = pool.submit(run=f"while true; do date +%N > {beat}; sleep 0.02; done")
+    beats = [tmp_path / "beat", tmp_path / "apart"]
+    loop = "while true; do date +%N > {}; sleep 0.02; done"
+    run = pool.submit(run=f"setsid sh -c '{loop.format(beats[1])}' & {loop.format(beats[0])}")
     worker = new_worker().start()
-    wait_until(beat.exists)
+    wait_until(lambda: all(beat.exists() for beat in beats))
     worker._end_supervisor()
 
     job = pool.until(run)
 
     assert (job["state"], job["history"][0]["outcome"]) == ("failed", "error")
     assert "supervisor" in job["reason"]
-    before = beat.read_text()
+    before = [beat.read_text() for beat in beats]
     assert pool.until(pool.submit(run="sleep 0.2; true"))["state"] == "succeeded"
-    assert beat.read_text() == before, "the orphan was not ended"
+    assert [beat.read_text() for beat in beats] == before, "an orphan was not ended"
 
 
 def test_fault_12_a_reboot_in_mid_job_is_never_a_success(new_worker: Make, pool: Pool) -> None:

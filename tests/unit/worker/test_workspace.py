@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -14,7 +16,7 @@ from deborgen_shared.jobfile.model import ArtifactPattern, JobSpec
 from deborgen_shared.messages import Assignment, Input
 from deborgen_worker import artifacts, workspace
 from deborgen_worker.cache import BlobCache
-from deborgen_worker.folders import Folders
+from deborgen_worker.folders import BLANK, OUTPUT, Folders
 from deborgen_worker.runners.protocol import CannotStart, Launch
 
 
@@ -95,6 +97,42 @@ def test_a_clean_folder_is_used_again_and_a_used_one_is_not(tmp_path: Path) -> N
         assert not here.folder.exists()
     assert inodes[0] == inodes[1]
     assert inodes[2] == inodes[3]
+
+
+def test_what_a_folder_is_used_again_with_tells_nothing_of_the_attempt_before(tmp_path: Path) -> None:
+    folders = Folders(tmp_path / "attempts", tmp_path / "spare")
+    cache = BlobCache(tmp_path / "cache", 1, lambda _sha, _target: None)
+
+    def attempt(number: int, **params: Any) -> Launch:
+        given_ = assignment(attempt=f"1.{number}/1", params=params)
+        here = launch(folders.of(given_.attempt), JobSpec(run="true"), given_)
+        workspace.make(here, given_, JobSpec(run="true"), cache, folders)
+        assert json.loads(params_of(here).read_bytes()) == params
+        assert not (here.folder / OUTPUT).exists(), "it counts as started"
+        return here
+
+    def params_of(here: Launch) -> Path:
+        return here.workspace / ".deborgen" / "params.json"
+
+    def started(here: Launch, said: str) -> None:
+        (here.folder / OUTPUT).write_text(said)
+        (here.folder / OUTPUT).chmod(0o600)
+
+    first = attempt(1, word="a long word that is not needed again")
+    inode = params_of(first).stat().st_ino
+    started(first, "")
+    assert folders.give_back(first.folder)
+    second = attempt(2, word="short")
+    assert params_of(second).stat().st_ino == inode
+    assert (second.folder / BLANK).read_bytes() == b""
+    started(second, "said")
+    (second.folder / BLANK).unlink()
+    other = tmp_path / "other"
+    other.hardlink_to(params_of(second))
+    assert folders.give_back(second.folder)
+    third = attempt(3, word="secret")
+    assert "secret" not in other.read_text(), "a job could write to the parameters of a later one"
+    assert not (third.folder / BLANK).exists(), "what the second one said would be in the output of the third"
 
 
 @given(st.binary(max_size=200))

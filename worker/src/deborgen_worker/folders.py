@@ -1,7 +1,8 @@
 """The folders of attempts. Making and removing folders is what costs most about a short job, so clean ones are kept.
 
 A folder is given to the next attempt only if the last one left it exactly as it got it: nothing was added, removed or
-replaced. Whatever else a job left is removed with its folder.
+replaced. Whatever else a job left is removed with its folder. The two files that every attempt has are kept too where
+they can be: a file system that lately removed many files takes ever longer to make a new one.
 """
 
 from __future__ import annotations
@@ -9,12 +10,15 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import stat
 import subprocess
 import threading
 from pathlib import Path
 
 KEEP = 128
-WORK, OWN, TEMPORARY, PARAMS, OUTPUT = "work", ".deborgen", "tmp", "params.json", "output"
+WORK, OWN, TEMPORARY, PARAMS = "work", ".deborgen", "tmp", "params.json"
+#: The output, which is there once the program was started, and an empty file that may become it.
+OUTPUT, BLANK = "output", "blank"
 
 
 class Folders:
@@ -67,23 +71,35 @@ class Folders:
         return remove(folder)
 
     def _clean(self, path: str) -> bool:
-        """Whether only what the worker put there is left; it is removed on the way."""
+        """Whether only what the worker put there is left; what the next attempt must not see is removed on the way."""
         if len(self._free) >= KEEP:
             return False
         try:
-            if set(os.listdir(path)) - {OUTPUT} != {WORK, TEMPORARY} or os.listdir(f"{path}/{TEMPORARY}"):  # noqa: PTH208
+            if set(os.listdir(path)) - {OUTPUT, BLANK} != {WORK, TEMPORARY} or os.listdir(f"{path}/{TEMPORARY}"):  # noqa: PTH208
                 return False
             if os.listdir(f"{path}/{WORK}") != [OWN] or os.listdir(f"{path}/{WORK}/{OWN}") != [PARAMS]:  # noqa: PTH208
                 return False
             for each in (WORK, TEMPORARY, f"{WORK}/{OWN}"):
                 if os.stat(f"{path}/{each}", follow_symlinks=False).st_mode != 0o40755:  # noqa: PTH116
                     return False
-            os.unlink(f"{path}/{WORK}/{OWN}/{PARAMS}")  # noqa: PTH108
+            params, output = f"{path}/{WORK}/{OWN}/{PARAMS}", f"{path}/{OUTPUT}"
+            if _own_file(params, 0o644) is None:
+                os.unlink(params)  # noqa: PTH108
             with contextlib.suppress(FileNotFoundError):
-                os.unlink(f"{path}/{OUTPUT}")  # noqa: PTH108
+                if _own_file(output, 0o600) == 0:
+                    os.rename(output, f"{path}/{BLANK}")  # noqa: PTH104
+                else:
+                    os.unlink(output)  # noqa: PTH108
         except OSError:
             return False
         return True
+
+
+def _own_file(path: str, mode: int) -> int | None:
+    """The size of a plain file that is as we made it, whatever is in it: ours alone, under no other name."""
+    found = os.lstat(path)
+    as_made = found.st_mode == stat.S_IFREG | mode and found.st_nlink == 1 and found.st_uid == os.geteuid()
+    return found.st_size if as_made else None
 
 
 def remove(folder: Path) -> bool:

@@ -99,7 +99,10 @@ def make(launch: Launch, assignment: Assignment, spec: JobSpec, cache: BlobCache
     folders.make(launch.folder)
     fd = os.open(f"{launch.workspace}/{OWN}/{PARAMS}", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
-        os.write(fd, msgspec.json.encode(assignment.params))
+        params = msgspec.json.encode(assignment.params)
+        os.write(fd, params)
+        if os.fstat(fd).st_size > len(params):  # an attempt before this one had longer ones
+            os.ftruncate(fd, len(params))
     finally:
         os.close(fd)
     for each in spec.files:

@@ -18,6 +18,7 @@ from typing import Any
 
 from msgspec.json import decode, encode
 
+from deborgen_worker.folders import BLANK, OUTPUT
 from deborgen_worker.logs import Log, RawLog
 from deborgen_worker.runners import supervisor
 from deborgen_worker.runners.protocol import CannotStart, Exit, Host, Launch, OnExit, RunnerDown, Standing
@@ -81,7 +82,8 @@ class SubprocessRunner:
                     "argv": launch.argv,
                     "env": {**launch.env, "DEBORGEN_ATTEMPT_ID": launch.attempt},
                     "cwd": str(launch.workspace),
-                    "output": f"{launch.folder}/output",
+                    "output": f"{launch.folder}/{OUTPUT}",
+                    "blank": f"{launch.folder}/{BLANK}",
                     "limits": self._limits_of(launch),
                     "timeout": launch.timeout_seconds + BACKSTOP_SECONDS,
                 }
@@ -102,7 +104,7 @@ class SubprocessRunner:
         standing = asked[1][0]
         if standing == "unknown":
             self._watched.discard(launch.attempt)
-            return Standing.GONE if (launch.folder / "output").exists() else Standing.NEVER_STARTED
+            return Standing.GONE if (launch.folder / OUTPUT).exists() else Standing.NEVER_STARTED
         return Standing(standing)
 
     def signal(self, attempt: str, name: str) -> None:
@@ -115,7 +117,7 @@ class SubprocessRunner:
         self.signal(attempt, "CONT")
 
     def log(self, launch: Launch) -> Log:
-        return RawLog(launch.folder / "output")
+        return RawLog(launch.folder / OUTPUT)
 
     def discard(self, attempt: str) -> None:
         message = {"do": "discard", "attempt": attempt}
@@ -152,7 +154,7 @@ class SubprocessRunner:
     # The line to the supervisor
 
     def _limits_of(self, launch: Launch) -> dict[str, int]:
-        wanted = {"RLIMIT_CORE": 0}
+        wanted = {}
         if launch.disk:
             wanted["RLIMIT_FSIZE"] = launch.disk
         if launch.memory:
@@ -173,30 +175,46 @@ class SubprocessRunner:
         return count
 
     def _connect(self) -> None:
+        """Connect, and start a supervisor if there is none.
+
+        To be connected is not enough: one that is just being killed still takes a connection. It must also answer.
+        """
         end = time.monotonic() + CONNECT_SECONDS
-        started = False
+        child: subprocess.Popen[bytes] | None = None
+        while (found := self._reach(end)) is None:
+            if time.monotonic() > end:
+                raise RunnerDown("the supervisor of plain processes cannot be started")
+            # It may have ended because its predecessor was not quite gone: then it is started again.
+            if child is None or child.poll() is not None:
+                child = self._start_supervisor()
+            time.sleep(0.01)
+        self._socket = found[0]
+        threading.Thread(target=self._listen, args=found, name="supervisor-line", daemon=True).start()
+
+    def _reach(self, end: float) -> tuple[socket.socket, bytes] | None:
+        """A line to a supervisor that lives, and what it has said on it so far."""
         folder = os.open(self._state, os.O_RDONLY | os.O_DIRECTORY)
+        line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        said = b""
         try:
-            while True:
-                line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-                try:
-                    # Through the folder's descriptor: a path to a socket may only have 107 bytes.
-                    line.connect(f"/proc/self/fd/{folder}/supervisor.sock")
-                    break
-                except OSError:
-                    line.close()
-                if not started:
-                    self._start_supervisor()
-                    started = True
-                if time.monotonic() > end:
-                    raise RunnerDown("the supervisor of plain processes cannot be started")
-                time.sleep(0.01)
+            line.settimeout(max(0.1, end - time.monotonic()))
+            # Through the folder's descriptor: a path to a socket may only have 107 bytes.
+            line.connect(f"/proc/self/fd/{folder}/supervisor.sock")
+            line.sendall(encode({"do": "adopt", "attempt": ""}) + b"\n")  # about nothing, just to be answered
+            while b"\n" not in said:
+                more = line.recv(1 << 20)
+                if not more:
+                    raise ConnectionError
+                said += more
+            line.settimeout(None)
+        except OSError:
+            line.close()
+            return None
         finally:
             os.close(folder)
-        self._socket = line
-        threading.Thread(target=self._listen, args=(line,), name="supervisor-line", daemon=True).start()
+        return line, said
 
-    def _start_supervisor(self) -> None:
+    def _start_supervisor(self) -> subprocess.Popen[bytes]:
         with (self._state / "supervisor.log").open("ab") as log:
             child = subprocess.Popen(
                 [sys.executable, "-I", "-S", supervisor.__file__, str(self._state)],
@@ -204,6 +222,7 @@ class SubprocessRunner:
                 env={"PATH": os.environ.get("PATH", os.defpath)},
             )  # fmt: skip
         threading.Thread(target=child.wait, name="supervisor-wait", daemon=True).start()
+        return child
 
     def _send(self, *messages: dict[str, Any]) -> None:
         lines = [encode(message) + b"\n" for message in messages]
@@ -220,21 +239,19 @@ class SubprocessRunner:
         with contextlib.suppress(RunnerDown):
             self._send(message)
 
-    def _listen(self, line: socket.socket) -> None:
-        rest = b""
-        while True:
-            try:
-                data = line.recv(1 << 20)
-            except OSError:
-                data = b""
-            if not data:
-                break
+    def _listen(self, line: socket.socket, said: bytes) -> None:
+        rest, data = b"", said
+        while data:
             *lines, rest = (rest + data).split(b"\n")
             ends: list[tuple[str, Exit]] = []
             for each in lines:
                 self._told(decode(each), ends)
             if ends:
                 self._on_exit(ends)
+            try:
+                data = line.recv(1 << 20)
+            except OSError:
+                break
         self._lost_line()
 
     def _told(self, record: dict[str, Any], ends: list[tuple[str, Exit]]) -> None:

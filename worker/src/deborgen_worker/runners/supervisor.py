@@ -1,9 +1,9 @@
 """The parent of all plain processes. It outlives the worker, so that no exit code is lost.
 
 It is a program of its own (`python -I -S supervisor.py STATE_DIR`), with the standard library alone, one thread and a
-few megabytes. A worker connects to its socket, tells it what to start, and is told what ended. What it started and
-what ended is also a line in `supervisor.jsonl`, which its successor reads should it be killed. With no worker and
-nothing to watch it leaves by itself.
+few megabytes. A worker connects to its socket, tells it what to start, and is told what ended. What ended is also a
+line in `supervisor.jsonl`, which its successor reads should it be killed; what it left running is known by the mark in
+its environment. With no worker and nothing to watch it leaves by itself.
 
 Programs run in lanes. One that is asked for in a lane that is busy waits there, and is started the moment the one
 before it has ended; so short jobs follow each other without a word from the worker between them.
@@ -32,8 +32,12 @@ PLENTY = 4
 HOLD_SECONDS = 0.01
 #: What has waited for longer, also while the machine slept, is not started any more: its lease may be over by then.
 WAIT_SECONDS = 2.0
+#: How long to wait for the end of what was killed.
+END_SECONDS = 2.0
 NEVER = float("inf")
 PR_SET_CHILD_SUBREAPER = 36
+#: In the environment of every program that we start, with the name of its attempt.
+MARK = b"DEBORGEN_ATTEMPT_ID="
 #: Python and we ignore some signals; a program starts with none ignored.
 DEFAULT_SIGNALS = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGCHLD)
 
@@ -72,23 +76,22 @@ class Supervisor:
         self.idle_since = time.monotonic()
         self.null = os.open(os.devnull, os.O_RDWR)
         self.journal = os.open("supervisor.jsonl", os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
+        self.children = os.open(f"/proc/self/task/{os.getpid()}/children", os.O_RDONLY)
+        self.limits = Limits()
         self.load()
 
     def load(self) -> None:
         """Take over from a supervisor that was killed: what it left running has nobody to wait for it, and is ended."""
-        lost: dict[str, dict[str, Any]] = {}
         with open("supervisor.jsonl", "rb") as file:  # noqa: PTH123
             for line in file:
                 with contextlib.suppress(ValueError):
                     record = json.loads(line)
-                    if "spawned" in record:
-                        lost[record["spawned"]] = record
-                    elif "exit" in record:
-                        lost.pop(record["exit"], None)
-                        self.ended[record["exit"]] = record
-        for record in lost.values():
-            if f"DEBORGEN_ATTEMPT_ID={record['spawned']}".encode() in self.environment(record["pid"]):
-                self.kill(record["pid"], signal.SIGKILL)
+                    self.ended[record["exit"]] = record
+        until = time.monotonic() + END_SECONDS
+        while (left := self.left_running()) and time.monotonic() < until:
+            for pid in left:
+                self.end(pid)
+            time.sleep(0.005)
 
     # What the worker asks for
 
@@ -129,14 +132,13 @@ class Supervisor:
         """Whether it runs now. If not, its end has been told."""
         attempt = ask["attempt"]
         try:
-            # The output file is also the mark that this attempt was started: a second start fails here.
-            output = os.open(ask["output"], os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o600)
+            output = self.open_output(ask["output"], ask["blank"])
         except OSError as error:
             self.over(attempt, {"error": f"the output file cannot be made: {error.strerror}"})
             return False
         now = time.monotonic()
         try:
-            with limits(ask["limits"]):
+            with self.limits.lowered(ask["limits"]):
                 pid = self.start(ask["argv"], ask["env"], ask["cwd"], output)
         except OSError as error:
             missing = isinstance(error, FileNotFoundError)
@@ -145,13 +147,19 @@ class Supervisor:
             return False
         finally:
             os.close(output)
-        for name, value in ask["limits"].items():
-            with contextlib.suppress(OSError, ValueError):
-                resource.prlimit(pid, getattr(resource, name), (value, value))
+        self.limits.fix(pid, ask["limits"])
         self.running[attempt] = {"pid": pid, "since": now, "until": now + ask["timeout"], "lane": ask["lane"]}
         self.by_pid[pid] = attempt
-        self.write({"spawned": attempt, "pid": pid})
         return True
+
+    @staticmethod
+    def open_output(path: str, blank: str) -> int:
+        """The output file, which is also the mark that this attempt was started: a second start fails here."""
+        try:
+            os.rename(blank, path)  # noqa: PTH104 - the first start takes it away
+        except FileNotFoundError:
+            return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o600)
+        return os.open(path, os.O_WRONLY | os.O_APPEND)
 
     def start(self, argv: list[str], env: dict[str, str], cwd: str, output: int) -> int:
         """The process, in a session of its own. We have one thread, so we may stand in its folder for a moment."""
@@ -233,17 +241,19 @@ class Supervisor:
         if attempt not in self.unwanted:
             self.ended[attempt] = record
         self.unwanted.discard(attempt)
-        self.write(record)
-        self.send(record, hold)
+        line = json.dumps(record).encode() + b"\n"
+        with contextlib.suppress(OSError):  # a full disk: the worker is told all the same
+            os.write(self.journal, line)
+        self.tell(line, hold)
 
     def end_orphans(self, attempt: str) -> None:
         """End what the attempt put in the background in a session of its own: it has become our child."""
-        mark = f"DEBORGEN_ATTEMPT_ID={attempt}".encode()
-        for pid in self.children():
-            if pid not in self.by_pid and mark in self.environment(pid):
-                self.kill(pid, signal.SIGKILL)
-                with contextlib.suppress(OSError):
-                    os.kill(pid, signal.SIGKILL)
+        words = b""
+        while more := os.pread(self.children, 4096, len(words)):
+            words += more
+        for pid in map(int, words.split()):
+            if pid not in self.by_pid and self.attempt_of(pid) == attempt:
+                self.end(pid)
 
     def kill_all(self, attempt: str, number: int) -> None:
         self.kill(self.running[attempt]["pid"], number)
@@ -253,27 +263,40 @@ class Supervisor:
         with contextlib.suppress(OSError):
             os.killpg(group, number)
 
-    @staticmethod
-    def children() -> list[int]:
-        with contextlib.suppress(OSError), open(f"/proc/self/task/{os.getpid()}/children") as file:  # noqa: PTH123
-            return [int(word) for word in file.read().split()]
-        return []
+    def end(self, pid: int) -> None:
+        """KILL a process with its group, which is a job's alone."""
+        with contextlib.suppress(OSError):
+            os.killpg(os.getpgid(pid), signal.SIGKILL)
+        with contextlib.suppress(OSError):
+            os.kill(pid, signal.SIGKILL)
 
     @staticmethod
-    def environment(pid: int) -> list[bytes]:
+    def attempt_of(pid: int) -> str:
+        """The attempt to which a process belongs, by the mark in its environment."""
         with contextlib.suppress(OSError), open(f"/proc/{pid}/environ", "rb") as file:  # noqa: PTH123
-            return file.read().split(b"\0")
-        return []
+            for word in file.read().split(b"\0"):
+                if word.startswith(MARK):
+                    return os.fsdecode(word[len(MARK) :])
+        return ""
+
+    def left_running(self) -> list[int]:
+        """The processes of our attempts, whoever their parent is now."""
+        pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]  # noqa: PTH208
+        return [pid for pid in pids if self.is_ours(self.attempt_of(pid))]
+
+    @staticmethod
+    def is_ours(attempt: str) -> bool:
+        """Whether it is an attempt of this worker: another one may run beside it as the same user."""
+        return attempt not in {"", ".", ".."} and os.path.isdir(f"attempts/{attempt.replace('/', '-')}")  # noqa: PTH112
 
     # The line to the worker
 
-    def write(self, record: dict[str, Any]) -> None:
-        with contextlib.suppress(OSError):  # a full disk: the worker is told all the same
-            os.write(self.journal, json.dumps(record).encode() + b"\n")
+    def send(self, record: dict[str, Any]) -> None:
+        self.tell(json.dumps(record).encode() + b"\n")
 
-    def send(self, record: dict[str, Any], hold: float = 0.0) -> None:
+    def tell(self, line: bytes, hold: float = 0.0) -> None:
         """Tell the worker, at the latest after `hold` seconds: what comes until then goes with it."""
-        self.outbox.append(json.dumps(record).encode() + b"\n")
+        self.outbox.append(line)
         self.due = min(self.due, time.monotonic() + hold)
 
     def flush(self) -> None:
@@ -347,19 +370,33 @@ class Supervisor:
             self.flush()
 
 
-@contextlib.contextmanager
-def limits(wanted: dict[str, int]) -> Any:
-    """Lower our own soft limits while a child is made: it inherits them, so it never runs without."""
-    before = {name: resource.getrlimit(getattr(resource, name)) for name in wanted}
-    for name, value in wanted.items():
-        hard = before[name][1]
-        soft = value if hard == resource.RLIM_INFINITY else min(value, hard)
-        resource.setrlimit(getattr(resource, name), (soft, hard))
-    try:
-        yield
-    finally:
-        for name, old in before.items():
-            resource.setrlimit(getattr(resource, name), old)
+class Limits:
+    """The limits of a program. It never runs without them: it inherits ours, which are lower while it is made."""
+
+    def __init__(self) -> None:
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        self.own: dict[str, tuple[int, int, int]] = {}
+        for name in ("RLIMIT_AS", "RLIMIT_FSIZE", "RLIMIT_NPROC"):
+            kind = getattr(resource, name)
+            self.own[name] = (kind, *resource.getrlimit(kind))
+
+    @contextlib.contextmanager
+    def lowered(self, wanted: dict[str, int]) -> Any:
+        for name, value in wanted.items():
+            kind, _, hard = self.own[name]
+            resource.setrlimit(kind, (value if hard == resource.RLIM_INFINITY else min(value, hard), hard))
+        try:
+            yield
+        finally:
+            for name in wanted:
+                kind, soft, hard = self.own[name]
+                resource.setrlimit(kind, (soft, hard))
+
+    def fix(self, pid: int, wanted: dict[str, int]) -> None:
+        """Take from the program the right to raise them again."""
+        for name, value in wanted.items():
+            with contextlib.suppress(OSError, ValueError):
+                resource.prlimit(pid, self.own[name][0], (value, value))
 
 
 def main() -> None:
