@@ -143,13 +143,23 @@ class PoolWorker:
         return self.register(holding)
 
     def claim(
-        self, most: int = 1, request: str | None = None, free: m.Resources | None = None, wait: float = 0
+        self,
+        most: int = 1,
+        request: str | None = None,
+        free: m.Resources | None = None,
+        wait: float = 0,
+        ahead: bool = False,
     ) -> list[str]:
         """The attempts that were given."""
-        return [assignment.attempt for assignment in self.assignments(most, request, free, wait)]
+        return [assignment.attempt for assignment in self.assignments(most, request, free, wait, ahead)]
 
     def assignments(
-        self, most: int = 1, request: str | None = None, free: m.Resources | None = None, wait: float = 0
+        self,
+        most: int = 1,
+        request: str | None = None,
+        free: m.Resources | None = None,
+        wait: float = 0,
+        ahead: bool = False,
     ) -> list[m.Assignment]:
         body = m.Claim(
             session=self.session,
@@ -157,6 +167,7 @@ class PoolWorker:
             free=free or self.capacity,
             max=most,
             wait_seconds=wait,
+            ahead=ahead,
         )
         answer = workers.claim(self.pool.ctx, self.actor, self.name, body)
         given = answer.assignments if isinstance(answer, m.Claimed) else []

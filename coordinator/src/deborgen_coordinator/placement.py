@@ -109,8 +109,9 @@ def choose(
     fetch: Fetch,
     used: Mapping[int, float] | None = None,
     room: Mapping[int, int] | None = None,
+    ahead: bool = False,
 ) -> list[tuple[int, Needs]]:
-    """The jobs to give, in order: at most `most`, packed into `free`.
+    """The jobs to give, in order: at most `most`, packed into `free`, or with `ahead` each of a size that fits it.
 
     `heads` are of lanes that this worker may take from. `fetch` gives up to so many jobs of a lane, first ones first,
     once per lane: its cost does not depend on how long the lane is. `used` (fair share) puts the submitter who has
@@ -144,7 +145,8 @@ def choose(
                 continue
             head = replace(head, rank=first[0], job=first[1])
         chosen.append((head.job, needs))
-        free = free.minus(needs.resources)
+        if not ahead:
+            free = free.minus(needs.resources)
         if head.submitter in left:
             left[head.submitter] -= 1
         if usage is not None:

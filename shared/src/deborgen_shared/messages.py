@@ -64,6 +64,8 @@ class Claim(Request):
     free: Resources
     max: Annotated[int, Meta(ge=1, le=256)] = 1
     wait_seconds: Annotated[float, Meta(ge=0, le=60)] = 0
+    ahead: bool = False
+    """Each job must fit `free` alone, not all together: they are so short that they may follow each other."""
 
 
 class Held(Request):

@@ -47,6 +47,15 @@ def test_jobs_are_packed_into_what_is_free(pool: Pool) -> None:
     assert given == ["1.1/1", "1.2/1", "2.1/1", "2.2/1"]
 
 
+def test_jobs_that_follow_each_other_need_not_fit_together(pool: Pool) -> None:
+    pool.submit(sweep=sweep(10), resources={"cpus": 3})
+    pool.submit(resources={"cpus": 5})
+    pool.submit(sweep=sweep(10))
+    worker = pool.worker(cpus=8)
+    given = worker.claim(13, free=m.Resources(cpus=4, memory=GIB * 100), ahead=True)
+    assert given == [f"1.{n}/1" for n in range(1, 11)] + [f"3.{n}/1" for n in range(1, 4)], "none is larger than 4"
+
+
 def test_fair_share_serves_who_has_used_least(make_pool: Any) -> None:
     pool = make_pool(scheduler="fair")
     worker = pool.worker()

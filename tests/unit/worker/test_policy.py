@@ -136,6 +136,57 @@ def test_what_runs_never_exceeds_what_is_offered(steps: list[tuple[Amount, bool]
             ledger.end(next(iter(ledger.running)), now)
 
 
+def short_ones(ledger: Ledger, count: int, now: float, seconds: float = 0.001) -> None:
+    for number in range(count):
+        ledger.wait(f"short{number}", Amount(1, 1, 0, 1))
+        assert ledger.start(f"short{number}", now)
+        ledger.end(f"short{number}", now, seconds)
+
+
+def test_the_more_short_jobs_have_ended_the_more_are_asked_for_ahead() -> None:
+    ledger = Ledger(Amount(2, 8 << 30, 0, 400))
+    asked = []
+    for number in range(6):
+        found = ledger.ask("c", 1.0)
+        assert found is not None
+        assert found.ahead == (number > 0)
+        assert found.amount == ledger.offered
+        asked.append(found.most)
+        ledger.answered("c")
+        short_ones(ledger, 2 + 3 * number, 1.0)
+    assert asked[1:] == [8, 28, 60, 104, 128]
+
+
+def test_nothing_is_asked_for_ahead_after_a_rest_nor_after_a_long_job() -> None:
+    ledger = Ledger(Amount(2, 8 << 30, 0, 400))
+    short_ones(ledger, 40, 1.0)
+    assert ledger.ahead(1.5) == 128
+    assert ledger.ahead(2.1) == 0, "jobs that come after a rest may be of another kind"
+    short_ones(ledger, 1, 3.0)
+    assert ledger.ahead(3.0) == 4, "what was before the rest tells nothing"
+    short_ones(ledger, 1, 3.1, seconds=30.0)
+    assert ledger.ahead(3.1) == 0
+    short_ones(ledger, 40, 3.2)
+    ledger.wait("long", Amount(1, 1, 0, 1))
+    ledger.start("long", 3.2)
+    short_ones(ledger, 1, 4.3)
+    assert ledger.ahead(4.3) == 0, "one that runs has turned out to be long"
+
+
+def test_a_claim_that_waits_for_a_job_does_not_keep_the_other_one_from_asking_ahead() -> None:
+    ledger = Ledger(Amount(2, 8 << 30, 0, 400))
+    ledger.wait("a", Amount(1.5, 1, 0, 1))
+    ledger.start("a", 1.0)
+    waits = ledger.ask("waits", 1.0)
+    assert waits is not None
+    assert (waits.ahead, waits.amount.cpus) == (False, 0.5)
+    ledger.end("a", 1.001, 0.001)
+    ahead = ledger.ask("ahead", 1.001)
+    assert ahead is not None
+    assert (ahead.ahead, ahead.amount) == (True, ledger.offered)
+    assert ledger.ask("another", 1.001) is None, "one at a time"
+
+
 def test_the_coordinators_absence_is_said_once_and_its_return_too() -> None:
     said: list[str] = []
     woken: list[str] = []

@@ -8,9 +8,11 @@ from deborgen_shared.messages import Resources
 
 #: Jobs shorter than this on average are claimed ahead, so that no slot waits for the network between two of them.
 SHORT_SECONDS = 1.0
-#: How much work, in seconds, may wait on this machine, and how many jobs at most.
+#: How much work, in seconds, may wait on this machine, how many jobs at most, and how many for each short one that
+#: has ended just before: the next ones may not be short.
 AHEAD_SECONDS = 0.5
 AHEAD_MOST = 128
+AHEAD_FOR_EACH = 4
 #: How much of it may be with the runner already, behind each program that runs, and how many jobs at most.
 LANE_SECONDS = 0.05
 LANE_MOST = 24
@@ -78,12 +80,11 @@ class Pile(dict[str, Amount]):
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a claim may ask for. `ahead`: it may be more than can start now; `wait`: it may wait for it."""
+    """What a claim may ask for. `ahead`: more than can start now, at once or not at all; else it may wait for it."""
 
     amount: Amount
     most: int
     ahead: bool
-    wait: bool
 
 
 @dataclass
@@ -100,6 +101,9 @@ class Ledger:
     asked: Pile = field(default_factory=Pile)
     since: dict[str, float] = field(default_factory=dict)
     average: float = 10.0
+    #: How many short jobs have ended here one soon after the other, and when the last one did.
+    streak: int = 0
+    ended: float = -10.0
     ahead_after: float = 0.0
     short_seconds: float = SHORT_SECONDS
     lane_seconds: float = LANE_SECONDS
@@ -119,12 +123,14 @@ class Ledger:
 
     def ahead(self, now: float) -> int:
         """How many may wait here besides those that run: some, while jobs are so short that it does not matter."""
-        if self.average > self.short_seconds or now < self.ahead_after:
+        if self.average > self.short_seconds or now < self.ahead_after or now - self.ended > self.short_seconds:
             return 0
         if now - min(self.since.values(), default=now) > self.short_seconds:
             return 0
         lanes = len(self.running) or self.slots or 1
-        return min(AHEAD_MOST, max(1, int(AHEAD_SECONDS / max(self.average, 1e-4))) * lanes)
+        return min(
+            AHEAD_MOST, AHEAD_FOR_EACH * self.streak, max(1, int(AHEAD_SECONDS / max(self.average, 1e-4))) * lanes
+        )
 
     def behind(self) -> int:
         """How many may wait behind each program that runs: none unless jobs are very short."""
@@ -134,7 +140,7 @@ class Ledger:
         """Reserve what a claim may bring; None if nothing may be asked for."""
         asked = self._would_ask(now)
         if asked is not None:
-            self.asked[claim] = asked.amount if asked.wait else Amount()
+            self.asked[claim] = Amount() if asked.ahead else asked.amount
         return asked
 
     def wanting(self, now: float) -> bool:
@@ -143,15 +149,16 @@ class Ledger:
 
     def _would_ask(self, now: float) -> Asked | None:
         ahead = self.ahead(now)
-        if ahead and self.asked:
-            return None  # one at a time: many small questions cost more than the wait they save
+        if ahead:
+            # One at a time: many small questions cost more than the wait they save.
+            on_its_way = any(not each.usable for each in self.asked.values())
+            if on_its_way or len(self.waiting) > ahead // 2:
+                return None
+            return Asked(self.offered, ahead - len(self.waiting), ahead=True)
         room = self.room()
         slots = self.slots - len(self.running) - len(self.waiting) - len(self.asked) if self.slots else MOST_AT_ONCE
         if room.usable and slots > 0:
-            most = max(min(slots, MOST_AT_ONCE), ahead)
-            return Asked(room, most, ahead=most > slots or bool(ahead), wait=True)
-        if ahead and self.running and len(self.waiting) <= ahead // 2:
-            return Asked(room if room.usable else self.offered, ahead - len(self.waiting), ahead=True, wait=False)
+            return Asked(room, min(slots, MOST_AT_ONCE), ahead=False)
         return None
 
     def answered(self, claim: str) -> None:
@@ -194,4 +201,8 @@ class Ledger:
         since = self.since.pop(attempt, None)
         if since is not None:
             ran = seconds if seconds is not None else now - since
+            if now - self.ended > self.short_seconds:  # nothing is known of those that come now
+                self.average, self.streak = ran, 0
+            self.ended = now
             self.average += 0.3 * (min(ran, 10.0) - self.average)
+            self.streak = self.streak + 1 if ran <= self.short_seconds else 0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from deborgen_shared.messages import Claim
 from deborgen_shared.transport import Refused, Unreachable
@@ -19,20 +18,11 @@ IDLE_WAIT_SECONDS = 20.0
 BUSY_WAIT_SECONDS = 5.0
 #: Nothing to ask for: wait to be woken, and look again at the latest after this.
 LOOK_AGAIN_SECONDS = 30.0
-#: A question ahead of need found nothing: not again for this long.
+#: A question ahead of need found nothing: only for what there is room for during this time.
 NOT_AHEAD_SECONDS = 0.2
 #: So many results may wait to be delivered. A worker that runs faster than it delivers asks for nothing more meanwhile.
 UNSENT_MOST = 1024
 UNSENT_SECONDS = 0.2
-
-
-@dataclass
-class Pending:
-    """A claim that was sent and not answered: it is sent again as it was, so it brings the same attempts."""
-
-    message: Claim
-    ahead: bool
-    waits: bool
 
 
 class Claimer:
@@ -44,7 +34,8 @@ class Claimer:
     ) -> None:  # fmt: skip
         self._name, self._agent, self._coordinator, self._contact = name, agent, coordinator, contact
         self._heart, self._session, self._new_id, self._idle_wait = heart, session, new_id, idle_wait
-        self._pending: Pending | None = None
+        #: A claim that was sent and not answered: it is sent again as it was, so it brings the same attempts.
+        self._pending: Claim | None = None
         self._found_nothing = False
 
     def step(self) -> float:
@@ -60,7 +51,7 @@ class Claimer:
                 return LOOK_AGAIN_SECONDS
         pending = self._pending
         try:
-            answer = self._coordinator.claim(pending.message)
+            answer = self._coordinator.claim(pending)
         except Unreachable as error:
             return self._contact.failed(self._name, error)
         except Refused as refused:
@@ -69,7 +60,7 @@ class Claimer:
         self._contact.ok(self._name)
         assignments = [] if isinstance(answer, NoWork) else answer.assignments
         try:
-            agent.spool.claim_answered(pending.message.request_id, assignments)
+            agent.spool.claim_answered(pending.request_id, assignments)
         except SpoolFullError as error:
             # Not written down, so not started: it was never confirmed, and the coordinator gives it to somebody else.
             self._drop()
@@ -78,18 +69,20 @@ class Claimer:
         self._pending = None
         self._found_nothing = not assignments and not pending.ahead
         with agent.lock:
-            agent.ledger.answered(pending.message.request_id)
-            if not pending.waits and not assignments:
+            agent.ledger.answered(pending.request_id)
+            if len(assignments) >= pending.max:
+                agent.ledger.ahead_after = 0.0  # there is more where this came from
+            elif pending.ahead and not assignments:
                 agent.ledger.ahead_after = agent.clock() + NOT_AHEAD_SECONDS
         if agent.gate.closed:
             return 0.0  # drained meanwhile: whoever closed the gate gives them back
         if names:
             self._heart.ask_confirm(names)
         if isinstance(answer, NoWork):
-            return answer.retry_after if pending.waits else NOT_AHEAD_SECONDS
+            return 0.0 if pending.ahead else answer.retry_after
         return 0.0
 
-    def _ask(self) -> Pending | None:
+    def _ask(self) -> Claim | None:
         agent = self._agent
         with agent.lock:
             if not agent.ledger.wanting(agent.clock()):
@@ -109,16 +102,16 @@ class Claimer:
             agent.ledger.answered(request)
             self._spool_full(error)
             return None
-        wait = 0.0 if not asked.wait else min(BUSY_WAIT_SECONDS, self._idle_wait) if busy else self._idle_wait
-        message = Claim(
-            session=self._session, request_id=request, free=asked.amount.message(), max=asked.most, wait_seconds=wait
-        )
-        return Pending(message, asked.ahead, asked.wait)
+        wait = 0.0 if asked.ahead else min(BUSY_WAIT_SECONDS, self._idle_wait) if busy else self._idle_wait
+        return Claim(
+            session=self._session, request_id=request, free=asked.amount.message(), max=asked.most, wait_seconds=wait,
+            ahead=asked.ahead,
+        )  # fmt: skip
 
     def _drop(self) -> None:
         """Forget a claim. What it may have brought was never confirmed, so it is released when its lease ends."""
         if self._pending is not None:
-            request = self._pending.message.request_id
+            request = self._pending.request_id
             self._pending = None
             with self._agent.lock:
                 self._agent.ledger.answered(request)

@@ -89,7 +89,8 @@ class Starter:
 
         def fits(first: str, last: str) -> bool:
             ahead = self._agent.attempts[first]
-            soon = ahead.ending is None and ahead.frozen_at is None and now - ahead.started < self.lane_ahead
+            young = ahead.stage is Stage.PREPARING or now - ahead.started < self.lane_ahead
+            soon = young and ahead.ending is None and ahead.frozen_at is None
             return soon and self._agent.attempts[last].amount.holds(attempt.amount)
 
         return self.lanes.join(attempt.id, behind, fits)

@@ -151,6 +151,7 @@ def _pick(ctx: Context, tx: Tx, worker: WorkerRow, body: Claim, clock: float, gi
         fetch=fetch,
         used=_used(tx, clock, needs_of) if ctx.settings.scheduler == "fair" else None,
         room=_room(ctx, tx, open_heads),
+        ahead=body.ahead,
     )
     return [details[job] for job, _ in chosen]
 
