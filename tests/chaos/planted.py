@@ -431,6 +431,18 @@ PLANTED: list[Planted] = [
         "a heartbeat took|Timeout|timed out",
     ),
     Planted(
+        "a new token is an argument of a program that the coordinator starts",
+        (
+            Edit(
+                f"{COORDINATOR}/operations/tokens.py",
+                "    ctx.store.write(work)\n    return CreatedToken(",
+                '    ctx.store.write(work)\n    __import__("subprocess").Popen(["sh", "-c", "sleep 20", text])\n'
+                "    return CreatedToken(",
+            ),
+        ),
+        (f"{SERVER}/test_logging.py::test_fault_69_no_secret_is_in_a_process_list_or_a_variable",),
+    ),
+    Planted(
         "tokens in messages are not masked",
         (Edit(f"{COORDINATOR}/logs.py", 'if "dbg_" in text:', "if False:"),),
         (f"{SERVER}/test_logging.py::test_fault_69_no_secret_is_in_any_log_whatever_is_sent",),
@@ -837,10 +849,3 @@ PLANTED: list[Planted] = [
         3000,
     ),
 ]
-
-#: Tests whose guard cannot be broken by a small change, and why.
-UNBROKEN = {
-    f"{SERVER}/test_logging.py::test_fault_69_no_secret_is_in_a_process_list_or_a_variable": (
-        "the server is told a token in the header of a request and nowhere else, so no small change shows it there"
-    ),
-}

@@ -163,10 +163,17 @@ def clean_environment() -> dict[str, str]:
 
 
 def children_of(pid: int) -> list[int]:
-    try:
-        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-    except FileNotFoundError:
-        return []
+    """The processes that any of its threads has started."""
+    found: list[int] = []
+    for each in Path(f"/proc/{pid}/task").glob("*/children"):
+        with contextlib.suppress(OSError):
+            found += map(int, each.read_text().split())
+    return found
+
+
+def family_of(pid: int) -> list[int]:
+    """The process, its children, and theirs."""
+    return [pid, *(each for child in children_of(pid) for each in family_of(child))]
 
 
 def wait_until(condition: Any, seconds: float = 10.0, every: float = 0.02) -> Any:
