@@ -20,9 +20,6 @@ from deborgen_worker import control
 from support.coordinator import CoordinatorProcess, wait_until
 from support.worker import Pool, WorkerProcess
 
-#: What `/bin/true` needs. How many run at once is the worker's `--slots`.
-NEEDS = {"cpus": 0.02, "memory": "16MiB", "disk": "1MiB"}
-
 
 def bare_loop(jobs: int, slots: int) -> float:
     """One Python loop that keeps as many processes running as there are slots, and does nothing else."""
@@ -65,9 +62,7 @@ def bare_threads(jobs: int, slots: int) -> float:
 def deborgen(pool: Pool, worker: WorkerProcess, jobs: int) -> float:
     """The worker is paused while the jobs are queued, and asked to go on without the start of another Python."""
     worker.command("pause")
-    run = pool.submit(
-        run=["/bin/true"], resources={"cpus": 0.1, "memory": "64MiB"}, sweep={"grid": {"seed": {"from": 1, "to": jobs}}}
-    )
+    run = pool.submit(run=["/bin/true"], sweep={"grid": {"seed": {"from": 1, "to": jobs}}})
     began = time.monotonic()
     control.ask(worker.state, {"command": "resume"})
     wait_until(lambda: pool.run(run)["jobs"]["succeeded"] == jobs, 300, every=0.02)

@@ -6,6 +6,7 @@ import contextlib
 import os
 import signal
 import socket
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -32,7 +33,8 @@ class Lanes:
         folder = self.of(name)
         (folder / "work").mkdir(parents=True)
         argv = (sys.executable, "-I", "-S", "-c", code)
-        return Launch(name, argv, {}, folder, folder / "work", timeout_seconds=60.0)
+        env = {"DEBORGEN_RESULT": f"{folder}/work/.deborgen/result.json"}
+        return Launch(name, argv, env, folder, folder / "work", timeout_seconds=60.0)
 
     def of(self, name: str) -> Path:
         return self.folder / "state" / "attempts" / name
@@ -137,15 +139,22 @@ def test_what_a_killed_supervisor_left_running_has_ended_before_its_end_is_told(
     pid = children_of(supervisor_of(lanes))[0]
     place = lanes.folder / "state" / "supervisor.sock"
     place.unlink()
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as dying:
-        dying.bind(str(place))
-        dying.listen()
-        os.kill(supervisor_of(lanes), signal.SIGKILL)
-        line, _ = dying.accept()
-        line.close()
-    wait_until(lambda: bool(alive))
-    assert alive == [False]
-    assert lanes.runner.check() == ""
+    elsewhere = {"DEBORGEN_ATTEMPT_ID": "a", "DEBORGEN_RESULT": "/elsewhere/attempts/a/work/.deborgen/result.json"}
+    neighbour = subprocess.Popen(["sleep", "60"], env=elsewhere | {"PATH": os.environ["PATH"]})
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as dying:
+            dying.bind(str(place))
+            dying.listen()
+            os.kill(supervisor_of(lanes), signal.SIGKILL)
+            line, _ = dying.accept()
+            line.close()
+        wait_until(lambda: bool(alive))
+        assert alive == [False]
+        assert lanes.runner.check() == ""
+        assert neighbour.poll() is None, "it is another worker's attempt of the same name"
+    finally:
+        neighbour.kill()
+        neighbour.wait()
 
 
 def supervisor_of(lanes: Lanes) -> int:

@@ -2,8 +2,8 @@
 
 It is a program of its own (`python -I -S supervisor.py STATE_DIR`), with the standard library alone, one thread and a
 few megabytes. A worker connects to its socket, tells it what to start, and is told what ended. What ended is also a
-line in `supervisor.jsonl`, which its successor reads should it be killed; what it left running is known by the mark in
-its environment. With no worker and nothing to watch it leaves by itself.
+line in `supervisor.jsonl`, which its successor reads should it be killed; what it left running is known by its
+environment. With no worker and nothing to watch it leaves by itself.
 
 Programs run in lanes. One that is asked for in a lane that is busy waits there, and is started the moment the one
 before it has ended; so short jobs follow each other without a word from the worker between them.
@@ -36,8 +36,8 @@ WAIT_SECONDS = 2.0
 END_SECONDS = 2.0
 NEVER = float("inf")
 PR_SET_CHILD_SUBREAPER = 36
-#: In the environment of every program that we start, with the name of its attempt.
-MARK = b"DEBORGEN_ATTEMPT_ID="
+#: In the environment of every program that we start: the name of its attempt, and a place below our `attempts`.
+MARK, PLACE = b"DEBORGEN_ATTEMPT_ID=", b"DEBORGEN_RESULT="
 #: Python and we ignore some signals; a program starts with none ignored.
 DEFAULT_SIGNALS = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGCHLD)
 
@@ -76,7 +76,9 @@ class Supervisor:
         self.idle_since = time.monotonic()
         self.null = os.open(os.devnull, os.O_RDWR)
         self.journal = os.open("supervisor.jsonl", os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
-        self.children = os.open(f"/proc/self/task/{os.getpid()}/children", os.O_RDONLY)
+        self.children = -1
+        with contextlib.suppress(OSError):  # a kernel that does not tell
+            self.children = os.open(f"/proc/self/task/{os.getpid()}/children", os.O_RDONLY)
         self.limits = Limits()
         self.load()
 
@@ -84,7 +86,7 @@ class Supervisor:
         """Take over from a supervisor that was killed: what it left running has nobody to wait for it, and is ended."""
         with open("supervisor.jsonl", "rb") as file:  # noqa: PTH123
             for line in file:
-                with contextlib.suppress(ValueError):
+                with contextlib.suppress(ValueError, LookupError, TypeError):
                     record = json.loads(line)
                     self.ended[record["exit"]] = record
         until = time.monotonic() + END_SECONDS
@@ -248,11 +250,13 @@ class Supervisor:
 
     def end_orphans(self, attempt: str) -> None:
         """End what the attempt put in the background in a session of its own: it has become our child."""
+        if self.children < 0:
+            return
         words = b""
         while more := os.pread(self.children, 4096, len(words)):
             words += more
         for pid in map(int, words.split()):
-            if pid not in self.by_pid and self.attempt_of(pid) == attempt:
+            if pid not in self.by_pid and MARK + os.fsencode(attempt) in self.environment(pid):
                 self.end(pid)
 
     def kill_all(self, attempt: str, number: int) -> None:
@@ -271,23 +275,22 @@ class Supervisor:
             os.kill(pid, signal.SIGKILL)
 
     @staticmethod
-    def attempt_of(pid: int) -> str:
-        """The attempt to which a process belongs, by the mark in its environment."""
+    def environment(pid: int) -> list[bytes]:
         with contextlib.suppress(OSError), open(f"/proc/{pid}/environ", "rb") as file:  # noqa: PTH123
-            for word in file.read().split(b"\0"):
-                if word.startswith(MARK):
-                    return os.fsdecode(word[len(MARK) :])
-        return ""
+            return file.read().split(b"\0")
+        return []
 
     def left_running(self) -> list[int]:
-        """The processes of our attempts, whoever their parent is now."""
-        pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]  # noqa: PTH208
-        return [pid for pid in pids if self.is_ours(self.attempt_of(pid))]
-
-    @staticmethod
-    def is_ours(attempt: str) -> bool:
-        """Whether it is an attempt of this worker: another one may run beside it as the same user."""
-        return attempt not in {"", ".", ".."} and os.path.isdir(f"attempts/{attempt.replace('/', '-')}")  # noqa: PTH112
+        """The processes of our attempts, whoever their parent is now. Another worker's have their place elsewhere."""
+        home = os.path.realpath(b".")
+        found = []
+        for pid in [int(name) for name in os.listdir("/proc") if name.isdigit()]:  # noqa: PTH208
+            for word in self.environment(pid):
+                if word.startswith(PLACE):
+                    state, attempts, _ = word[len(PLACE) :].rpartition(b"/attempts/")
+                    if attempts and os.path.realpath(state) == home:
+                        found.append(pid)
+        return found
 
     # The line to the worker
 
