@@ -5,187 +5,25 @@ Nothing here waits: time is a number that the test moves.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from deborgen_shared.messages import (
-    Assignment,
-    Claim,
-    Claimed,
     Finish,
     Finished,
-    Heartbeat,
-    HeartbeatAnswer,
-    Orders,
-    Register,
-    Registered,
-    Result,
 )
-from deborgen_shared.transport import Refused, Unreachable
-from deborgen_worker import recovery
-from deborgen_worker.agent import Agent
-from deborgen_worker.cache import BlobCache
-from deborgen_worker.capacity import Amount
+from deborgen_shared.transport import Refused
 from deborgen_worker.claims import Claimer
-from deborgen_worker.contact import Contact
-from deborgen_worker.coordinator import NoWork
-from deborgen_worker.disk import Disk
-from deborgen_worker.heartbeat import Heart, Superseded
-from deborgen_worker.outbox import LogPump, Outbox
-from deborgen_worker.owner import Owner
-from deborgen_worker.policy import PauseFile
-from deborgen_worker.runners.protocol import Exit, Launch
-from deborgen_worker.runners.scripted import Script, ScriptedRunner
-from deborgen_worker.settings import Settings
-from deborgen_worker.spool import Spool
-from deborgen_worker.starting import LANE_WAIT_SECONDS
-
-GIB = 1 << 30
-
-
-@dataclass
-class Pretend:
-    """A coordinator that answers as the test says, and remembers what it was asked."""
-
-    queue: list[Assignment] = field(default_factory=list)
-    words: dict[str, str] = field(default_factory=dict)
-    results: list[Result] = field(default_factory=list)
-    answers: dict[str, str] = field(default_factory=dict)
-    logs: dict[str, bytes] = field(default_factory=dict)
-    calls: list[Any] = field(default_factory=list)
-    away: set[str] = field(default_factory=set)
-    refusal: Refused | None = None
-    granted: dict[str, list[Assignment]] = field(default_factory=dict)
-    lose_answer_of: str = ""
-
-    def _called(self, name: str, message: Any) -> None:
-        self.calls.append((name, message))
-        if name in self.away:
-            raise Unreachable("away")
-        if self.refusal is not None:
-            raise self.refusal
-
-    def register(self, message: Register) -> Registered:
-        self._called("register", message)
-        return Registered(lease_seconds=60, heartbeat_seconds=10, lost=[])
-
-    def claim(self, message: Claim) -> Claimed | NoWork:
-        self._called("claim", message)
-        if message.request_id not in self.granted:
-            taken, cpus = [], message.free.cpus
-            while self.queue and len(taken) < message.max and cpus >= 1:
-                taken.append(self.queue.pop(0))
-                cpus -= not message.ahead
-            self.granted[message.request_id] = taken
-        if self.lose_answer_of == "claim":
-            self.lose_answer_of = ""
-            raise Unreachable("the answer was lost")
-        found = self.granted[message.request_id]
-        return Claimed(assignments=found) if found else NoWork(0.0)
-
-    def heartbeat(self, message: Heartbeat) -> HeartbeatAnswer:
-        self._called("heartbeat", message)
-        return HeartbeatAnswer(
-            attempts={each.attempt: self.words.get(each.attempt, "continue") for each in message.holding},  # type: ignore[misc]
-            orders=Orders(),
-        )
-
-    def finish(self, message: Finish) -> Finished:
-        self._called("finish", message)
-        self.results += message.results
-        return Finished(results={each.attempt: self.answers.get(each.attempt, "accepted") for each in message.results})  # type: ignore[misc]
-
-    def log(self, attempt: str, offset: int, data: bytes, session: str) -> int:
-        self._called("log", attempt)
-        held = self.logs.get(attempt, b"")
-        if offset <= len(held):
-            self.logs[attempt] = held[:offset] + data
-        return len(self.logs.get(attempt, b""))
-
-    def leave(self) -> None: ...
-
-    def missing(self, digests: list[str]) -> dict[str, str]:
-        return {}
-
-    def upload(self, path: Path, sha256: str, size: int, url: str = "") -> None: ...
-
-    def download(self, sha256: str, target: Path) -> None: ...
-
-
-class World:
-    """One worker, taken apart into its steps."""
-
-    def __init__(self, folder: Path, script: Callable[[Launch], Script] | None = None, **settings: Any) -> None:
-        self.folder = folder
-        self.now = 1000.0
-        self.said: list[str] = []
-        self.coordinator = Pretend()
-        self.settings = Settings(name="w", **settings)
-        self.runner = ScriptedRunner()
-        if script is not None:
-            self.runner.script = script
-        self.boot = "boot"
-        self.wake(boot="boot")
-
-    def wake(self, boot: str) -> list[str]:
-        """A new session over what the last one left on disk."""
-        self.spool = Spool(self.folder, Disk(), boot)
-        self.contact = Contact(lambda: self.now, self.said.append)
-        self.agent = Agent(
-            self.settings, self.spool, BlobCache(self.folder / "cache", 0, self.coordinator.download),
-            Amount(2, 8 * GIB, 0, 100 * GIB),
-            clock=lambda: self.now, say=self.said.append, run_slow=lambda work: work(),
-        )  # fmt: skip
-        self.heart = Heart(self.agent, self.coordinator, self.contact, "s")
-        self.outbox = Outbox(self.agent, self.coordinator, self.contact, "s")
-        self.pump = LogPump(self.agent, self.coordinator, self.contact, "s")
-        self.claimer = Claimer("claim", self.agent, self.coordinator, self.contact, self.heart, "s")
-        self.owner = Owner(self.agent, self.heart, self.contact, PauseFile(self.folder, Disk()), wall=lambda: self.now)
-        self.agent.runners = {"subprocess": self.runner}
-        self.runner.on_exit = self.agent.exited
-        self.agent.on_result = self.outbox.add
-        return recovery.recover(self.agent, boot)
-
-    def queue(self, *names: str, **spec: Any) -> None:
-        for name in names:
-            job, _, number = name.partition("/")
-            body = {"run": ["/bin/true"], **spec}
-            assignment = Assignment(
-                attempt=name, job=job, number=int(number), spec=body, params={}, inputs=[], secrets={},
-                timeout_seconds=60.0, lease_seconds=60.0,
-            )  # fmt: skip
-            self.coordinator.queue.append(assignment)
-
-    def short_ones_end(self) -> None:
-        """So many, just now, that others are claimed ahead."""
-        ledger = self.agent.ledger
-        ledger.average, ledger.streak, ledger.ended, ledger.short_seconds = 0.001, 32, self.now, 10.0
-
-    def take(self) -> None:
-        self.claimer.step()
-        self.heart.step_confirm()
-
-    def deliver(self) -> None:
-        self.now += 1
-        self.outbox.step_uploads()
-        self.outbox.step()
-
-    @property
-    def outcomes(self) -> dict[str, str]:
-        return {each.attempt: each.outcome for each in self.coordinator.results}
+from deborgen_worker.heartbeat import Superseded
+from deborgen_worker.runners.protocol import Exit
+from deborgen_worker.runners.scripted import Script
+from support.taken_apart import World, running
 
 
 @pytest.fixture
 def world(tmp_path: Path) -> World:
     return World(tmp_path)
-
-
-def running(_launch: Launch) -> Script:
-    return Script()
 
 
 def test_a_job_is_confirmed_before_it_starts_and_reported_once(world: World) -> None:
@@ -472,104 +310,6 @@ def test_recovery_gives_up_what_is_gone_and_forgets_claims_without_answer(tmp_pa
     assert world.spool.requests == set()
     assert any("is given up" in line for line in world.said)
     assert any(what == "discard" for what, _ in world.runner.calls)
-
-
-# Lanes
-
-
-def busy(tmp_path: Path) -> World:
-    """Two programs run, and jobs are known to be so short that others may wait behind them with the runner."""
-    world = World(tmp_path, running)
-    world.short_ones_end()
-    world.queue(*[f"1.{number}/1" for number in range(1, 9)])
-    for _ in range(4):
-        world.take()
-    assert sorted(world.runner.running) == ["1.1/1", "1.2/1"]
-    return world
-
-
-def stages(world: World) -> dict[str, str]:
-    return {name: each.stage.value for name, each in sorted(world.agent.attempts.items())}
-
-
-def test_short_jobs_wait_with_the_runner_and_begin_without_being_told_to(tmp_path: Path) -> None:
-    world = busy(tmp_path)
-    assert [name for what, name in world.runner.calls if what == "wait"] == [f"1.{n}/1" for n in range(3, 9)]
-    world.runner.end("1.1/1", Exit(code=0, seconds=0.001))
-    assert sorted(world.runner.running) == ["1.2/1", "1.3/1"]
-    assert stages(world)["1.3/1"] == "running"
-    assert stages(world)["1.4/1"] == "next"
-    assert sorted(world.agent.ledger.running) == ["1.2/1", "1.3/1"]
-    for number in (3, 2, 4, 6, 5, 7, 8):
-        world.runner.end(f"1.{number}/1", Exit(code=0, seconds=0.001))
-        assert len(world.agent.ledger.running) <= 2
-    world.deliver()
-    assert world.outcomes == {f"1.{n}/1": "succeeded" for n in range(1, 9)}
-    assert world.agent.ledger.free() == world.agent.ledger.offered
-
-
-def test_one_that_waits_with_the_runner_is_canceled_without_ever_beginning(tmp_path: Path) -> None:
-    world = busy(tmp_path)
-    world.coordinator.words = {"1.3/1": "cancel"}
-    world.heart.step()
-    world.runner.end("1.1/1", Exit(code=0, seconds=0.001))
-    assert sorted(world.runner.running) == ["1.2/1", "1.5/1"]
-    world.deliver()
-    assert world.outcomes == {"1.1/1": "succeeded", "1.3/1": "canceled"}
-    assert ("start", "1.3/1") not in world.runner.calls
-
-
-def test_a_pause_calls_back_and_gives_back_what_waits_with_the_runner(tmp_path: Path) -> None:
-    world = busy(tmp_path)
-    world.owner.pause(3600, now=False)
-    world.runner.end("1.1/1", Exit(code=0, seconds=0.001))
-    assert sorted(world.runner.running) == ["1.2/1"]
-    world.agent.tick()
-    world.deliver()
-    assert world.outcomes == {"1.1/1": "succeeded"} | {f"1.{n}/1": "released" for n in range(3, 9)}
-
-
-def test_what_waits_behind_one_that_turns_out_long_is_called_back_and_begins_elsewhere(tmp_path: Path) -> None:
-    world = busy(tmp_path)
-    waiting = [name for name, stage in stages(world).items() if stage == "next"]
-    world.now += LANE_WAIT_SECONDS + 0.1
-    world.agent.tick()
-    assert {name for what, name in world.runner.calls if what == "recall"} == set(waiting)
-    world.agent.starter.start_ready()
-    assert all(stages(world)[name] == "confirmed" for name in waiting)  # both have run too long to wait behind them
-    world.runner.end("1.2/1", Exit(code=0, seconds=1.0))
-    assert len(world.runner.running) == 2
-    assert "1.1/1" in world.runner.running
-
-
-def test_nothing_waits_behind_one_that_has_less_room(tmp_path: Path) -> None:
-    world = World(tmp_path, running)
-    world.short_ones_end()
-    world.queue("1.1/1", "1.2/1", resources={"cpus": 1})
-    world.take()
-    assert not world.coordinator.queue
-    world.queue("2.1/1", resources={"cpus": 2})
-    world.queue("3.1/1", resources={"cpus": 0.5})
-    world.agent.spool.claim_answered("x", world.coordinator.queue)
-    names = world.agent.accept(world.coordinator.queue)
-    world.agent.told(dict.fromkeys(names, "continue"))
-    assert stages(world) == {"1.1/1": "running", "1.2/1": "running", "2.1/1": "confirmed", "3.1/1": "next"}
-
-
-def test_a_worker_that_died_finds_what_waits_with_the_runner_and_takes_it_for_running(tmp_path: Path) -> None:
-    world = busy(tmp_path)
-    world.runner.on_exit = lambda _ends: None  # the worker is dead
-    world.runner.end("1.1/1", Exit(code=0, seconds=0.001))
-    held = world.wake("boot")
-    assert "1.5/1" in held
-    for name in list(world.runner.ended):
-        assert name in held
-    while world.runner.running:
-        world.runner.end(next(iter(world.runner.running)), Exit(code=0, seconds=0.001))
-    world.deliver()
-    assert world.outcomes == {f"1.{n}/1": "succeeded" for n in range(1, 9)}
-    started = [name for what, name in world.runner.calls if what == "start"]
-    assert len(started) == len(set(started)) == 8
 
 
 def test_two_claimers_that_part_the_room_do_not_starve_a_large_job(tmp_path: Path) -> None:

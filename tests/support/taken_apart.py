@@ -1,0 +1,181 @@
+"""One worker taken apart: the real claimer, heart, outbox, agent and spool in one thread, and nothing that waits.
+
+The coordinator is pretended, the runner scripted, and time is a number that the test moves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from deborgen_shared.messages import (
+    Assignment,
+    Claim,
+    Claimed,
+    Finish,
+    Finished,
+    Heartbeat,
+    HeartbeatAnswer,
+    Orders,
+    Register,
+    Registered,
+    Result,
+)
+from deborgen_shared.transport import Refused, Unreachable
+from deborgen_worker import recovery
+from deborgen_worker.agent import Agent
+from deborgen_worker.cache import BlobCache
+from deborgen_worker.capacity import Amount
+from deborgen_worker.claims import Claimer
+from deborgen_worker.contact import Contact
+from deborgen_worker.coordinator import NoWork
+from deborgen_worker.disk import Disk
+from deborgen_worker.heartbeat import Heart
+from deborgen_worker.outbox import LogPump, Outbox
+from deborgen_worker.owner import Owner
+from deborgen_worker.policy import PauseFile
+from deborgen_worker.runners.protocol import Launch
+from deborgen_worker.runners.scripted import Script, ScriptedRunner
+from deborgen_worker.settings import Settings
+from deborgen_worker.spool import Spool
+
+GIB = 1 << 30
+
+
+@dataclass
+class Pretend:
+    """A coordinator that answers as the test says, and remembers what it was asked."""
+
+    queue: list[Assignment] = field(default_factory=list)
+    words: dict[str, str] = field(default_factory=dict)
+    results: list[Result] = field(default_factory=list)
+    answers: dict[str, str] = field(default_factory=dict)
+    logs: dict[str, bytes] = field(default_factory=dict)
+    calls: list[Any] = field(default_factory=list)
+    away: set[str] = field(default_factory=set)
+    refusal: Refused | None = None
+    granted: dict[str, list[Assignment]] = field(default_factory=dict)
+    lose_answer_of: str = ""
+
+    def _called(self, name: str, message: Any) -> None:
+        self.calls.append((name, message))
+        if name in self.away:
+            raise Unreachable("away")
+        if self.refusal is not None:
+            raise self.refusal
+
+    def register(self, message: Register) -> Registered:
+        self._called("register", message)
+        return Registered(lease_seconds=60, heartbeat_seconds=10, lost=[])
+
+    def claim(self, message: Claim) -> Claimed | NoWork:
+        self._called("claim", message)
+        if message.request_id not in self.granted:
+            taken, cpus = [], message.free.cpus
+            while self.queue and len(taken) < message.max and cpus >= 1:
+                taken.append(self.queue.pop(0))
+                cpus -= not message.ahead
+            self.granted[message.request_id] = taken
+        if self.lose_answer_of == "claim":
+            self.lose_answer_of = ""
+            raise Unreachable("the answer was lost")
+        found = self.granted[message.request_id]
+        return Claimed(assignments=found) if found else NoWork(0.0)
+
+    def heartbeat(self, message: Heartbeat) -> HeartbeatAnswer:
+        self._called("heartbeat", message)
+        return HeartbeatAnswer(
+            attempts={each.attempt: self.words.get(each.attempt, "continue") for each in message.holding},  # type: ignore[misc]
+            orders=Orders(),
+        )
+
+    def finish(self, message: Finish) -> Finished:
+        self._called("finish", message)
+        self.results += message.results
+        return Finished(results={each.attempt: self.answers.get(each.attempt, "accepted") for each in message.results})  # type: ignore[misc]
+
+    def log(self, attempt: str, offset: int, data: bytes, session: str) -> int:
+        self._called("log", attempt)
+        held = self.logs.get(attempt, b"")
+        if offset <= len(held):
+            self.logs[attempt] = held[:offset] + data
+        return len(self.logs.get(attempt, b""))
+
+    def leave(self) -> None: ...
+
+    def missing(self, digests: list[str]) -> dict[str, str]:
+        return {}
+
+    def upload(self, path: Path, sha256: str, size: int, url: str = "") -> None: ...
+
+    def download(self, sha256: str, target: Path) -> None: ...
+
+
+class World:
+    """One worker, taken apart into its steps."""
+
+    def __init__(self, folder: Path, script: Callable[[Launch], Script] | None = None, **settings: Any) -> None:
+        self.folder = folder
+        self.now = 1000.0
+        self.said: list[str] = []
+        self.coordinator = Pretend()
+        self.settings = Settings(name="w", **settings)
+        self.runner = ScriptedRunner()
+        if script is not None:
+            self.runner.script = script
+        self.boot = "boot"
+        self.wake(boot="boot")
+
+    def wake(self, boot: str) -> list[str]:
+        """A new session over what the last one left on disk."""
+        self.spool = Spool(self.folder, Disk(), boot)
+        self.contact = Contact(lambda: self.now, self.said.append)
+        self.agent = Agent(
+            self.settings, self.spool, BlobCache(self.folder / "cache", 0, self.coordinator.download),
+            Amount(2, 8 * GIB, 0, 100 * GIB),
+            clock=lambda: self.now, say=self.said.append, run_slow=lambda work: work(),
+        )  # fmt: skip
+        self.heart = Heart(self.agent, self.coordinator, self.contact, "s")
+        self.outbox = Outbox(self.agent, self.coordinator, self.contact, "s")
+        self.pump = LogPump(self.agent, self.coordinator, self.contact, "s")
+        self.claimer = Claimer("claim", self.agent, self.coordinator, self.contact, self.heart, "s")
+        self.owner = Owner(self.agent, self.heart, self.contact, PauseFile(self.folder, Disk()), wall=lambda: self.now)
+        self.agent.runners = {"subprocess": self.runner}
+        self.runner.on_exit = self.agent.exited
+        self.agent.on_result = self.outbox.add
+        return recovery.recover(self.agent, boot)
+
+    def queue(self, *names: str, **spec: Any) -> None:
+        for name in names:
+            job, _, number = name.partition("/")
+            body = {"run": ["/bin/true"], **spec}
+            assignment = Assignment(
+                attempt=name, job=job, number=int(number), spec=body, params={}, inputs=[], secrets={},
+                timeout_seconds=60.0, lease_seconds=60.0,
+            )  # fmt: skip
+            self.coordinator.queue.append(assignment)
+
+    def short_ones_end(self) -> None:
+        """So many, just now, that others are claimed ahead."""
+        ledger = self.agent.ledger
+        ledger.average, ledger.streak, ledger.ended, ledger.short_seconds = 0.001, 32, self.now, 10.0
+
+    def take(self) -> None:
+        self.claimer.step()
+        self.heart.step_confirm()
+
+    def deliver(self) -> None:
+        self.now += 1
+        self.outbox.step_uploads()
+        self.outbox.step()
+
+    @property
+    def outcomes(self) -> dict[str, str]:
+        return {each.attempt: each.outcome for each in self.coordinator.results}
+
+
+def running(_launch: Launch) -> Script:
+    """A program that runs until it is told to end."""
+    return Script()
