@@ -53,6 +53,7 @@ class Life:
         self.heart = Heart(self.agent, self.coordinator, self.contact, self.session)
         self.outbox = Outbox(self.agent, self.coordinator, self.contact, self.session)
         self.logs = LogPump(self.agent, self.coordinator, self.contact, self.session)
+        self.outbox.on_stale = self.logs.on_stale = self.heart.ask_about
         pauses = policy.PauseFile(machine.folder, machine.disk)
         self.owner = Owner(self.agent, self.heart, self.contact, pauses, wall=world.clock.wall)
         self.runner = PretendedRunner(machine, self.agent.exited)

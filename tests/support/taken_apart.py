@@ -140,6 +140,7 @@ class World:
         self.heart = Heart(self.agent, self.coordinator, self.contact, "s")
         self.outbox = Outbox(self.agent, self.coordinator, self.contact, "s")
         self.pump = LogPump(self.agent, self.coordinator, self.contact, "s")
+        self.outbox.on_stale = self.pump.on_stale = self.heart.ask_about
         self.claimer = Claimer("claim", self.agent, self.coordinator, self.contact, self.heart, "s")
         self.owner = Owner(self.agent, self.heart, self.contact, PauseFile(self.folder, Disk()), wall=lambda: self.now)
         self.agent.runners = {"subprocess": self.runner}

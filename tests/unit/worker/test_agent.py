@@ -123,6 +123,50 @@ def test_a_stale_attempt_is_killed_and_nothing_is_reported(tmp_path: Path) -> No
     assert world.spool.entries == {}
 
 
+def refuse_logs(world: World, times: int = 1) -> None:
+    """The lease is over: logs are stale, until a heartbeat has taken the attempt up again."""
+    log, left = world.coordinator.log, [times]
+
+    def picky(attempt: str, offset: int, data: bytes, session: str) -> int:
+        if left[0]:
+            left[0] -= 1
+            raise Refused(409, "stale_attempt", f"attempt {attempt} is over")
+        return log(attempt, offset, data, session)
+
+    world.coordinator.log = picky  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize("word", ["continue", "stop"])
+def test_a_log_that_is_refused_ends_nothing_until_a_heartbeat_says_so(tmp_path: Path, word: str) -> None:
+    """Seen to fail in seed 15146: what ran was killed, although nobody else had claimed its job."""
+    world = World(tmp_path, lambda _launch: Script(output=b"hello\n"))
+    world.queue("1.1/1")
+    world.take()
+    refuse_logs(world)
+    world.coordinator.words = {"1.1/1": word}
+    world.pump.step()
+    assert [name for name, _ in world.coordinator.calls][-1] == "heartbeat", "asked at once"
+    assert bool(world.runner.running) == (word == "continue")
+    world.pump.step()
+    assert world.coordinator.logs.get("1.1/1", b"") == (b"hello\n" if word == "continue" else b"")
+
+
+@pytest.mark.parametrize(("refusals", "outcomes"), [(1, {"1.1/1": "succeeded"}), (2, {})])
+def test_a_result_whose_log_is_refused_is_given_up_only_after_a_heartbeat_has_named_it(
+    tmp_path: Path, refusals: int, outcomes: dict[str, str]
+) -> None:
+    world = World(tmp_path, lambda _launch: Script(exit=Exit(code=0, seconds=1.0), output=b"x" * (1 << 20)))
+    refuse_logs(world, refusals)
+    world.queue("1.1/1")
+    world.take()
+    for _ in range(4):
+        world.deliver()
+    asked = [message for name, message in world.coordinator.calls if name == "heartbeat"]
+    assert [each.attempt for each in asked[-1].holding] == ["1.1/1"]
+    assert world.outcomes == outcomes
+    assert world.spool.unsent() == []
+
+
 def test_a_timeout_is_the_programs_failure_and_frozen_time_does_not_count(tmp_path: Path) -> None:
     world = World(tmp_path, running, freeze_limit=1000.0)
     world.queue("1.1/1")

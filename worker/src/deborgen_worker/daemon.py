@@ -91,6 +91,7 @@ class Daemon:
         self.heart = Heart(self.agent, self.coordinator, self.contact, self.session)
         self.outbox = Outbox(self.agent, self.coordinator, self.contact, self.session)
         self.logs = LogPump(self.agent, self.coordinator, self.contact, self.session)
+        self.outbox.on_stale = self.logs.on_stale = self.heart.ask_about
         self.owner = Owner(self.agent, self.heart, self.contact, policy.PauseFile(self.state, disk))
         self._disk, self._boot = disk, boot
         self._registered = threading.Event()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable
 
@@ -72,6 +73,19 @@ class Heart:
         if answer is not None:
             self._agent.told(dict(answer.attempts))
         return 0.0
+
+    def ask_about(self, name: str) -> None:
+        """Name one attempt now: one whose lease is over is taken up again if its job is nobody else's, or it stops."""
+        message = Heartbeat(
+            session=self._session,
+            holding=[Held(attempt=name)],
+            state=self._agent.gate.state,  # type: ignore[arg-type]
+            reason=self._agent.gate.reason[:2000],
+        )
+        with contextlib.suppress(Superseded):  # the next heartbeat will say so
+            answer = self._send(message)
+            if answer is not None:
+                self._agent.told(dict(answer.attempts))
 
     def unconfirmed(self) -> list[str]:
         with self._agent.lock:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from collections.abc import Callable
 from itertools import islice
 
 from deborgen_shared.messages import Finish, Result
@@ -39,6 +40,9 @@ class Outbox:
         self._sent_at = -1.0
         self._tries: dict[str, int] = {}
         self._missing: dict[str, dict[str, str]] = {}
+        self._asked_about: set[str] = set()
+        #: Called when a log is refused as stale. Its lease may just be over: a heartbeat may take it up again.
+        self.on_stale: Callable[[str], None] = lambda _attempt: None
         self.woken = threading.Event()
         self.woken_uploads = threading.Event()
 
@@ -193,6 +197,7 @@ class Outbox:
             result = None
         else:
             self._contact.ok("upload")
+            self._asked_about.discard(attempt)
         with self._lock:
             self._uploads.popleft()
             self._missing.pop(attempt, None)
@@ -240,8 +245,14 @@ class Outbox:
         return True
 
     def _upload_refused(self, attempt: str, refused: Refused) -> None:
-        if refused.code == "stale_attempt":
+        if refused.code == "stale_attempt" and attempt not in self._asked_about:
+            self._asked_about.add(attempt)
+            self.on_stale(attempt)
+            with self._lock:
+                self._uploads.append(attempt)
+        elif refused.code == "stale_attempt":
             self._agent.forget({attempt: "stale"})
+            self._asked_about.discard(attempt)
         elif refused.code == "superseded":
             raise Superseded(refused.message)
         elif (tries := self._tries.get(attempt, 0)) < UPLOAD_TRIES and refused.code != "too_large":
@@ -278,6 +289,8 @@ class LogPump:
     def __init__(self, agent: Agent, coordinator: Coordinator, contact: Contact, session: str) -> None:
         self._agent, self._coordinator, self._contact, self._session = agent, coordinator, contact, session
         self._not_before = 0.0
+        #: As of `Outbox`.
+        self.on_stale: Callable[[str], None] = lambda _attempt: None
 
     def retry(self) -> None:
         """The coordinator is there again: do not wait any longer."""
@@ -287,6 +300,7 @@ class LogPump:
         """Send the new bytes of every running attempt, and give disk back for what will never be sent."""
         with self._agent.lock:
             running = [each for each in self._agent.attempts.values() if each.stage is Stage.RUNNING]
+        stale: list[str] = []
         for attempt in running:
             with attempt.log_lock:
                 if attempt.stage is not Stage.RUNNING:
@@ -299,8 +313,12 @@ class LogPump:
                 except Unreachable as error:
                     self._not_before = self._agent.clock() + self._contact.failed("log", error)
                 except Refused as refused:
-                    if refused.code in {"stale_attempt", "superseded"}:
+                    if refused.code == "stale_attempt":
+                        stale.append(attempt.id)
+                    elif refused.code == "superseded":
                         self._agent.end(attempt.id, Ending.STALE, "")
+        for name in stale:
+            self.on_stale(name)
 
     def _send(self, attempt: Attempt) -> None:
         for _ in range(16):

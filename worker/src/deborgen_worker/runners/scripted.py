@@ -20,14 +20,16 @@ class Script:
 
 
 class MemoryLog:
-    def __init__(self, data: bytes) -> None:
-        self._data = data
+    """What an attempt has said by the time it is asked."""
+
+    def __init__(self, outputs: dict[str, bytes], attempt: str) -> None:
+        self._outputs, self._attempt = outputs, attempt
 
     def size(self) -> int:
-        return len(self._data)
+        return len(self._outputs.get(self._attempt, b""))
 
     def read(self, offset: int, count: int) -> bytes:
-        return self._data[offset : offset + count]
+        return self._outputs.get(self._attempt, b"")[offset : offset + count]
 
     def forget(self, start: int, end: int) -> None:
         pass
@@ -125,7 +127,7 @@ class ScriptedRunner:
         self.calls.append(("thaw", attempt))
 
     def log(self, launch: Launch) -> Log:
-        return MemoryLog(self.outputs.get(launch.attempt, b""))
+        return MemoryLog(self.outputs, launch.attempt)
 
     def discard(self, attempt: str) -> None:
         self.calls.append(("discard", attempt))
