@@ -93,7 +93,7 @@ def test_fault_51_out_of_memory_is_recognised_and_the_worker_lives(ask: Ask, wor
 
 
 def test_a_timeout_ends_the_container(ask: Ask, worker: WorkerProcess, podman: Podman) -> None:
-    job, log = ask("echo begun; sleep 100", timeout="1s")
+    job, log = ask("echo begun; sleep 100", timeout="4s")
     assert outcome(job)[0] == "timeout"
     assert b"begun\n" in log
 
