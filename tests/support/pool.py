@@ -142,16 +142,9 @@ class PoolWorker:
         self.session = f"s{next(self._sessions)}"
         return self.register(holding)
 
-    def claim(
-        self,
-        most: int = 1,
-        request: str | None = None,
-        free: m.Resources | None = None,
-        wait: float = 0,
-        ahead: bool = False,
-    ) -> list[str]:
+    def claim(self, most: int = 1, request: str | None = None, **how: Any) -> list[str]:
         """The attempts that were given."""
-        return [assignment.attempt for assignment in self.assignments(most, request, free, wait, ahead)]
+        return [assignment.attempt for assignment in self.assignments(most, request, **how)]
 
     def assignments(
         self,
