@@ -33,7 +33,7 @@ class Lanes:
         folder = self.of(name)
         (folder / "work").mkdir(parents=True)
         argv = (sys.executable, "-I", "-S", "-c", code)
-        env = {"DEBORGEN_RESULT": f"{folder}/work/.deborgen/result.json"}
+        env = {"DEBORGEN_RESULT": str(folder / "work" / ".deborgen" / "result.json")}
         return Launch(name, argv, env, folder, folder / "work", timeout_seconds=60.0)
 
     def of(self, name: str) -> Path:
@@ -139,7 +139,7 @@ def test_what_a_killed_supervisor_left_running_has_ended_before_its_end_is_told(
     pid = children_of(supervisor_of(lanes))[0]
     place = lanes.folder / "state" / "supervisor.sock"
     place.unlink()
-    elsewhere = {"DEBORGEN_ATTEMPT_ID": "a", "DEBORGEN_RESULT": "/elsewhere/attempts/a/work/.deborgen/result.json"}
+    elsewhere = {"DEBORGEN_ATTEMPT_ID": "a", "DEBORGEN_RESULT": "/elsewhere/attempts/a/result.json"}
     neighbour = subprocess.Popen(["sleep", "60"], env=elsewhere | {"PATH": os.environ["PATH"]})
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as dying:
