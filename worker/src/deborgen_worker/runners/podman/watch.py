@@ -33,36 +33,43 @@ class Watch:
         self._on_gone = on_gone
         self._poll = select.poll()
         self._by_fd: dict[int, tuple[str, bool]] = {}
+        self._dropped: list[int] = []
         self._lock = threading.Lock()
         self._woken, self._waker = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self._poll.register(self._woken, select.POLLIN)
         threading.Thread(target=self._run, name="containers", daemon=True).start()
 
     def add(self, attempt: str, pid: int, conmon: int) -> bool:
-        """Watch it. False if these processes are not visible here (the service is in another machine or namespace)."""
+        """Watch it. False if there is nothing to watch: its program is gone already, or runs where it cannot be seen
+        (the service is in another machine or namespace). Whoever adds it must then ask Podman."""
         if pid <= 0 or parent_of(pid) != conmon:
             return False
         with self._lock:
-            for number, is_conmon in ((pid, False), (conmon, True)):
-                try:
-                    fd = os.pidfd_open(number)
-                except OSError:
-                    return not is_conmon or any(name == attempt for name, _ in self._by_fd.values())
-                self._by_fd[fd] = (attempt, is_conmon)
-                self._poll.register(fd, select.POLLIN)
+            if not self._open(pid, (attempt, False)):
+                return False
+            self._open(conmon, (attempt, True))
         os.write(self._waker, b"x")
         return True
 
-    def drop(self, attempt: str) -> None:
-        with self._lock:
-            for fd in [fd for fd, (name, _) in self._by_fd.items() if name == attempt]:
-                self._forget(fd)
+    def _open(self, pid: int, what: tuple[str, bool]) -> bool:
+        try:
+            fd = os.pidfd_open(pid)
+        except OSError:
+            return False
+        self._by_fd[fd] = what
+        self._poll.register(fd, select.POLLIN)
+        return True
 
-    def _forget(self, fd: int) -> None:
-        self._by_fd.pop(fd, None)
-        with contextlib.suppress(KeyError):
-            self._poll.unregister(fd)
-        os.close(fd)
+    def drop(self, attempt: str) -> None:
+        """Watch it no longer. Its descriptors are closed by the thread that watches, and by no other: while it looks
+        at what is ready, the number of one that was closed could already be that of another container."""
+        with self._lock:
+            fds = [fd for fd, (name, _) in self._by_fd.items() if name == attempt]
+            for fd in fds:
+                del self._by_fd[fd]
+            self._dropped += fds
+        if fds:
+            os.write(self._waker, b"x")
 
     def _run(self) -> None:
         while True:
@@ -72,11 +79,18 @@ class Watch:
                         os.read(self._woken, 4096)
                     continue
                 with self._lock:
-                    found = self._by_fd.get(fd)
-                    if found is None:
-                        continue
-                    self._forget(fd)
-                self._on_gone(*found)
+                    found = self._by_fd.pop(fd, None)
+                    if found is not None:
+                        self._close(fd)
+                if found is not None:
+                    self._on_gone(*found)
+            with self._lock:
+                while self._dropped:
+                    self._close(self._dropped.pop())
+
+    def _close(self, fd: int) -> None:
+        self._poll.unregister(fd)
+        os.close(fd)
 
 
 def parent_of(pid: int) -> int:
