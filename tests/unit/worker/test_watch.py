@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -94,10 +96,8 @@ def test_the_descriptor_of_a_dropped_one_is_nobody_elses_while_the_ready_ones_ar
 def descriptors() -> list[int]:
     """The processes' descriptors that are open here."""
     found = []
-    for name in os.listdir("/proc/self/fd"):
-        try:
-            if "pidfd" in os.readlink(f"/proc/self/fd/{name}"):
-                found.append(int(name))
-        except OSError:
-            continue
+    for each in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(OSError):
+            if "pidfd" in str(each.readlink()):
+                found.append(int(each.name))
     return found
