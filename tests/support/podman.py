@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
+import socket
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,6 +27,7 @@ class Podman:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.socket = folder / "p.sock"
+        self.url = f"unix://{self.socket}"
         self.env = os.environ | {"CONTAINERS_CONF": str(CONF)}
         self._service: subprocess.Popen[bytes] | None = None
 
@@ -35,13 +38,28 @@ class Podman:
         assert done.returncode == 0 or not check, done.stderr
         return done.stdout.strip()
 
+    def start_service_on_a_port(self) -> Podman:
+        """Where a fault proxy can stand before it."""
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
+        self.url = f"tcp://127.0.0.1:{port}"
+        return self.start_service()
+
+    def _listens(self) -> bool:
+        if self.url.startswith("unix://"):
+            return self.socket.exists()
+        with contextlib.suppress(OSError):
+            socket.create_connection(("127.0.0.1", int(self.url.rpartition(":")[2]))).close()
+            return True
+        return False
+
     def start_service(self) -> Podman:
         self.socket.unlink(missing_ok=True)
         self._service = subprocess.Popen(
-            ["podman", "system", "service", "--time", "0", f"unix://{self.socket}"],
+            ["podman", "system", "service", "--time", "0", self.url],
             cwd=self.folder, env=self.env, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         )  # fmt: skip
-        wait_until(self.socket.exists, 20)
+        wait_until(self._listens, 20)
         return self
 
     @property

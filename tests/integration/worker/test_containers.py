@@ -14,6 +14,7 @@ import pytest
 from deborgen_worker.runners.podman import PodmanRunner, spec
 from deborgen_worker.runners.protocol import Launch
 from deborgen_worker.settings import Settings
+from support.aimed_proxy import AimedProxy
 from support.coordinator import CoordinatorProcess
 from support.podman import CONF, IMAGE, Podman
 from support.worker import Pool, WorkerProcess, wait_until
@@ -297,6 +298,55 @@ def test_fault_58_a_timeout_holds_while_the_worker_is_dead(
         wait_until(lambda: "true" not in podman("inspect", "-f", "{{.State.Running}}", *podman.of(name)), 90)
     finally:
         podman.remove_all(name)
+
+
+@pytest.fixture
+def aimed(podman_ready: None, tmp_path: Path) -> Iterator[tuple[Podman, AimedProxy]]:
+    """A service of Podman's behind a proxy that the test aims."""
+    own = Podman(tmp_path).start_service_on_a_port()
+    with AimedProxy(own.url.removeprefix("tcp://")) as proxy:
+        yield own, proxy
+    own.stop_service()
+
+
+def once(**faults: str) -> Callable[[str, bytes], str]:
+    """What happens to the first request whose line has this word; all others get through."""
+    return lambda line, _body: next((faults.pop(word) for word in list(faults) if word in line.split("?")[0]), "")
+
+
+def test_a_container_that_cannot_be_looked_at_after_its_start_goes_on(
+    aimed: tuple[Podman, AimedProxy], pool: Pool, new_worker: Callable[..., WorkerProcess]
+) -> None:
+    own, proxy = aimed
+    each = new_worker(
+        runner="podman", podman_socket=proxy.url.replace("http", "tcp"), labels="test=unseen",
+        env={"CONTAINERS_CONF": str(CONF)},
+    ).start()  # fmt: skip
+    wait_until(lambda: "is registered" in each.said(), 30)
+    proxy.aim = once(json="drop_before")
+    run = pool.submit(run="echo once; exit 3", image=IMAGE, requires={"test": "unseen"})
+    job = pool.until(run)
+    assert [(line["outcome"], line["exit_code"]) for line in job["history"]] == [("failed", 3)]
+    assert pool.log(run) == b"once\n"
+    assert [fault for _, fault in proxy.log if fault] == ["drop_before"]
+    wait_until(lambda: own.of(each.name) == [], 90)
+
+
+def test_a_container_whose_making_was_not_answered_is_not_left_behind(
+    aimed: tuple[Podman, AimedProxy], pool: Pool, new_worker: Callable[..., WorkerProcess]
+) -> None:
+    own, proxy = aimed
+    each = new_worker(
+        runner="podman", podman_socket=proxy.url.replace("http", "tcp"), labels="test=unanswered",
+        env={"CONTAINERS_CONF": str(CONF)},
+    ).start()  # fmt: skip
+    proxy.aim = once(create="drop_after", kill="drop_before")  # nor does its removal get through
+    run = pool.submit(run="echo once", image=IMAGE, requires={"test": "unanswered"})
+    job = pool.until(run)
+    outcomes = [line["outcome"] for line in job["history"]]
+    assert set(outcomes[:-1]) == {"released"}
+    assert outcomes[-1] == "succeeded"
+    wait_until(lambda: own.of(each.name) == [], 90)
 
 
 def test_fault_48_a_service_that_hangs_or_dies_stops_new_work_and_nothing_else(

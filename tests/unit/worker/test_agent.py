@@ -16,7 +16,7 @@ from deborgen_shared.messages import (
 from deborgen_shared.transport import Refused
 from deborgen_worker.claims import Claimer
 from deborgen_worker.heartbeat import Superseded
-from deborgen_worker.runners.protocol import Exit
+from deborgen_worker.runners.protocol import Exit, Launch
 from deborgen_worker.runners.scripted import Script
 from support.taken_apart import World, running
 
@@ -383,3 +383,34 @@ def test_what_was_confirmed_long_ago_is_not_started_until_it_is_confirmed_again(
     assert ("start", "1.3/1") not in world.runner.calls
     world.heart.step()
     assert world.runner.calls.count(("start", "1.3/1")) == 1
+
+
+@pytest.mark.parametrize("kind", [{}, {"image": "x"}])
+def test_a_fault_of_the_worker_at_a_start_ends_the_attempt_and_is_told(tmp_path: Path, kind: dict) -> None:
+    def faulty(_launch: Launch) -> Script:
+        raise ZeroDivisionError("a bug")
+
+    world = World(tmp_path, faulty)
+    world.agent.runners["podman"] = world.runner
+    world.queue("1.1/1", **kind)
+    world.take()
+    world.deliver()
+    [result] = world.coordinator.results
+    assert (result.outcome, result.reason) == ("error", "a bug")
+    assert any("ZeroDivisionError" in line for line in world.said)
+    assert ("discard", "1.1/1") in world.runner.calls
+    assert world.agent.attempts == {}
+
+
+def test_a_fault_of_the_worker_while_it_collects_ends_the_attempt(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def faulty(*_: object) -> None:
+        raise ZeroDivisionError("a bug")
+
+    monkeypatch.setattr("deborgen_worker.attempt._collect", faulty)
+    world.queue("1.1/1")
+    world.take()
+    world.deliver()
+    [result] = world.coordinator.results
+    assert (result.outcome, result.reason) == ("error", "the output could not be collected: a bug")

@@ -211,7 +211,7 @@ class Agent:
         for attempt, exit_ in ends:
             try:
                 results.append(result_of(attempt, exit_, attempt.ended))
-            except OSError as error:
+            except Exception as error:
                 reason = f"the output could not be collected: {error}"
                 results.append((Result(attempt=attempt.id, outcome="error", reason=reason), ""))
         point("after-collected")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import threading
+import traceback
 from collections import deque
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
@@ -27,6 +28,8 @@ LANE_AHEAD_SECONDS = 0.2
 LANE_WAIT_SECONDS = 0.5
 #: How long the files of a job are asked for when the coordinator cannot be reached.
 FETCH_SECONDS = 600.0
+#: Why a start can fail; anything else is a fault of the worker.
+FORESEEN = (CannotStart, OSError, SpoolFullError, Refused, Unreachable)
 
 
 class Starter:
@@ -120,8 +123,8 @@ class Starter:
             try:
                 if not attempt.prepared:
                     self._make(attempt)
-            except (CannotStart, OSError) as error:
-                failed.append((attempt, Exit(error=str(error) or type(error).__name__)))
+            except Exception as error:
+                failed.append((attempt, self._failure(error)))
         bad = {attempt.id for attempt, _ in failed}
         made = [each for each in attempts if each.lanes is not None and each.id not in bad]
         if made:
@@ -151,8 +154,9 @@ class Starter:
         except RunnerDown as error:
             for attempt in attempts:
                 self._runner_down(attempt, error)
-        except (CannotStart, SpoolFullError, OSError) as error:
-            return [(attempt, Exit(error=str(error) or type(error).__name__)) for attempt in attempts]
+        except Exception as error:
+            exit_ = self._failure(error)
+            return [(attempt, exit_) for attempt in attempts]
         return failed
 
     def _start(self, attempt: Attempt) -> None:
@@ -174,9 +178,15 @@ class Starter:
             point("after-started")
         except RunnerDown as error:
             self._runner_down(attempt, error)
-        except (CannotStart, OSError, SpoolFullError, Refused, Unreachable) as error:
-            self._agent.over([(attempt, Exit(error=str(error) or type(error).__name__))])
+        except Exception as error:
+            self._agent.over([(attempt, self._failure(error))])
         return None
+
+    def _failure(self, error: Exception) -> Exit:
+        """How an attempt ends that could not be started. What nobody has foreseen ends it too, and is told."""
+        if not isinstance(error, FORESEEN):
+            self._agent.say(f"a fault in the worker: {''.join(traceback.format_exception(error))}")
+        return Exit(error=str(error) or type(error).__name__)
 
     def _lay_out(self, attempt: Attempt) -> None:
         folders = self._agent.spool.folders

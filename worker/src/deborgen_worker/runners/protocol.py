@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -117,8 +117,11 @@ class Runner(Protocol):
     def discard(self, attempt: str) -> None:
         """Nothing of the attempt is left after this: no process, no container. What is gone already is no error."""
 
-    def sweep(self, keep: frozenset[str]) -> list[str]:
-        """Remove everything that carries this worker's mark and is not in `keep`; never anything else."""
+    def sweep(self, keep: Collection[str]) -> list[str]:
+        """Remove everything that carries this worker's mark and is not in `keep`; never anything else.
+
+        First it is found, then `keep` is asked: what is put there before it is started may be put there meanwhile.
+        """
 
     def close(self) -> None:
         """Let go of the runner without touching what it runs."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
 from deborgen_worker.logs import Log
@@ -135,7 +135,7 @@ class ScriptedRunner:
         self.running.pop(attempt, None)
         self.ended.pop(attempt, None)
 
-    def sweep(self, keep: frozenset[str]) -> list[str]:
+    def sweep(self, keep: Collection[str]) -> list[str]:
         gone = [attempt for attempt in {**self.running, **self.ended} if attempt not in keep]
         for attempt in gone:
             self.discard(attempt)

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -131,7 +132,7 @@ class SubprocessRunner:
         if not few:
             self._quietly({"do": "list"})
 
-    def sweep(self, keep: frozenset[str]) -> list[str]:
+    def sweep(self, keep: Collection[str]) -> list[str]:
         self._listed = (threading.Event(), [])
         self._send({"do": "list"})
         if not self._listed[0].wait(ANSWER_SECONDS):

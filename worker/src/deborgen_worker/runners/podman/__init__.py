@@ -7,7 +7,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -175,8 +175,10 @@ class PodmanRunner:
 
     def _follow(self, container: Container) -> None:
         """Watch a container that was started. One that is over already is ended at once."""
-        attempt = container.launch.attempt
-        state = (self._engine.inspect(container.id) or {}).get("State", {})
+        try:
+            state = (self._engine.inspect(container.id) or {}).get("State", {})
+        except (RunnerDown, EngineError):
+            return self._ask(container)  # it runs: what is known of it can wait
         pid, conmon = int(state.get("Pid") or 0), int(state.get("ConmonPid") or 0)
         if container.id in str(state.get("CgroupPath")):
             path = str(state["CgroupPath"])
@@ -187,9 +189,24 @@ class PodmanRunner:
         container.pid = pid
         if state.get("Status") in ENDED:
             container.usage = usage_of(container.groups)
-            self._pool.submit(self._find_end, container)
-        elif not self._watch.add(attempt, pid, conmon):
-            self._pool.submit(self._ask_until_over, container)
+            self._later(container, self._find_end)
+        elif not self._watch.add(container.launch.attempt, pid, conmon):
+            self._ask(container)
+        return None
+
+    def _guarded(self, work: Callable[[Container], None], container: Container) -> None:
+        """In a thread of the runner's: whatever goes wrong there, the attempt ends."""
+        try:
+            work(container)
+        except Exception as error:
+            self._ended(container, Exit(error=f"a fault in the worker: {type(error).__name__}: {error}"))
+
+    def _later(self, container: Container, work: Callable[[Container], None]) -> None:
+        self._pool.submit(self._guarded, work, container)
+
+    def _ask(self, container: Container) -> None:
+        """In a thread of its own, because it may last as long as the container does."""
+        threading.Thread(target=self._guarded, args=(self._ask_until_over, container), daemon=True).start()
 
     def _gone(self, attempt: str, conmon: bool) -> None:
         """A watched process is gone. Its cgroup is still there for a moment: now is the time to read it."""
@@ -201,18 +218,20 @@ class PodmanRunner:
             with contextlib.suppress(OSError):
                 os.kill(container.pid, signal.SIGKILL)
             exit_ = Exit(error="its monitor (conmon) was killed: nobody knows how it would have ended")
-            self._pool.submit(self._ended, container, exit_)
+            self._later(container, lambda each: self._ended(each, exit_))
         elif not conmon:
-            self._pool.submit(self._find_end, container)
+            self._later(container, self._find_end)
 
     def _ask_until_over(self, container: Container) -> None:
-        """Where the processes cannot be seen: ask Podman now and then."""
+        """Where the processes cannot be seen, or were gone before they could be: ask Podman now and then."""
+        pause = 0.002
         while not container.over:
             with contextlib.suppress(RunnerDown, EngineError):
                 found = self._engine.inspect(container.id)
                 if found is None or found["State"]["Status"] in ENDED:
                     return self._find_end(container)
-            time.sleep(POLL_SECONDS)
+            time.sleep(pause)
+            pause = min(pause * 1.5, POLL_SECONDS)
         return None
 
     def _find_end(self, container: Container) -> None:
@@ -362,9 +381,13 @@ class PodmanRunner:
                 time.sleep(0.3)
         return None
 
-    def sweep(self, keep: frozenset[str]) -> list[str]:
+    def sweep(self, keep: Collection[str]) -> list[str]:
         gone = []
-        for each in self._engine.labelled(f"{WORKER_LABEL}={self._worker}"):
+        try:
+            found = self._engine.labelled(f"{WORKER_LABEL}={self._worker}")
+        except EngineError as error:
+            raise RunnerDown(str(error)) from None
+        for each in found:
             attempt = (each.get("Labels") or {}).get(ATTEMPT_LABEL, "")
             if attempt not in keep:
                 with contextlib.suppress(CannotStart):
