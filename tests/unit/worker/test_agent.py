@@ -14,6 +14,7 @@ from deborgen_shared.messages import (
     Finished,
 )
 from deborgen_shared.transport import Refused
+from deborgen_worker.attempt import Ending
 from deborgen_worker.claims import Claimer
 from deborgen_worker.heartbeat import Superseded
 from deborgen_worker.runners.protocol import Exit, Launch
@@ -414,3 +415,13 @@ def test_a_fault_of_the_worker_while_it_collects_ends_the_attempt(
     world.deliver()
     [result] = world.coordinator.results
     assert (result.outcome, result.reason) == ("error", "the output could not be collected: a bug")
+
+
+def test_an_attempt_that_never_began_has_run_for_no_time(world: World) -> None:
+    """A clock that counts from the start of the machine would say: for as long as that."""
+    world.queue("1.1/1")
+    world.claimer.step()
+    world.agent.end("1.1/1", Ending.RELEASE, "not now")
+    world.deliver()
+    [result] = world.coordinator.results
+    assert (result.outcome, result.seconds) == ("released", 0.0)

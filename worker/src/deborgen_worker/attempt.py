@@ -100,7 +100,9 @@ class Attempt:
         return self.stage in {Stage.PREPARING, Stage.NEXT, Stage.RUNNING}
 
     def used_seconds(self, now: float) -> float:
-        """How long the program has run, without the time in which its owner had it frozen."""
+        """How long the program has run, without the time in which its owner had it frozen; 0 if it never began."""
+        if not self.started:
+            return 0.0
         frozen = self.frozen_seconds + (now - self.frozen_at if self.frozen_at is not None else 0.0)
         return max(0.0, now - self.started - frozen)
 
