@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from deborgen_coordinator.app import open_context
-from deborgen_coordinator.operations import workers
+from deborgen_coordinator.operations import claims, workers
 from deborgen_coordinator.operations.claims import NoWork
 from deborgen_coordinator.operations.context import Context
 from deborgen_coordinator.operations.sweep import PATIENCE_SECONDS, Sweeper
@@ -23,8 +23,13 @@ def waiting(ctx: Context) -> int:
     return ctx.wakeups._waiting
 
 
+def queued(ctx: Context) -> int:
+    """How many wait to be woken for a job, at this moment."""
+    return len(ctx.wakeups._waiters["jobs"])
+
+
 def claim(ctx: Context, worker: PoolWorker, request: str, wait: float = 30) -> Any:
-    body = m.Claim(session=worker.session, request_id=request, free=worker.capacity, wait_seconds=wait)
+    body = m.Claim(session=worker.session, request_id=request, free=worker.capacity, max=64, wait_seconds=wait)
     return workers.claim(ctx, worker.actor, worker.name, body)
 
 
@@ -61,6 +66,74 @@ def test_a_waiting_claim_wakes_for_a_release_and_for_the_end_of_a_backoff(pool: 
     pool.sleep(6)
     thread.join(20)
     assert [a.attempt for a in found[0].assignments] == ["1.1/3"]
+
+
+def test_one_new_job_costs_one_look_however_many_wait(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each look is a transaction: thirty idle workers must not make thirty of them for every job."""
+    looks: list[str] = []
+    look = claims._claim
+
+    def counted(ctx: Any, tx: Any, actor: Any, name: str, *rest: Any, **options: Any) -> Any:
+        looks.append(name)
+        return look(ctx, tx, actor, name, *rest, **options)
+
+    monkeypatch.setattr(claims, "_claim", counted)
+    machines = [pool.worker(f"pc{at}") for at in range(20)]
+    waits = []
+    for at, worker in enumerate(machines, 1):
+        waits.append(in_thread(lambda worker=worker: claim(pool.ctx, worker, "r")))
+        wait_until(lambda at=at: queued(pool.ctx) == at)
+    looks.clear()
+    for at in range(3):
+        pool.submit()
+        waits[at][0].join(20)
+    assert looks == ["pc0", "pc1", "pc2"]  # who has waited longest comes first
+    assert queued(pool.ctx) == 17
+    pool.ctx.wakeups.close()
+    for thread, _ in waits:
+        thread.join(20)
+
+
+def test_what_the_first_cannot_take_reaches_whoever_can(pool: Pool) -> None:
+    machines = [pool.worker(f"pc{at}") for at in range(9)] + [pool.worker("large", labels={"gpu": True})]
+    waits = []
+    for at, worker in enumerate(machines, 1):
+        waits.append(in_thread(lambda worker=worker: claim(pool.ctx, worker, "r", wait=60)))
+        wait_until(lambda at=at: queued(pool.ctx) == at)
+    pool.submit(requires={"gpu": True})
+    waits[-1][0].join(20)
+    assert [a.attempt for a in waits[-1][1][0].assignments] == ["1.1/1"]
+    pool.submit(sweep={"grid": {"n": {"from": 1, "to": 9 * 64}}})  # one machine holds 64 of them
+    for thread, _ in waits:
+        thread.join(20)
+    assert [len(found[0].assignments) for _, found in waits] == [64] * 9 + [1]
+
+
+def test_a_look_that_fails_lets_the_next_one_look(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
+    look = claims._claim
+
+    def broken(ctx: Any, tx: Any, actor: Any, name: str, *rest: Any, **options: Any) -> Any:
+        if options["woken"] and name == "pc0":
+            raise ZeroDivisionError("a bug")
+        return look(ctx, tx, actor, name, *rest, **options)
+
+    monkeypatch.setattr(claims, "_claim", broken)
+
+    def fails(worker: PoolWorker) -> str:
+        with pytest.raises(ZeroDivisionError) as failure:
+            claim(pool.ctx, worker, "r")
+        return str(failure.value)
+
+    first, second = pool.worker("pc0"), pool.worker("pc1")
+    one = in_thread(lambda: fails(first))
+    wait_until(lambda: queued(pool.ctx) == 1)
+    two = in_thread(lambda: claim(pool.ctx, second, "r"))
+    wait_until(lambda: queued(pool.ctx) == 2)
+    pool.submit()
+    one[0].join(20)
+    two[0].join(20)
+    assert one[1] == ["a bug"]
+    assert [a.attempt for a in two[1][0].assignments] == ["1.1/1"]
 
 
 def test_beyond_the_places_to_wait_the_answer_comes_at_once_with_a_pace_for_the_whole_fleet(make_pool: Any) -> None:

@@ -42,6 +42,8 @@ class Given:
 
     assignments: list[Assignment] = field(default_factory=list)
     asked_before: bool = False
+    #: Whether jobs may be left that another one could take.
+    left: bool = True
     idle: bool = False
     waits: list[float] = field(default_factory=list)
     specs: dict[int, Spec] = field(default_factory=dict)
@@ -59,7 +61,7 @@ def claim(ctx: Context, actor: Actor, name: str, body: Claim) -> Claimed | NoWor
     try:
         while True:
             seen = ctx.wakeups.count("jobs")
-            given = ctx.store.write(lambda tx: _claim(ctx, tx, actor, name, body))
+            given = _look(ctx, actor, name, body, woken=waiting)
             ctx.catalog.keep(given.specs, given.needs)
             if given.assignments or given.asked_before:
                 ctx.metrics.waited(given.waits)
@@ -78,6 +80,18 @@ def claim(ctx: Context, actor: Actor, name: str, body: Claim) -> Claimed | NoWor
             ctx.wakeups.leave()
 
 
+def _look(ctx: Context, actor: Actor, name: str, body: Claim, *, woken: bool) -> Given:
+    """Take what fits. Who was woken for it lets the next one look, unless nothing is left for certain."""
+    left = True
+    try:
+        given = ctx.store.write(lambda tx: _claim(ctx, tx, actor, name, body, woken=woken))
+        left = given.left
+        return given
+    finally:
+        if woken and left:
+            ctx.wakeups.call_next()
+
+
 def _poll_interval(ctx: Context) -> float:
     """So long that all who find no place to wait ask `poll_rate` times a second together, however many they are."""
     online = ctx.store.read(workers.count_online)
@@ -85,7 +99,7 @@ def _poll_interval(ctx: Context) -> float:
     return max(1.0, beyond / ctx.settings.poll_rate) * random.uniform(0.9, 1.1)
 
 
-def _claim(ctx: Context, tx: Tx, actor: Actor, name: str, body: Claim) -> Given:
+def _claim(ctx: Context, tx: Tx, actor: Actor, name: str, body: Claim, *, woken: bool) -> Given:
     now = ctx.clock.wall()
     worker = check_session(tx, name, body.session)
     given = Given()
@@ -102,6 +116,8 @@ def _claim(ctx: Context, tx: Tx, actor: Actor, name: str, body: Claim) -> Given:
     picked = _pick(ctx, tx, worker, body, clock, given)
     if picked:
         _grant(ctx, tx, actor, worker, body, picked, clock, now, given)
+    if woken:
+        given.left = jobs.any_ready(tx)
     return given
 
 

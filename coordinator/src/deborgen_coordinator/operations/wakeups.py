@@ -1,9 +1,27 @@
-"""Those who wait: claims for work, streams for events. A commit wakes them; a stop answers them all."""
+"""Those who wait: claims for work, streams for events. A commit wakes them; a stop answers them all.
+
+Events and logs are for everybody who waits for them. A job is for one: a new one wakes the claim that has waited
+longest, and whoever has looked and left something calls the next. So one job among many idle workers costs one look and
+not one for each of them, and what the first cannot take still reaches whoever can.
+"""
 
 from __future__ import annotations
 
 import threading
-from collections import Counter
+from collections import Counter, defaultdict
+
+#: The signal that wakes one at a time, and how many are woken by each who has left something: so it spreads quickly.
+JOBS = "jobs"
+CALL = 2
+
+
+class _Waiter:
+    __slots__ = ("seen", "wake")
+
+    def __init__(self, seen: int) -> None:
+        self.seen = seen
+        self.wake = threading.Lock()
+        self.wake.acquire()
 
 
 class Wakeups:
@@ -13,41 +31,64 @@ class Wakeups:
     """
 
     def __init__(self, most: int = 32) -> None:
-        self._condition = threading.Condition()
+        self._lock = threading.Lock()
         self._counts: Counter[str] = Counter()
+        self._waiters: defaultdict[str, list[_Waiter]] = defaultdict(list)
         self._most = most
         self._waiting = 0
         self.closed = False
 
     def tell(self, signals: set[str]) -> None:
-        with self._condition:
-            self._counts.update(signals)
-            self._condition.notify_all()
+        with self._lock:
+            for signal in signals:
+                self._counts[signal] += 1
+                self._wake(signal, 1 if signal == JOBS else None)
+
+    def call_next(self) -> None:
+        """Whoever was woken for jobs has left some: let the next ones look, if they have not looked since."""
+        with self._lock:
+            self._wake(JOBS, CALL)
+
+    def _wake(self, signal: str, most: int | None) -> None:
+        waiters, count = self._waiters[signal], self._counts[signal]
+        for each in [each for each in waiters if each.seen != count][:most]:
+            waiters.remove(each)
+            each.wake.release()
 
     def count(self, signal: str) -> int:
-        with self._condition:
+        with self._lock:
             return self._counts[signal]
 
     def wait(self, signal: str, seen: int, timeout: float) -> bool:
         """Whether the signal came since its count was `seen`, within so many seconds."""
-        with self._condition:
-            self._condition.wait_for(lambda: self.closed or self._counts[signal] != seen, max(0.0, timeout))
+        with self._lock:
+            if self.closed or self._counts[signal] != seen:
+                return self._counts[signal] != seen
+            waiter = _Waiter(seen)
+            self._waiters[signal].append(waiter)
+        waiter.wake.acquire(timeout=max(0.0, timeout))
+        with self._lock:
+            if waiter in self._waiters[signal]:
+                self._waiters[signal].remove(waiter)
             return self._counts[signal] != seen
 
     def enter(self) -> bool:
         """Take one of the places to wait for work; False when all are taken."""
-        with self._condition:
+        with self._lock:
             if self._waiting >= self._most or self.closed:
                 return False
             self._waiting += 1
             return True
 
     def leave(self) -> None:
-        with self._condition:
+        with self._lock:
             self._waiting -= 1
 
     def close(self) -> None:
         """Answer everybody who waits, now and from now on."""
-        with self._condition:
+        with self._lock:
             self.closed = True
-            self._condition.notify_all()
+            for waiters in self._waiters.values():
+                for each in waiters:
+                    each.wake.release()
+                waiters.clear()

@@ -239,9 +239,14 @@ class PostgresConnection(Connection):
             f" EXISTS (SELECT 1 FROM {table}))"
         )
 
-    def notifications(self, timeout: float) -> list[str]:
-        """What other processes said on the channel within that time."""
-        return [notice.payload for notice in self._connection.notifies(timeout=timeout, stop_after=1)]
+    @property
+    def backend(self) -> int:
+        """The server's process for this connection, by which it names who said something on the channel."""
+        return int(self._connection.info.backend_pid)
+
+    def notifications(self, timeout: float) -> list[tuple[int, str]]:
+        """What was said on the channel within that time, and by whom."""
+        return [(notice.pid, notice.payload) for notice in self._connection.notifies(timeout=timeout, stop_after=1)]
 
     def close(self) -> None:
         self._connection.close()

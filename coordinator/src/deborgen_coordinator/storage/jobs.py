@@ -52,6 +52,10 @@ def heads(tx: Tx | Connection) -> list[Head]:
     return [Head(*row) for row in tx.rows(LANES)]
 
 
+def any_ready(tx: Tx) -> bool:
+    return bool(tx.rows("SELECT 1 FROM job WHERE ready = 1 LIMIT 1"))
+
+
 def first_of_lane(tx: Tx, head: Head, most: int) -> list[tuple[int, int, int, int, str, int]]:
     """The first ready jobs of a lane, kept from other claims: rank, id, step, spec, params, last attempt."""
     return tx.rows(

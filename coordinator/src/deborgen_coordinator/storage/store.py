@@ -137,8 +137,9 @@ class Store:
                 connection.run(f"LISTEN {CHANNEL}")
                 self._tell({"jobs", "events"})
                 while not self._closed.is_set():
-                    for payload in connection.notifications(0.5):
-                        self._tell(set(payload.split(",")))
+                    for sender, payload in connection.notifications(0.5):
+                        if sender != self._writer.backend:  # of our own commits everybody knows already
+                            self._tell(set(payload.split(",")))
                 connection.close()
             except Exception as error:
                 log.warning("listening to the database was interrupted: %s", type(error).__name__)

@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from .database import Connection, Database, DatabaseUnavailable, Row
+from .database import Connection, Database, DatabaseUnavailable, PostgresConnection, Row
 from .transactions import Entangled, Tx
 
 T = TypeVar("T")
@@ -68,6 +68,12 @@ class Writer:
 
     def start(self) -> None:
         self._connection = self._database.connect(readonly=False)
+
+    @property
+    def backend(self) -> int | None:
+        """The server's process that commits for us, if there is one."""
+        connection = self._connection
+        return connection.backend if isinstance(connection, PostgresConnection) else None
 
     def write(self, work: Callable[[Tx], T]) -> T:
         """Run the work in a transaction, and return its result once it is durable.
