@@ -31,9 +31,12 @@ class Claimer:
     def __init__(
         self, name: str, agent: Agent, coordinator: Coordinator, contact: Contact, heart: Heart, session: str,
         *, new_id: Callable[[], str] = lambda: uuid.uuid4().hex, idle_wait: float = IDLE_WAIT_SECONDS,
+        confirm: Callable[[list[str]], object] | None = None,
     ) -> None:  # fmt: skip
         self._name, self._agent, self._coordinator, self._contact = name, agent, coordinator, contact
         self._heart, self._session, self._new_id, self._idle_wait = heart, session, new_id, idle_wait
+        #: How what can start at once is confirmed; what came ahead waits to be confirmed together with others.
+        self._confirm = confirm or heart.ask_confirm
         #: A claim that was sent and not answered: it is sent again as it was, so it brings the same attempts.
         self._pending: Claim | None = None
         self._found_nothing = False
@@ -77,7 +80,7 @@ class Claimer:
         if agent.gate.closed:
             return 0.0  # drained meanwhile: whoever closed the gate gives them back
         if names:
-            self._heart.ask_confirm(names)
+            (self._heart.ask_confirm if pending.ahead else self._confirm)(names)
         if isinstance(answer, NoWork):
             return 0.0 if pending.ahead else answer.retry_after
         return 0.0

@@ -3,8 +3,8 @@
 | thread | does |
 | --- | --- |
 | main | waits for signals, keeps the console's line |
-| claim-1, claim-2 | ask for work |
-| confirm | confirms what came, and starts what needs no preparation |
+| claim-1, claim-2 | ask for work, and start what can start at once |
+| confirm | confirms what came ahead of its turn, and starts what needs no preparation |
 | heartbeat | registers, renews, takes orders |
 | finish | makes results durable and sends them |
 | uploads | sends artifacts and long logs |
@@ -131,7 +131,10 @@ class Daemon:
         control = ControlServer(self.state, self._control)
         self._thread("heartbeat", lambda: self._beat(holding), self._wake_heart)
         for number, wake in enumerate(self._wake_claims, 1):
-            claimer = Claimer(f"claim-{number}", agent, self.coordinator, self.contact, self.heart, self.session)
+            claimer = Claimer(
+                f"claim-{number}", agent, self.coordinator, self.contact, self.heart, self.session,
+                confirm=self.heart.confirm,
+            )  # fmt: skip
             self._thread(f"claim-{number}", claimer.step, wake)
         self._thread("confirm", self.heart.step_confirm, self.heart.woken_confirm)
         self._thread("finish", self.outbox.step, self.outbox.woken)

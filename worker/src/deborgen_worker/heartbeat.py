@@ -65,6 +65,10 @@ class Heart:
         """Tell the coordinator that these are about to start. What is not answered, the next heartbeat confirms."""
         with self._agent.lock:
             names, self._to_confirm = self._to_confirm, []
+        return self.confirm(names)
+
+    def confirm(self, names: list[str]) -> float:
+        """The same at once, in this thread: for those that can start now, and need not wait for another thread."""
         if not names or self._agent.gate.closed:
             return NOTHING
         answer = self._send(
