@@ -15,11 +15,12 @@ from deborgen_shared.messages import (
 )
 from deborgen_shared.transport import Refused
 from deborgen_worker.attempt import Ending
-from deborgen_worker.claims import Claimer
+from deborgen_worker.capacity import Amount
+from deborgen_worker.claims import IDLE_WAIT_SECONDS, PART_WAIT_SECONDS, Claimer
 from deborgen_worker.heartbeat import Superseded
 from deborgen_worker.runners.protocol import Exit, Launch
 from deborgen_worker.runners.scripted import Script
-from support.taken_apart import World, running
+from support.taken_apart import GIB, World, running
 
 
 @pytest.fixture
@@ -369,6 +370,16 @@ def test_two_claimers_that_part_the_room_do_not_starve_a_large_job(tmp_path: Pat
         other.step()
     asked = [message.free.cpus for name, message in world.coordinator.calls if name == "claim"]
     assert asked[-1] == 2.0
+
+
+def test_a_claim_for_a_part_of_the_room_does_not_wait_long(world: World) -> None:
+    """A large job that comes meanwhile must not wait for it: soon one claim asks for all of the room."""
+    world.agent.ledger.asked["of the other claimer"] = Amount(1, GIB, 0, GIB)
+    world.claimer.step()
+    world.agent.ledger.answered("of the other claimer")
+    world.claimer.step()
+    waits = [message.wait_seconds for name, message in world.coordinator.calls if name == "claim"]
+    assert waits == [PART_WAIT_SECONDS, IDLE_WAIT_SECONDS]
 
 
 def test_what_was_confirmed_long_ago_is_not_started_until_it_is_confirmed_again(tmp_path: Path) -> None:

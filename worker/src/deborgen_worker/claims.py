@@ -13,9 +13,9 @@ from deborgen_worker.coordinator import Coordinator, NoWork
 from deborgen_worker.heartbeat import Heart, Superseded
 from deborgen_worker.journal import SpoolFullError
 
-#: How long a claim waits on the server when nothing runs here, and when something does: then what is free may change.
+#: How long a claim waits on the server with all the room there is, and with a part of it: then what is free may change.
 IDLE_WAIT_SECONDS = 20.0
-BUSY_WAIT_SECONDS = 5.0
+PART_WAIT_SECONDS = 5.0
 #: Nothing to ask for: wait to be woken, and look again at the latest after this.
 LOOK_AGAIN_SECONDS = 30.0
 #: A question ahead of need found nothing: only for what there is room for during this time.
@@ -96,7 +96,8 @@ class Claimer:
                 return None
             request = self._new_id()
             asked = agent.ledger.ask(request, agent.clock())
-            busy = bool(agent.ledger.running or agent.ledger.waiting)
+            # While the other claimer waits with a part of the room, this is not all of it: soon one asks for the whole.
+            part = bool(agent.ledger.running or agent.ledger.waiting or len(agent.ledger.asked) > 1)
         if asked is None:
             return None
         try:
@@ -105,7 +106,7 @@ class Claimer:
             agent.ledger.answered(request)
             self._spool_full(error)
             return None
-        wait = 0.0 if asked.ahead else min(BUSY_WAIT_SECONDS, self._idle_wait) if busy else self._idle_wait
+        wait = 0.0 if asked.ahead else min(PART_WAIT_SECONDS, self._idle_wait) if part else self._idle_wait
         return Claim(
             session=self._session, request_id=request, free=asked.amount.message(), max=asked.most, wait_seconds=wait,
             ahead=asked.ahead,
