@@ -523,7 +523,7 @@ PLANTED: list[Planted] = [
         (
             Edit(
                 f"{WORKER}/claims.py",
-                "self._heart.ask_confirm(names)",
+                "(self._heart.ask_confirm if pending.ahead else self._confirm)(names)",
                 'agent.told(dict.fromkeys(names, "continue"))',
             ),
         ),

@@ -41,7 +41,7 @@ BUGS: dict[str, list[Patch]] = {
     ],
     "no confirmation: a program is started before its attempt is confirmed": [
         Patch(
-            worker_claims, "Claimer.step", "self._heart.ask_confirm(names)",
+            worker_claims, "Claimer.step", "(self._heart.ask_confirm if pending.ahead else self._confirm)(names)",
             'agent.told(dict.fromkeys(names, "continue"))',
         ),
     ],
