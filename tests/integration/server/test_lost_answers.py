@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import socket
 from collections.abc import Callable
@@ -120,3 +121,31 @@ def test_fault_2_a_kill_between_commit_and_answer_on_every_endpoint_has_no_doubl
         for kind, count in (("run.submitted", 2), ("worker.left", 1), ("token.revoked", 1)):
             types = [event["type"] for event in admin.get("/v1/events?limit=1000").json()["items"]]
             assert types.count(kind) == count, kind
+
+
+def test_a_job_is_not_given_to_a_waiting_claim_whose_worker_was_killed(tmp_path: Path) -> None:
+    """It would lie there until its lease is over. Seen to fail when nobody looks at the connection."""
+    with CoordinatorProcess(tmp_path, lease_seconds=120, max_waiters=1) as coordinator:
+        here, dead = coordinator.client("worker", "here"), coordinator.client("worker", "dead")
+        for client, name in ((here, "here"), (dead, "dead")):
+            hello = {"session": "s1", "labels": {"runner.subprocess": True}, "capacity": ROOM}
+            assert client.put(f"/v1/workers/{name}", json=hello).status_code == 200
+        body = json.dumps({"session": "s1", "request_id": "c", "free": ROOM, "wait_seconds": 60}).encode()
+        numbers = itertools.count()
+
+        def claim() -> requests.Response:
+            asked = {"session": "s1", "request_id": f"c{next(numbers)}", "free": ROOM, "wait_seconds": 0.1}
+            return here.post("/v1/workers/here/claim", json=asked)
+
+        host, _, port = coordinator.url.removeprefix("http://").partition(":")
+        with socket.create_connection((host, int(port))) as connection:
+            connection.sendall(
+                f"POST /v1/workers/dead/claim HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {dead.token}\r\n"
+                f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n".encode()
+                + body
+            )
+            # The one place to wait is taken as soon as another one is sent away at once.
+            wait_until(lambda: claim().headers["Retry-After"] != "0", 20)
+        assert coordinator.client("admin").post("/v1/runs", json={"run": "true"}).status_code == 201
+        answer = wait_until(lambda: (found := claim()).status_code == 200 and found, 20)
+        assert [each["attempt"] for each in answer.json()["assignments"]] == ["1.1/1"]

@@ -8,6 +8,7 @@ import msgspec
 
 from deborgen_coordinator.http.answers import Reply
 from deborgen_coordinator.http.routes import ADMINS, PEOPLE, WORKERS, Answer, Call, NoQuery, route
+from deborgen_coordinator.http.streams import client_is_gone
 from deborgen_coordinator.operations import workers
 from deborgen_shared import messages as m
 from deborgen_shared.errors import Code
@@ -54,7 +55,7 @@ def register(call: Call[m.Register, NoQuery]) -> m.Registered:
     summary="Claim jobs that fit. It waits until there is one or the time is up.",
 )  # fmt: skip
 def claim(call: Call[m.Claim, NoQuery]) -> m.Claimed | Reply:
-    answer = workers.claim(call.ctx, call.actor, call.name, call.body)
+    answer = workers.claim(call.ctx, call.actor, call.name, call.body, lambda: client_is_gone(call.environ))
     if isinstance(answer, workers.NoWork):
         return Reply(204, None, {"Retry-After": str(math.ceil(answer.retry_after))})
     return answer

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -50,16 +51,22 @@ class Given:
     needs: dict[int, Needs] = field(default_factory=dict)
 
 
-def claim(ctx: Context, actor: Actor, name: str, body: Claim) -> Claimed | NoWork:
+def claim(
+    ctx: Context, actor: Actor, name: str, body: Claim, gone: Callable[[], bool] = lambda: False
+) -> Claimed | NoWork:
     """Jobs for this worker, at once or as soon as one fits, within the time it is willing to wait.
 
-    The same request gets the same attempts back, never more.
+    The same request gets the same attempts back, never more. `gone` tells whether nobody waits for the answer any more:
+    a job that came then would lie with a worker that is dead, until its lease is over.
     """
     check_identity(actor, name)
     deadline = ctx.clock.steady() + body.wait_seconds
     waiting = False
     try:
         while True:
+            if waiting and gone():
+                ctx.wakeups.call_next()
+                return NoWork(0.0)
             seen = ctx.wakeups.count("jobs")
             given = _look(ctx, actor, name, body, woken=waiting)
             ctx.catalog.keep(given.specs, given.needs)

@@ -1,8 +1,8 @@
 """Those who wait: claims for work, streams for events. A commit wakes them; a stop answers them all.
 
-Events and logs are for everybody who waits for them. A job is for one: a new one wakes the claim that has waited
-longest, and whoever has looked and left something calls the next. So one job among many idle workers costs one look and
-not one for each of them, and what the first cannot take still reaches whoever can.
+Events and logs are for everybody who waits for them. A job is for one: a new one wakes the claim that came last, the
+surest to have somebody at its other end, and whoever has looked and left something calls the next. So one job among
+many idle workers costs one look and not one for each of them, and what the first cannot take still reaches whoever can.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Wakeups:
 
     def _wake(self, signal: str, most: int | None) -> None:
         waiters, count = self._waiters[signal], self._counts[signal]
-        for each in [each for each in waiters if each.seen != count][:most]:
+        for each in [each for each in reversed(waiters) if each.seen != count][:most]:
             waiters.remove(each)
             each.wake.release()
 
