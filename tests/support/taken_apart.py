@@ -56,6 +56,7 @@ class Pretend:
     calls: list[Any] = field(default_factory=list)
     away: set[str] = field(default_factory=set)
     refusal: Refused | None = None
+    refuse_if: Callable[[Any], bool] = lambda _message: False
     granted: dict[str, list[Assignment]] = field(default_factory=dict)
     lose_answer_of: str = ""
 
@@ -86,6 +87,8 @@ class Pretend:
 
     def heartbeat(self, message: Heartbeat) -> HeartbeatAnswer:
         self._called("heartbeat", message)
+        if self.refuse_if(message):
+            raise Refused(400, "malformed", "no")
         return HeartbeatAnswer(
             attempts={each.attempt: self.words.get(each.attempt, "continue") for each in message.holding},  # type: ignore[misc]
             orders=Orders(),

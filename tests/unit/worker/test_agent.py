@@ -436,3 +436,33 @@ def test_an_attempt_that_never_began_has_run_for_no_time(world: World) -> None:
     world.deliver()
     [result] = world.coordinator.results
     assert (result.outcome, result.seconds) == ("released", 0.0)
+
+
+def test_what_a_job_writes_as_its_progress_never_costs_another_its_lease(world: World, tmp_path: Path) -> None:
+    world.runner.script = running
+    world.queue("1.1/1", "1.2/1")
+    world.take()
+    progress = world.spool.folder("1.1/1") / "work" / ".deborgen" / "progress"
+    progress.write_bytes(b"\0\0\0\0" + b"0.6 of it")
+    world.heart.step()
+    sent = world.coordinator.calls[-1][1]
+    assert [(each.progress, each.message) for each in sent.holding] == [(0.6, "of it"), (None, "")]
+
+    world.coordinator.refuse_if = lambda message: any(each.progress for each in message.holding)
+    world.heart.step()
+    assert [each.progress for each in world.coordinator.calls[-1][1].holding] == [None, None]
+    assert any("refused a heartbeat" in line for line in world.said)
+
+
+def test_a_result_that_cannot_be_written_down_keeps_no_other_from_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(tmp_path, running)
+    world.queue("1.1/1", "1.2/1")
+    world.take()
+    (world.spool.folder("1.1/1") / "work" / ".deborgen" / "result.json").write_text("{}")
+    monkeypatch.setattr("deborgen_worker.workspace.parse_result", lambda _data: ({"name": "caf\udce9"}, ""))
+    world.agent.exited([("1.1/1", Exit(code=0, seconds=1.0)), ("1.2/1", Exit(code=0, seconds=1.0))])
+    world.deliver()
+    assert world.outcomes == {"1.1/1": "error", "1.2/1": "succeeded"}
+    assert any("cannot be written down" in line for line in world.said)

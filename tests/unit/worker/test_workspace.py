@@ -150,6 +150,10 @@ def test_whatever_a_job_writes_as_its_result_is_a_flat_object_or_a_warning(data:
         (b'{"a": "' + b"x" * 70_000 + b'"}', "larger than 64 KiB"),
         (b"{" * 5000, "not JSON"),
         (b'{"a": 1' + b"0" * 40 + b"}", "too large"),
+        (b'{"a": "caf\\udce9"}', "not valid Unicode"),
+        (b'{"caf\\udce9": 1}', "not valid Unicode"),
+        (b'{"a": "\\u0000"}', "contains a NUL"),
+        (json.dumps({str(at): 1 for at in range(4000)}).replace(": 1", ": 1E15").encode(), "written out"),
     ],
 )
 def test_a_bad_result_is_named(data: bytes, words: str) -> None:

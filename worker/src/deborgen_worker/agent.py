@@ -215,16 +215,29 @@ class Agent:
                 reason = f"the output could not be collected: {error}"
                 results.append((Result(attempt=attempt.id, outcome="error", reason=reason), ""))
         point("after-collected")
-        try:
-            self.spool.ended(*results)
-        except SpoolFullError:
-            # Not even the reserve is left: they are told without being written down, which is the best there is.
-            for result, _ in results:
-                self.spool.entries[result.attempt].result = result
+        self._write_down(results)
         with self.lock:
             for attempt, _ in ends:
                 attempt.stage = Stage.ENDED
         self.on_result([attempt.id for attempt, _ in ends])
+
+    def _write_down(self, results: list[tuple[Result, str]]) -> None:
+        try:
+            self.spool.ended(*results)
+        except (SpoolFullError, OSError):
+            # Not even the reserve is left: they are told without being written down, which is the best there is.
+            for result, _ in results:
+                self.spool.entries[result.attempt].result = result
+        except Exception as error:
+            # One that cannot be written must not keep the others from it, nor end the thread that brought them.
+            if len(results) > 1:
+                for each in results:
+                    self._write_down([each])
+                return
+            name = results[0][0].attempt
+            self.say(f"the result of {name} cannot be written down: {error!r}")
+            plain = Result(attempt=name, outcome="error", reason=f"its result cannot be written down: {error!r}"[:2000])
+            self._write_down([(plain, "")])
 
     def forget(self, answers: dict[str, str]) -> None:
         """The coordinator has had the last word: nothing of them stays here, unless their owner wants to look."""

@@ -155,11 +155,11 @@ def _collect(attempt: Attempt, result: Result, notes: list[str]) -> None:
         if found.refused:
             result.outcome, result.reason = "failed", found.refused
     path = spec.result or f"{OWN}/result.json"
-    data = workspace.read_small(launch.workspace, path, 64 * 1024)
+    data = workspace.read_small(launch.workspace, path, workspace.RESULT_BYTES)
     if data is None and spec.artifacts:
         taken = artifacts.stored(launch.folder).get(path)
         if taken is not None:
-            data = workspace.read_small(taken.parent, taken.name, 64 * 1024)
+            data = workspace.read_small(taken.parent, taken.name, workspace.RESULT_BYTES)
     if data:
         result.result, problem = workspace.parse_result(data)
         if problem:

@@ -6,6 +6,8 @@ import contextlib
 import threading
 from collections.abc import Callable
 
+import msgspec
+
 from deborgen_shared.messages import Heartbeat, HeartbeatAnswer, Held
 from deborgen_shared.transport import Refused, Unreachable
 from deborgen_worker import workspace
@@ -17,6 +19,8 @@ from deborgen_worker.coordinator import Coordinator
 #: So many heartbeats may be refused for their token before what runs is stopped.
 REFUSALS_BEFORE_STOP = 2
 NOTHING = 3600.0
+#: What is wrong with a message that may be right without what the jobs say of their progress.
+UNFIT = frozenset({400, 413, 422})
 
 
 class Superseded(Exception):
@@ -49,7 +53,11 @@ class Heart:
             reason=self._agent.gate.reason[:2000],
             free=self._agent.ledger.free().message(),
         )
+        self._unfit = False
         answer = self._send(message)
+        if self._unfit:  # whatever one job has written there must not cost the others their leases
+            bare = [Held(attempt=each.attempt) for each in message.holding]
+            answer = self._send(msgspec.structs.replace(message, holding=bare))
         if answer is None:
             return self._wait
         self._agent.told(dict(answer.attempts))
@@ -141,7 +149,9 @@ class Heart:
                 for name in list(self._agent.attempts):
                     self._agent.end(name, Ending.STALE, "")
             return self.interval if self._refused < REFUSALS_BEFORE_STOP else min(60.0, self.interval * self._refused)
+        self._unfit = refused.status in UNFIT
         self._agent.say(f"the coordinator refused a heartbeat: {refused.message}")
         return self.interval
 
     _wait: float = 1.0
+    _unfit = False

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import msgspec
 
+from deborgen_shared.jobfile.checks import unstorable
 from deborgen_shared.jobfile.model import JobSpec
 from deborgen_shared.jobfile.paths import check_path
 from deborgen_shared.jobfile.template import text_of
@@ -27,6 +28,7 @@ from deborgen_worker.runners.protocol import CannotStart, Launch
 
 IN_CONTAINER = "/job"
 PROGRESS_BYTES = 4096
+RESULT_BYTES = 64 * 1024
 #: The shell of a script in a container: bash where the image has it.
 CONTAINER_SHELL = (
     'if command -v bash >/dev/null 2>&1; then exec bash -eu -c "$0"; else exec sh -eu -c "$0"; fi'  # the script is $0
@@ -139,7 +141,8 @@ def progress_of(workspace: Path) -> tuple[float | None, str]:
     text = read_small(workspace, f"{OWN}/progress", PROGRESS_BYTES)
     if not text:
         return None, ""
-    lines = text.decode(errors="replace").strip().splitlines()
+    # A program that empties the file and writes on where it was leaves NULs before it, which no database holds.
+    lines = text.decode(errors="replace").replace("\0", "").strip().splitlines()
     first, _, message = (lines[-1] if lines else "").strip().partition(" ")
     with contextlib.suppress(ValueError):
         share = float(first)
@@ -182,7 +185,7 @@ def open_inside(workspace: Path, path: str) -> int:
 
 def parse_result(data: bytes) -> tuple[dict[str, str | int | float | bool | None] | None, str]:
     """The job's result, or what is wrong with it: a flat JSON object of at most 64 KiB."""
-    if len(data) > 64 * 1024:
+    if len(data) > RESULT_BYTES:
         return None, "the result is larger than 64 KiB and was left out"
     try:
         found = json.loads(data, parse_constant=_no_constant)
@@ -195,6 +198,11 @@ def parse_result(data: bytes) -> tuple[dict[str, str | int | float | bool | None
             return None, f"the result is not flat ({key!r} holds more than one value) and was left out"[:500]
         if isinstance(value, int) and not -(2**63) <= value < 2**64:
             return None, f"the result has a number that is too large ({key!r}) and was left out"[:500]
+        for text in (key, value):
+            if isinstance(text, str) and (reason := unstorable(text)) is not None:
+                return None, f"the result has a text that {reason} ({key!r}) and was left out"[:500]
+    if len(msgspec.json.encode(found)) > RESULT_BYTES:  # 1E5 becomes 100000.0
+        return None, "the result is larger than 64 KiB, with its numbers written out, and was left out"
     return found, ""
 
 

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any
@@ -248,12 +249,19 @@ class SubprocessRunner:
             for each in lines:
                 self._told(decode(each), ends)
             if ends:
-                self._on_exit(ends)
+                self._tell(ends)
             try:
                 data = line.recv(1 << 20)
             except OSError:
                 break
         self._lost_line()
+
+    def _tell(self, ends: list[tuple[str, Exit]]) -> None:
+        """A fault in whoever is told must not end this thread: nobody would hear of any other end."""
+        try:
+            self._on_exit(ends)
+        except Exception:
+            traceback.print_exc()
 
     def _told(self, record: dict[str, Any], ends: list[tuple[str, Exit]]) -> None:
         if "exit" in record:
