@@ -5,6 +5,7 @@ Nothing here waits: time is a number that the test moves.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -466,3 +467,101 @@ def test_a_result_that_cannot_be_written_down_keeps_no_other_from_it(
     world.deliver()
     assert world.outcomes == {"1.1/1": "error", "1.2/1": "succeeded"}
     assert any("cannot be written down" in line for line in world.said)
+
+
+@pytest.mark.parametrize("when", ["before the thread begins", "while the image is pulled"])
+def test_what_is_canceled_while_it_is_prepared_ends_at_once_and_is_never_started(tmp_path: Path, when: str) -> None:
+    world = World(tmp_path)
+    world.agent.runners["podman"] = world.runner
+    slow: list[Callable[[], None]] = []
+    world.agent.run_slow = slow.append
+
+    def cancel() -> None:
+        world.agent.end("1.1/1", Ending.CANCEL, "canceled")
+        world.deliver()
+        assert world.outcomes == {"1.1/1": "canceled"}
+        assert world.agent.ledger.free() == world.agent.ledger.offered
+
+    world.queue("1.1/1", image="x")
+    world.take()
+    if when == "before the thread begins":
+        cancel()
+    else:
+        world.runner.prepare = lambda _launch: cancel()  # type: ignore[method-assign]
+    while slow:
+        slow.pop(0)()
+    assert ("start", "1.1/1") not in world.runner.calls
+    assert when.startswith("before") or world.runner.calls[-1] == ("discard", "1.1/1")
+    assert not world.spool.folder("1.1/1").exists()
+    assert [result.seconds for result in world.coordinator.results] == [0.0]
+
+
+def test_the_time_of_a_job_does_not_run_while_its_image_is_pulled(tmp_path: Path) -> None:
+    world = World(tmp_path, running)
+    world.agent.runners["podman"] = world.runner
+
+    def pull(_launch: Launch) -> None:
+        world.now += 1000.0
+        world.agent.tick()
+
+    world.runner.prepare = pull  # type: ignore[method-assign]
+    world.queue("1.1/1", image="x")
+    world.take()
+    world.now += 59.0
+    world.agent.tick()
+    assert world.agent.attempts["1.1/1"].ending is None
+    world.now += 2.0
+    world.agent.tick()
+    assert world.agent.attempts["1.1/1"].ending is Ending.TIMEOUT
+
+
+def test_what_an_earlier_session_was_canceling_before_it_began_is_canceled(tmp_path: Path) -> None:
+    """Seen to fail when an attempt that already has an ending is not ended again, whatever it waits for."""
+    world = World(tmp_path)
+    world.queue("1.1/1")
+    world.claimer.step()
+    world.spool.started(["1.1/1"], "subprocess", world.now)
+    world.spool.stopped("1.1/1", "canceled", "canceled")
+    world.wake("boot")
+    world.coordinator.words = {"1.1/1": "cancel"}
+    world.heart.step()
+    world.deliver()
+    assert world.outcomes == {"1.1/1": "canceled"}
+
+
+def test_the_end_of_a_job_whose_log_is_on_the_wire_holds_nothing_up(tmp_path: Path) -> None:
+    world = World(tmp_path, running)
+    slow: list[Callable[[], None]] = []
+    world.agent.run_slow = slow.append
+    world.queue("1.1/1")
+    world.take()
+    with world.agent.attempts["1.1/1"].log_lock:  # as the pump does while it sends
+        world.runner.end("1.1/1", Exit(code=0, seconds=1.0))
+    assert len(slow) == 1
+    slow.pop()()
+    world.deliver()
+    assert world.outcomes == {"1.1/1": "succeeded"}
+
+
+def test_what_is_given_back_while_it_is_prepared_ahead_leaves_nothing_behind(tmp_path: Path) -> None:
+    world = World(tmp_path, running)
+    world.agent.runners["podman"] = world.runner
+    slow: list[Callable[[], None]] = []
+    world.agent.run_slow = slow.append
+    world.queue("1.1/1", resources={"cpus": 2})
+    world.take()
+    world.short_ones_end()
+    world.queue("1.2/1", image="x")
+    world.take()
+    assert [len(slow), world.agent.attempts["1.2/1"].preparing] == [1, True]
+
+    def give_back(_launch: Launch) -> None:
+        world.agent.end("1.2/1", Ending.RELEASE, "not now")
+        world.deliver()
+
+    world.runner.prepare = give_back  # type: ignore[method-assign]
+    while slow:
+        slow.pop(0)()
+    assert world.outcomes == {"1.2/1": "released"}
+    assert world.runner.calls[-1] == ("discard", "1.2/1")
+    assert not world.spool.folder("1.2/1").exists()

@@ -147,11 +147,13 @@ class Agent:
                 if attempt is not None and ending is Ending.STALE:
                     attempt.ending = ending
                 return
-            if attempt.ending is not None and ending is not Ending.STALE:
+            # What waits for its turn, its files or its image has nothing to be signalled: it is over at once.
+            waiting = attempt.stage in {Stage.ASSIGNED, Stage.CONFIRMED}
+            waiting = waiting or (attempt.stage is Stage.PREPARING and not attempt.light)
+            if attempt.ending is not None and ending is not Ending.STALE and not waiting:
                 return
             first = attempt.ending is None
             attempt.ending, attempt.ending_reason = ending, reason
-            waiting = attempt.stage in {Stage.ASSIGNED, Stage.CONFIRMED}
             running = attempt.stage in {Stage.NEXT, Stage.RUNNING}
             if running and first:
                 attempt.term_at = self.clock()
@@ -185,7 +187,7 @@ class Agent:
             for attempt, exit_ in ends:
                 if attempt.ending is Ending.STALE:
                     self.forget({attempt.id: "stale"})
-                elif attempt.quick:
+                elif attempt.quick and not attempt.log_lock.locked():  # else its log is just on the wire
                     quick.append((attempt, exit_))
                 else:
                     self.run_slow(lambda end=(attempt, exit_): self._write_results([end]))  # type: ignore[misc]
@@ -265,7 +267,19 @@ class Agent:
             if attempt is not None and not attempt.light:
                 self.run_slow(lambda each=(name, attempt, keep): self._clean(*each))  # type: ignore[misc]
 
+    def let_go(self, attempt: Attempt) -> None:
+        """A thread that prepared or started it is done: if it was forgotten meanwhile, it is removed now."""
+        with self.lock:
+            attempt.threads -= 1
+        if attempt.keep is not None:
+            self._clean(attempt.id, attempt, attempt.keep)
+
     def _clean(self, name: str, attempt: Attempt | None, keep: bool) -> None:
+        if attempt is not None:
+            with self.lock:
+                if attempt.threads:
+                    attempt.keep = keep
+                    return
         if attempt is not None and (attempt.started or attempt.preparing):
             with contextlib.suppress(CannotStart):
                 attempt.runner.discard(name)

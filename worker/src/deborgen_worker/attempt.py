@@ -71,10 +71,15 @@ class Attempt:
     frozen_at: float | None = None
     frozen_seconds: float = 0.0
     preparing: bool = False
+    #: So many threads prepare or start it. If it is forgotten meanwhile (`keep` is set), the last of them removes it.
+    threads: int = 0
+    keep: bool | None = None
     prepared: bool = False
     unknown: bool = False
     log_sent: int = 0
     log_lock: threading.Lock = field(default_factory=threading.Lock)
+    #: Held while it is prepared, which may take minutes: nobody else waits for it.
+    making: threading.Lock = field(default_factory=threading.Lock)
     log: CappedLog = field(init=False)
     id: str = field(init=False)
     #: Whether it can be started without waiting for anything: then no thread is needed for it.

@@ -323,7 +323,7 @@ class LogPump:
     def _send(self, attempt: Attempt) -> None:
         for _ in range(16):
             data = attempt.log.read(attempt.log_sent, LOG_PART)
-            if not data:
+            if not data or attempt.stage is not Stage.RUNNING:  # once it is over, `Outbox` sends the rest
                 return
             attempt.log_sent = self._coordinator.log(attempt.id, attempt.log_sent, data, self._session)
             self._contact.ok("log")

@@ -65,6 +65,7 @@ class Starter:
             elif self._fresh(attempt) and self._place(attempt):
                 self.turn.remove(name)
                 attempt.stage = Stage.PREPARING
+                attempt.threads += not attempt.light
                 ready.append(attempt)
             else:
                 self._prepare_ahead(attempt)
@@ -103,13 +104,17 @@ class Starter:
         if attempt.light or attempt.preparing or attempt.spec.resources.gpus or not attempt.ahead:
             return
         attempt.preparing = True
+        attempt.threads += 1
 
         def prepare() -> None:
-            with contextlib.suppress(CannotStart, OSError, Unreachable, Refused), attempt.log_lock:
-                if attempt.stage is Stage.CONFIRMED:
-                    self._lay_out(attempt)
-                    attempt.runner.prepare(attempt.launch)
-                    attempt.prepared = True
+            try:
+                with contextlib.suppress(CannotStart, OSError, Unreachable, Refused), attempt.making:
+                    if attempt.stage is Stage.CONFIRMED:
+                        self._lay_out(attempt)
+                        attempt.runner.prepare(attempt.launch)
+                        attempt.prepared = True
+            finally:
+                self._agent.let_go(attempt)
 
         self._agent.run_slow(prepare)
 
@@ -160,20 +165,31 @@ class Starter:
         return failed
 
     def _start(self, attempt: Attempt) -> None:
+        """Start it, in a thread that may have to wait: for files, for an image. It may be ended meanwhile."""
         try:
-            with attempt.log_lock:  # a preparation ahead may still be under way
+            if attempt.stage is Stage.PREPARING:
+                attempt.preparing = True
+                self._prepare_and_start(attempt)
+        finally:
+            if not attempt.light:
+                self._agent.let_go(attempt)
+
+    def _prepare_and_start(self, attempt: Attempt) -> None:
+        try:
+            with attempt.making:  # a preparation ahead may still be under way
                 if not attempt.prepared:
                     self._make(attempt)
                 if attempt.gpus:
                     attempt.launch = dataclasses.replace(attempt.launch, gpus=attempt.gpus)
-            attempt.started = self._agent.clock()
-            self._agent.spool.started([attempt.id], attempt.runner.name, attempt.started)
+                attempt.runner.prepare(attempt.launch)
+            began = self._agent.clock()
             with self._agent.lock:
-                ended = attempt.ending is not None
+                ended = attempt.ending is not None or attempt.stage is not Stage.PREPARING
                 if not ended:
-                    attempt.stage = Stage.RUNNING
+                    attempt.started, attempt.stage = began, Stage.RUNNING
             if ended:
                 return self._agent.over([(attempt, Exit(error="ended before it was started"))])
+            self._agent.spool.started([attempt.id], attempt.runner.name, began)
             attempt.runner.start(attempt.launch)
             point("after-started")
         except RunnerDown as error:
