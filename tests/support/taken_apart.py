@@ -128,6 +128,7 @@ class World:
         self.runner = ScriptedRunner()
         if script is not None:
             self.runner.script = script
+        self.gpus: tuple[str, ...] = ()
         self.boot = "boot"
         self.wake(boot="boot")
 
@@ -137,8 +138,8 @@ class World:
         self.contact = Contact(lambda: self.now, self.said.append)
         self.agent = Agent(
             self.settings, self.spool, BlobCache(self.folder / "cache", 0, self.coordinator.download),
-            Amount(2, 8 * GIB, 0, 100 * GIB),
-            clock=lambda: self.now, say=self.said.append, run_slow=lambda work: work(),
+            Amount(2, 8 * GIB, len(self.gpus), 100 * GIB),
+            clock=lambda: self.now, say=self.said.append, run_slow=lambda work: work(), gpus=self.gpus,
         )  # fmt: skip
         self.heart = Heart(self.agent, self.coordinator, self.contact, "s")
         self.outbox = Outbox(self.agent, self.coordinator, self.contact, "s")

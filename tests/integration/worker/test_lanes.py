@@ -176,3 +176,14 @@ def runs(pid: int) -> bool:
 
 def children_of(pid: int) -> list[int]:
     return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def test_a_supervisor_that_could_not_be_replaced_at_once_is_replaced_later(lanes: Lanes) -> None:
+    runner = lanes.runner
+    pid = supervisor_of(lanes)
+    connect, runner._connect = runner._connect, lambda: None  # type: ignore[method-assign]
+    os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: runner._socket is None)
+    assert runner.check()
+    runner._connect = connect  # type: ignore[method-assign]
+    assert runner.check() == ""

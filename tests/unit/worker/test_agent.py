@@ -5,6 +5,8 @@ Nothing here waits: time is a number that the test moves.
 
 from __future__ import annotations
 
+import signal
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,8 +21,11 @@ from deborgen_worker.attempt import Ending
 from deborgen_worker.capacity import Amount
 from deborgen_worker.claims import IDLE_WAIT_SECONDS, PART_WAIT_SECONDS, Claimer
 from deborgen_worker.heartbeat import Superseded
-from deborgen_worker.runners.protocol import Exit, Launch
+from deborgen_worker.journal import SpoolFullError
+from deborgen_worker.runners.podman import _moment
+from deborgen_worker.runners.protocol import CannotStart, Exit, Launch
 from deborgen_worker.runners.scripted import Script
+from deborgen_worker.runners.supervisor import Supervisor
 from support.taken_apart import GIB, World, running
 
 
@@ -294,7 +299,10 @@ def test_a_token_that_is_refused_twice_stops_what_runs_and_is_said_once(tmp_path
     world.coordinator.refusal = Refused(401, "unauthenticated", "unknown token")
     world.heart.step()
     assert world.runner.running
+    world.heart.ask_about("1.1/1")
+    assert world.runner.running  # refused twice at the same moment is once
     for _ in range(5):
+        world.now += world.heart.interval
         world.heart.step()
     assert not world.runner.running
     assert sum("does not accept the token" in line for line in world.said) == 1
@@ -565,3 +573,100 @@ def test_what_is_given_back_while_it_is_prepared_ahead_leaves_nothing_behind(tmp
     assert world.outcomes == {"1.2/1": "released"}
     assert world.runner.calls[-1] == ("discard", "1.2/1")
     assert not world.spool.folder("1.2/1").exists()
+
+
+def test_the_gpu_of_a_job_that_goes_on_over_a_restart_is_nobody_elses(tmp_path: Path) -> None:
+    world = World(tmp_path, running)
+    world.gpus = ("gpu=0", "gpu=1")
+    world.wake("boot")
+    world.queue("1.1/1", resources={"gpus": 1})
+    world.take()
+    assert world.agent.attempts["1.1/1"].gpus == ("gpu=0",)
+    world.wake("boot")
+    world.wake("boot")  # the journal was written anew meanwhile
+    world.heart.step()
+    world.queue("1.2/1", resources={"gpus": 1})
+    world.take()
+    assert {name: each.gpus for name, each in world.agent.attempts.items()} == {
+        "1.1/1": ("gpu=0",),
+        "1.2/1": ("gpu=1",),
+    }
+    world.runner.end("1.1/1", Exit(code=0, seconds=1.0))
+    world.deliver()
+    world.queue("1.3/1", resources={"gpus": 1})
+    world.take()
+    assert world.agent.attempts["1.3/1"].gpus == ("gpu=0",)
+
+
+def test_on_a_full_disk_what_is_settled_is_removed_all_the_same(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may be what fills the disk."""
+    world.queue("1.1/1")
+    world.take()
+    folder = world.spool.folder("1.1/1")
+    assert folder.exists()
+
+    def full(*_: object) -> int:
+        raise SpoolFullError("no space left")
+
+    monkeypatch.setattr(world.spool._journal, "append", full)
+    world.deliver()
+    assert world.outcomes == {"1.1/1": "succeeded"}
+    assert not folder.exists()
+    assert world.spool.entries == {}
+
+
+def test_a_result_is_delivered_although_its_job_could_not_run_here_any_more(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.agent.runners["podman"] = world.runner
+    world.queue("1.1/1", image="x")
+    world.take()
+    world.wake("boot")  # without Podman
+    world.deliver()
+    assert world.outcomes == {"1.1/1": "succeeded"}
+    assert world.spool.unsent() == []
+
+
+def test_what_a_runner_could_not_remove_is_swept_later(world: World) -> None:
+    def refuses(_attempt: str) -> None:
+        raise CannotStart("not now")
+
+    world.queue("1.1/1")
+    world.take()
+    world.runner.discard = refuses  # type: ignore[method-assign]
+    world.deliver()
+    assert world.agent.leftovers
+
+
+def test_time_in_which_its_owner_had_a_job_frozen_is_not_its_own(tmp_path: Path) -> None:
+    world = World(tmp_path, running)
+    world.queue("1.1/1")
+    world.take()
+    attempt = world.agent.attempts["1.1/1"]
+    attempt.frozen_seconds = 30.0
+    world.runner.end("1.1/1", Exit(code=0, seconds=40.0))
+    world.deliver()
+    assert world.coordinator.results[0].seconds == 10.0
+
+
+def test_a_program_that_its_owner_stopped_is_not_ended_for_its_time() -> None:
+    was = {"until": time.monotonic() + 5.0}
+    Supervisor.keep_time(was, signal.SIGSTOP)
+    Supervisor.keep_time(was, signal.SIGSTOP)
+    assert was["until"] == float("inf")
+    Supervisor.keep_time(was, signal.SIGCONT)
+    assert 4.0 < was["until"] - time.monotonic() <= 5.0
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("2026-11-16T12:59:57.198805008Z", 1794833997.198805),
+        ("2026-11-16T13:59:57.198805008+01:00", 1794833997.198805),
+        ("0001-01-01T00:00:00Z", 0.0),
+        ("", 0.0),
+        (None, 0.0),
+        ("soon", 0.0),
+    ],
+)
+def test_the_times_that_podman_tells_are_understood_in_any_zone(text: str | None, seconds: float) -> None:
+    assert _moment(text) == pytest.approx(seconds, abs=1e-5)

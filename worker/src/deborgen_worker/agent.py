@@ -59,6 +59,8 @@ class Agent:
         #: cost more than the work. Whoever holds `lock` must not ask for it.
         self.hands = threading.RLock()
         self.starter = Starter(self, gpus)
+        #: Whether a runner could not remove something: it is swept once the runner is well.
+        self.leftovers = False
         #: Called when something changed that others wait for: room for a claim, a result to send.
         self.on_room: Callable[[], None] = lambda: None
         self.on_result: Callable[[list[str]], None] = lambda _attempts: None
@@ -281,8 +283,10 @@ class Agent:
                     attempt.keep = keep
                     return
         if attempt is not None and (attempt.started or attempt.preparing):
-            with contextlib.suppress(CannotStart):
+            try:
                 attempt.runner.discard(name)
+            except CannotStart:
+                self.leftovers = True
         if not keep:
             self.remove(self.spool.folder(name))
 

@@ -106,10 +106,10 @@ class Attempt:
 
     def used_seconds(self, now: float) -> float:
         """How long the program has run, without the time in which its owner had it frozen; 0 if it never began."""
-        if not self.started:
-            return 0.0
-        frozen = self.frozen_seconds + (now - self.frozen_at if self.frozen_at is not None else 0.0)
-        return max(0.0, now - self.started - frozen)
+        return max(0.0, now - self.started - self.frozen_for(now)) if self.started else 0.0
+
+    def frozen_for(self, now: float) -> float:
+        return self.frozen_seconds + (now - self.frozen_at if self.frozen_at is not None else 0.0)
 
 
 def outcome_of(attempt: Attempt, exit_: Exit, disk_full: str = "") -> tuple[str, str]:
@@ -136,7 +136,9 @@ def result_of(attempt: Attempt, exit_: Exit, now: float) -> tuple[Result, str]:
     outcome, reason = outcome_of(attempt, exit_)
     notes: list[str] = []
     result = Result(attempt=attempt.id, outcome=outcome, reason=reason[:2000], exit_code=exit_.code)  # type: ignore[arg-type]
-    result.seconds = exit_.seconds if exit_.seconds is not None else attempt.used_seconds(now)
+    result.seconds = attempt.used_seconds(now)
+    if exit_.seconds is not None:
+        result.seconds = max(0.0, exit_.seconds - attempt.frozen_for(now))
     result.cpu_seconds, result.peak_memory, result.image = exit_.cpu_seconds, exit_.peak_memory, exit_.image[:500]
     if outcome == "released":
         result.exit_code = None

@@ -18,6 +18,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import signal
@@ -49,6 +50,7 @@ from deborgen_worker.heartbeat import Heart, Superseded
 from deborgen_worker.outbox import LogPump, Outbox
 from deborgen_worker.owner import Owner
 from deborgen_worker.runners.choose import make_runners
+from deborgen_worker.runners.protocol import CannotStart
 from deborgen_worker.settings import Settings
 from deborgen_worker.spool import Spool
 from deborgen_worker.token import CannotRun, TokenFile
@@ -159,7 +161,8 @@ class Daemon:
             self.console.say(message)
             for attempt in reversed(list(self.agent.attempts.values())):
                 if attempt.on_machine:
-                    attempt.runner.discard(attempt.id)
+                    with contextlib.suppress(CannotStart):
+                        attempt.runner.discard(attempt.id)
             self._close()
             return code
         if self._signaled[-1] == signal.SIGHUP:
@@ -341,7 +344,8 @@ class Daemon:
         back = self._keep("runner", "; ".join(trouble))
         if not trouble:
             recovery.ask_again(self.agent)
-        if back:
+        if back or (self.agent.leftovers and not trouble):
+            self.agent.leftovers = False
             recovery.sweep(self.agent)
         if gate.closed:
             self._wake_heart_if_changed()

@@ -141,17 +141,26 @@ class Heart:
         if refused.code == "superseded":
             raise Superseded(refused.message)
         if refused.status in {401, 403}:
-            self._refused += 1
+            self._count_refusal()
             if self._agent.gate.close("token", "the coordinator does not accept the token of this worker"):
                 self._agent.say(f"the coordinator does not accept the token: {refused.message}; no new work is taken")
-            if self._refused == REFUSALS_BEFORE_STOP:
-                self._agent.say("the token is still not accepted: what runs is stopped")
-                for name in list(self._agent.attempts):
-                    self._agent.end(name, Ending.STALE, "")
             return self.interval if self._refused < REFUSALS_BEFORE_STOP else min(60.0, self.interval * self._refused)
         self._unfit = refused.status in UNFIT
         self._agent.say(f"the coordinator refused a heartbeat: {refused.message}")
         return self.interval
 
+    def _count_refusal(self) -> None:
+        """One each heartbeat, however many threads are refused at the same moment."""
+        with self._agent.lock:
+            now = self._agent.clock()
+            if now - self._refused_at < self.interval / 2:
+                return
+            self._refused, self._refused_at = self._refused + 1, now
+        if self._refused == REFUSALS_BEFORE_STOP:
+            self._agent.say("the token is still not accepted: what runs is stopped")
+            for name in list(self._agent.attempts):
+                self._agent.end(name, Ending.STALE, "")
+
     _wait: float = 1.0
+    _refused_at = float("-inf")
     _unfit = False

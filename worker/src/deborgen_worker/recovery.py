@@ -10,6 +10,7 @@ import contextlib
 
 from deborgen_worker.agent import Agent
 from deborgen_worker.attempt import Attempt, Ending, Stage
+from deborgen_worker.journal import SpoolFullError
 from deborgen_worker.runners.protocol import CannotStart, Exit, RunnerDown, Standing
 from deborgen_worker.spool import Entry
 
@@ -18,7 +19,8 @@ def recover(agent: Agent, boot: str) -> list[str]:
     """Bring the agent to where the earlier session was. Returns what is still held, to be said at registration."""
     for request in sorted(agent.spool.requests):
         # Its answer is not known. What it brought was never confirmed: the coordinator gives it to somebody else.
-        agent.spool.claim_answered(request, [])
+        with contextlib.suppress(SpoolFullError):
+            agent.spool.claim_answered(request, [])
     held = []
     for name, entry in list(agent.spool.entries.items()):
         if entry.result is None and entry.boot != boot:
@@ -40,7 +42,9 @@ def _take_up(agent: Agent, name: str, entry: Entry) -> bool:
     except CannotStart as error:
         if entry.result is None:
             agent.say(f"{name} cannot go on here: {error}")
-        return entry.result is not None
+            return False
+        agent.on_result([name])  # but it can be told how it ended
+        return True
     with agent.lock:
         agent.attempts[name] = attempt
         agent.ledger.wait(name, attempt.amount)
@@ -58,6 +62,7 @@ def _take_up(agent: Agent, name: str, entry: Entry) -> bool:
         attempt.ending, attempt.ending_reason = Ending(entry.ending), entry.reason
     # The room is taken first, so that nothing else is started in it; what is over gives it back at once.
     agent.ledger.adopt(name)
+    agent.starter.give_gpus(attempt, entry.gpus)
     attempt.stage = Stage.RUNNING
     try:
         return adopt(agent, attempt)
@@ -81,6 +86,7 @@ def adopt(agent: Agent, attempt: Attempt) -> bool:
         case Standing.NEVER_STARTED:
             with agent.lock:
                 agent.ledger.back(attempt.id)
+                agent.starter.give_gpus(attempt, ())
                 attempt.stage, attempt.started = Stage.ASSIGNED, 0.0
                 attempt.preparing = True  # something of it may lie about: it is discarded with it
         case Standing.GONE:

@@ -19,7 +19,7 @@ from deborgen_shared.messages import Assignment, Result
 from deborgen_worker.crash import point
 from deborgen_worker.disk import Disk
 from deborgen_worker.folders import Folders
-from deborgen_worker.journal import Journal
+from deborgen_worker.journal import Journal, SpoolFullError
 
 COMPACT_ABOVE = 8 << 20
 HISTORY_BYTES = 4 << 20
@@ -43,6 +43,7 @@ class Started(Record, tag="start"):
     attempt: str
     runner: str
     at: float
+    gpus: list[str] = []
 
 
 class Stopped(Record, tag="stop"):
@@ -76,6 +77,7 @@ class Entry(msgspec.Struct):
     boot: str
     runner: str = ""
     started: float = 0.0
+    gpus: list[str] = []
     ending: str = ""
     reason: str = ""
     result: Result | None = None
@@ -114,9 +116,9 @@ class Spool:
             self._journal.commit(position)
             point("after-assignment-written")
 
-    def started(self, attempts: Iterable[str], runner: str, at: float) -> None:
+    def started(self, attempts: Iterable[str], runner: str, at: float, gpus: Iterable[str] = ()) -> None:
         """About to start. It must outlive the worker but not the power: after a reboot nothing runs anyway."""
-        self._write(*[Started(attempt, runner, at) for attempt in attempts])
+        self._write(*[Started(attempt, runner, at, list(gpus)) for attempt in attempts])
         point("after-start-written")
 
     def stopped(self, attempt: str, ending: str, reason: str) -> None:
@@ -138,7 +140,13 @@ class Spool:
         if not known:
             return
         self._remember(known)
-        self._write(*[Settled(entry.assignment.attempt, how) for entry, how in known])
+        records = [Settled(entry.assignment.attempt, how) for entry, how in known]
+        try:
+            self._write(*records)
+        except SpoolFullError:  # what they leave must be removed all the same: it may be what fills the disk
+            with self._lock:
+                for record in records:
+                    self._replay(record)
         if self._journal.size > COMPACT_ABOVE + 2 * self._compacted:
             self._compact()
         self._journal.refill_reserve()
@@ -187,9 +195,10 @@ class Spool:
                 self.requests.discard(request)
                 for assignment in assignments:
                     self.entries.setdefault(assignment.attempt, Entry(assignment, boot))
-            case Started(attempt, runner, at):
+            case Started(attempt, runner, at, gpus):
                 if attempt in self.entries:
-                    self.entries[attempt].runner, self.entries[attempt].started = runner, at
+                    entry = self.entries[attempt]
+                    entry.runner, entry.started, entry.gpus = runner, at, gpus
             case Stopped(attempt, ending, reason):
                 if attempt in self.entries:
                     self.entries[attempt].ending, self.entries[attempt].reason = ending, reason
@@ -205,7 +214,7 @@ class Spool:
             for attempt, entry in self.entries.items():
                 live.append(ClaimAnswered("", entry.boot, [entry.assignment]))
                 if entry.runner:
-                    live.append(Started(attempt, entry.runner, entry.started))
+                    live.append(Started(attempt, entry.runner, entry.started, entry.gpus))
                 if entry.ending:
                     live.append(Stopped(attempt, entry.ending, entry.reason))
                 if entry.result is not None:

@@ -82,8 +82,7 @@ class Starter:
         """Give it room of its own, or a place behind one that will be over soon."""
         now = self._agent.clock()
         if self._agent.ledger.start(attempt.id, now):
-            attempt.gpus = tuple(sorted(self._gpus)[: attempt.spec.resources.gpus])
-            self._gpus -= set(attempt.gpus)
+            self.give_gpus(attempt, sorted(self._gpus)[: attempt.spec.resources.gpus])
             if attempt.lanes is not None:
                 self.lanes.open(attempt.id)
             return True
@@ -98,6 +97,12 @@ class Starter:
             return soon and self._agent.attempts[last].amount.holds(attempt.amount)
 
         return self.lanes.join(attempt.id, behind, fits)
+
+    def give_gpus(self, attempt: Attempt, names: Iterable[str]) -> None:
+        """It has these and no others now."""
+        self._gpus |= set(attempt.gpus)
+        attempt.gpus = tuple(names)
+        self._gpus -= set(attempt.gpus)
 
     def _prepare_ahead(self, attempt: Attempt) -> None:
         """Do the slow part of a start while another job still has the slot."""
@@ -144,7 +149,11 @@ class Starter:
         failed: list[tuple[Attempt, Exit]] = []
         try:
             now = self._agent.clock()
-            self._agent.spool.started([each.id for each in attempts], runner.name, now)
+            plain = [each.id for each in attempts if not each.gpus]
+            self._agent.spool.started(plain, runner.name, now)
+            for each in attempts:
+                if each.gpus:
+                    self._agent.spool.started([each.id], runner.name, now, each.gpus)
             launches = []
             with self._agent.lock:
                 for attempt in attempts:
@@ -189,7 +198,7 @@ class Starter:
                     attempt.started, attempt.stage = began, Stage.RUNNING
             if ended:
                 return self._agent.over([(attempt, Exit(error="ended before it was started"))])
-            self._agent.spool.started([attempt.id], attempt.runner.name, began)
+            self._agent.spool.started([attempt.id], attempt.runner.name, began, attempt.gpus)
             attempt.runner.start(attempt.launch)
             point("after-started")
         except RunnerDown as error:

@@ -41,6 +41,7 @@ class SubprocessRunner:
     def __init__(self, state: Path, on_exit: OnExit) -> None:
         self._state, self._on_exit = state, on_exit
         self._sending = threading.Lock()
+        self._connecting = threading.Lock()
         self._socket: socket.socket | None = None
         self._limits: dict[str, int] = {}
         self._watched: set[str] = set()
@@ -53,6 +54,9 @@ class SubprocessRunner:
     # The promise of a runner
 
     def check(self) -> str:
+        if self._socket is None and not self._closing:
+            with contextlib.suppress(RunnerDown, OSError):
+                self._connect()
         return "" if self._socket is not None else "its supervisor does not answer"
 
     def describe(self) -> Host:
@@ -181,17 +185,20 @@ class SubprocessRunner:
 
         To be connected is not enough: one that is just being killed still takes a connection. It must also answer.
         """
-        end = time.monotonic() + CONNECT_SECONDS
-        child: subprocess.Popen[bytes] | None = None
-        while (found := self._reach(end)) is None:
-            if time.monotonic() > end:
-                raise RunnerDown("the supervisor of plain processes cannot be started")
-            # It may have ended because its predecessor was not quite gone: then it is started again.
-            if child is None or child.poll() is not None:
-                child = self._start_supervisor()
-            time.sleep(0.01)
-        self._socket = found[0]
-        threading.Thread(target=self._listen, args=found, name="supervisor-line", daemon=True).start()
+        with self._connecting:
+            if self._socket is not None:
+                return
+            end = time.monotonic() + CONNECT_SECONDS
+            child: subprocess.Popen[bytes] | None = None
+            while (found := self._reach(end)) is None:
+                if time.monotonic() > end:
+                    raise RunnerDown("the supervisor of plain processes cannot be started")
+                # It may have ended because its predecessor was not quite gone: then it is started again.
+                if child is None or child.poll() is not None:
+                    child = self._start_supervisor()
+                time.sleep(0.01)
+            self._socket = found[0]
+            threading.Thread(target=self._listen, args=found, name="supervisor-line", daemon=True).start()
 
     def _reach(self, end: float) -> tuple[socket.socket, bytes] | None:
         """A line to a supervisor that lives, and what it has said on it so far."""
@@ -304,4 +311,4 @@ class SubprocessRunner:
         lost, self._watched = list(self._watched), set()
         with contextlib.suppress(RunnerDown, OSError):
             self._connect()
-        self._on_exit([(attempt, Exit(error="the supervisor of plain processes was killed")) for attempt in lost])
+        self._tell([(attempt, Exit(error="the supervisor of plain processes was killed")) for attempt in lost])

@@ -144,7 +144,8 @@ class Supervisor:
                 pid = self.start(ask["argv"], ask["env"], ask["cwd"], output)
         except OSError as error:
             missing = isinstance(error, FileNotFoundError)
-            os.write(output, f"{ask['argv'][0]}: {'not found' if missing else error.strerror}\n".encode())
+            with contextlib.suppress(OSError):  # a full disk
+                os.write(output, f"{ask['argv'][0]}: {'not found' if missing else error.strerror}\n".encode())
             self.over(attempt, {"code": 127 if missing else 126, "reason": f"cannot execute {ask['argv'][0]!r}"})
             return False
         finally:
@@ -186,6 +187,7 @@ class Supervisor:
         elif do == "signal":
             if attempt in self.running:
                 self.kill_all(attempt, ask["signal"])
+                self.keep_time(self.running[attempt], ask["signal"])
             elif ask["signal"] in {signal.SIGTERM, signal.SIGKILL} and self.take_out(attempt):
                 self.over(attempt, {"error": "it was ended before it was started"})
         elif do == "recall":
@@ -208,6 +210,15 @@ class Supervisor:
             self.send({"list": [*self.running, *self.waiting, *self.ended]})
         elif do == "quit" and not self.running:
             sys.exit(0)
+
+    @staticmethod
+    def keep_time(was: dict[str, Any], number: int) -> None:
+        """While its owner has it stopped, its time does not run."""
+        now = time.monotonic()
+        if number == signal.SIGSTOP and "left" not in was:
+            was["left"], was["until"] = was["until"] - now, NEVER
+        elif number == signal.SIGCONT and "left" in was:
+            was["until"] = now + was.pop("left")
 
     # What happens
 

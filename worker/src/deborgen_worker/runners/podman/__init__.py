@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -242,7 +243,10 @@ class PodmanRunner:
             try:
                 found = self._engine.inspect(container.id)
             except EngineError as error:
-                return self._ended(container, Exit(error=f"Podman does not say how it ended: {error}"))
+                if error.status < 500:
+                    return self._ended(container, Exit(error=f"Podman does not say how it ended: {error}"))
+                time.sleep(POLL_SECONDS)
+                continue
             except RunnerDown:
                 end = time.monotonic() + KNOW_SECONDS  # it will be back, and so will the answer
                 time.sleep(POLL_SECONDS)
@@ -260,6 +264,9 @@ class PodmanRunner:
         state = found["State"]
         code = int(state.get("ExitCode", -1))
         seconds = max(0.0, time.monotonic() - container.started) if container.started else None
+        began, finished = _moment(state.get("StartedAt")), _moment(state.get("FinishedAt"))
+        if began and finished and finished >= began:  # it may have ended long before it was asked about
+            seconds = finished - began
         limit = container.launch.timeout_seconds
         timed_out = code in {-1, 255} and seconds is not None and seconds >= limit + BACKSTOP_SECONDS - 1
         image = str(found.get("ImageDigest") or found.get("Image") or "")
@@ -323,7 +330,8 @@ class PodmanRunner:
             # With a start in its past it ran when the power went: Podman calls that `created`, exit code 0.
             if not never:
                 return Standing.GONE
-            self._engine.remove(container.id)
+            with contextlib.suppress(EngineError):  # if it stays, its start finds it and tries again
+                self._engine.remove(container.id)
             return Standing.NEVER_STARTED
         with self._lock:
             self._containers[launch.attempt] = container
@@ -403,10 +411,14 @@ class PodmanRunner:
 
 def _age(state: dict[str, Any]) -> float:
     """How long ago the container says it was started."""
-    from datetime import UTC, datetime
+    began = _moment(state.get("StartedAt"))
+    return max(0.0, time.time() - began) if began else 0.0
 
-    with contextlib.suppress(ValueError, KeyError):
-        text = str(state["StartedAt"])
-        whole = text.partition(".")[0].removesuffix("Z")
-        return max(0.0, (datetime.now(UTC) - datetime.fromisoformat(whole[:19]).replace(tzinfo=UTC)).total_seconds())
+
+def _moment(text: object) -> float:
+    """A time as Podman writes it, in whatever zone its host has; 0 if there is none."""
+    if not text or str(text).startswith(NEVER):
+        return 0.0
+    with contextlib.suppress(ValueError, OverflowError):
+        return datetime.fromisoformat(str(text)).timestamp()
     return 0.0
