@@ -20,7 +20,7 @@ from support.coordinator import CoordinatorProcess, wait_until
 from support.scripted_worker import ScriptedWorker
 from support.worker import Pool, WorkerProcess
 
-LEASE = 4.0
+LEASE = 8.0
 
 
 @pytest.fixture

@@ -17,6 +17,9 @@ from pathlib import Path
 import psycopg
 import pytest
 
+#: How long a start or a stop may take: the checkpoint of hundreds of databases, on a disk that others use too.
+SECONDS = "240"
+
 
 def binaries() -> Path | None:
     found = sorted(Path("/usr/lib/postgresql").glob("*/bin/postgres"), key=lambda p: int(p.parts[-3]))
@@ -52,12 +55,15 @@ class PostgresCluster:
 
     def start(self) -> None:
         options = f"-h 127.0.0.1 -p {self.port} -k {self._folder} -c shared_buffers=32MB -c max_connections=200"
-        self._run("pg_ctl", "-D", str(self._data), "-w", "-o", options, "-l", str(self._folder / "log"), "start")
+        self._control("-o", options, "-l", str(self._folder / "log"), "start")
         self._wait_until_it_answers()
 
     def stop(self, mode: str = "fast") -> None:
         """`immediate` is the crash: nothing is flushed, and recovery runs at the next start."""
-        self._run("pg_ctl", "-D", str(self._data), "-w", "-m", mode, "stop")
+        self._control("-m", mode, "stop")
+
+    def _control(self, *words: str) -> None:
+        self._run("pg_ctl", "-D", str(self._data), "-w", "-t", SECONDS, *words)
 
     def restart(self, mode: str = "fast") -> None:
         self.stop(mode)
@@ -101,6 +107,15 @@ def running_cluster() -> Iterator[PostgresCluster]:
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[PostgresCluster]:
     """The cluster of this test run."""
+    if binaries() is None:
+        pytest.skip("PostgreSQL is not installed")
+    with running_cluster() as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def own_postgres() -> Iterator[PostgresCluster]:
+    """A cluster for a test that stops it: a stop flushes all that is new in it, and the others' databases are many."""
     if binaries() is None:
         pytest.skip("PostgreSQL is not installed")
     with running_cluster() as cluster:

@@ -32,7 +32,7 @@ def test_rule_01_workers_that_race_never_get_the_same_attempt(pool: Pool) -> Non
         while found := machines[at].claim(3):
             given[at] += found
 
-    threads = [threading.Thread(target=take, args=(at,)) for at in range(len(machines))]
+    threads = [threading.Thread(target=take, args=(at,), daemon=True) for at in range(len(machines))]
     for thread in threads:
         thread.start()
     for thread in threads:

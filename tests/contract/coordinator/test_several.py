@@ -93,7 +93,7 @@ def test_rule_12_a_blob_that_a_submit_is_about_to_name_is_not_collected_by_anoth
     blob_operations.put(one.ctx, digest, [b"input"])
     two.clock.pass_by(2 * DAY)
     collected: list[int] = []
-    collector = threading.Thread(target=lambda: collected.append(Tidier(two.ctx).collect_blobs()))
+    collector = threading.Thread(target=lambda: collected.append(Tidier(two.ctx).collect_blobs()), daemon=True)
 
     def collect() -> None:
         collector.start()

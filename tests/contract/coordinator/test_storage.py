@@ -59,10 +59,12 @@ def test_a_transaction_that_raises_is_undone_and_the_others_of_its_group_stay(st
         except ValueError as error:
             caught.append(error)
 
-    threads = [threading.Thread(target=run, args=(waits,))]
+    threads = [threading.Thread(target=run, args=(waits,), daemon=True)]
     threads[0].start()
     assert entered.wait(20)
-    threads += [threading.Thread(target=run, args=(w,)) for w in (add_submitter("a"), fails, add_submitter("b"))]
+    threads += [
+        threading.Thread(target=run, args=(w,), daemon=True) for w in (add_submitter("a"), fails, add_submitter("b"))
+    ]
     for thread in threads[1:]:
         thread.start()
     hold.set()
@@ -77,7 +79,7 @@ def test_many_writers_at_once_never_see_a_lock(store: Store) -> None:
         for n in range(20):
             store.write(add_submitter(f"{part}-{n}"))
 
-    threads = [threading.Thread(target=write, args=(part,)) for part in range(16)]
+    threads = [threading.Thread(target=write, args=(part,), daemon=True) for part in range(16)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -343,9 +345,9 @@ def test_fault_68_text_with_nul_is_taken_by_either_database(pool: Pool) -> None:
 
 
 @pytest.mark.postgres
-def test_fault_45_postgres_restarted_under_load_loses_nothing(tmp_path: Path, postgres: PostgresCluster) -> None:
+def test_fault_45_postgres_restarted_under_load_loses_nothing(tmp_path: Path, own_postgres: PostgresCluster) -> None:
     """Seen to fail when work that the database interrupted counts as done."""
-    store = Store.open(postgres.database(), tmp_path)
+    store = Store.open(own_postgres.database(), tmp_path)
     acknowledged: list[str] = []
     refused: set[str] = set()
     enough = threading.Event()
@@ -361,16 +363,18 @@ def test_fault_45_postgres_restarted_under_load_loses_nothing(tmp_path: Path, po
             else:
                 acknowledged.append(f"{part}-{n}")
 
-    threads = [threading.Thread(target=write, args=(part,)) for part in range(4)]
+    threads = [threading.Thread(target=write, args=(part,), daemon=True) for part in range(4)]
     for thread in threads:
         thread.start()
-    for mode in ("fast", "immediate"):
-        seen = len(acknowledged)
-        wait_for_more(acknowledged, seen + 50)
-        postgres.stop(mode)
-        postgres.start()
-    wait_for_more(acknowledged, len(acknowledged) + 50)
-    enough.set()
+    try:
+        for mode in ("fast", "immediate"):
+            seen = len(acknowledged)
+            wait_for_more(acknowledged, seen + 50)
+            own_postgres.stop(mode)
+            own_postgres.start()
+        wait_for_more(acknowledged, len(acknowledged) + 50)
+    finally:
+        enough.set()
     for thread in threads:
         thread.join(60)
     found = set(names(store))

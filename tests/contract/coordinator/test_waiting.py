@@ -35,7 +35,7 @@ def claim(ctx: Context, worker: PoolWorker, request: str, wait: float = 30) -> A
 
 def in_thread(work: Any) -> tuple[threading.Thread, list[Any]]:
     found: list[Any] = []
-    thread = threading.Thread(target=lambda: found.append(work()))
+    thread = threading.Thread(target=lambda: found.append(work()), daemon=True)
     thread.start()
     return thread, found
 

@@ -189,7 +189,7 @@ def test_concurrent_uploads_of_one_digest_all_succeed(blobs: LocalBlobs, tmp_pat
 
         sizes.append(blobs.put(digest, pieces(), nothing))
 
-    threads = [threading.Thread(target=upload) for _ in range(8)]
+    threads = [threading.Thread(target=upload, daemon=True) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -234,7 +234,7 @@ def test_the_lock_of_a_digest_keeps_a_put_from_committing(blobs: LocalBlobs) -> 
     data = b"locked"
     digest = digest_of(data)
     done = threading.Event()
-    thread = threading.Thread(target=lambda: (blobs.put(digest, [data], nothing), done.set()))
+    thread = threading.Thread(target=lambda: (blobs.put(digest, [data], nothing), done.set()), daemon=True)
     with blobs.locked(digest):
         thread.start()
         assert not done.wait(0.2)

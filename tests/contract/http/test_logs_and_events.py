@@ -200,8 +200,8 @@ def test_streams_are_bounded_and_a_place_is_free_again_when_its_client_goes(coor
         answer.close()
 
 
-def test_a_head_request_takes_no_place_among_the_streams(coordinator: CoordinatorProcess) -> None:
-    viewer = coordinator.client("viewer")
+def test_a_head_request_takes_no_place_among_the_streams(own_coordinator: CoordinatorProcess) -> None:
+    viewer = own_coordinator.client("viewer")
     headers = {"Accept": "text/event-stream"}
     for _ in range(20):
         assert viewer.head("/v1/events", headers=headers).status_code == 200

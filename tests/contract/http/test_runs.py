@@ -58,7 +58,7 @@ def test_fault_4_five_repeats_of_a_submit_in_parallel_are_one_run(coordinator: C
         client = coordinator.client("submitter", "ada")
         answers.append(client.post("/v1/runs", json={"run": "true"}, headers={"Idempotency-Key": "five"}))
 
-    threads = [threading.Thread(target=send) for _ in range(5)]
+    threads = [threading.Thread(target=send, daemon=True) for _ in range(5)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -225,7 +225,7 @@ def test_a_claim_with_nothing_to_do_is_204_with_a_time_to_come_back(worker: Scri
 def test_a_waiting_claim_wakes_for_a_submit(ada: Client, worker: ScriptedWorker) -> None:
     drain(worker)
     found: list[Any] = []
-    thread = threading.Thread(target=lambda: found.extend(worker.claim(1, wait=20)))
+    thread = threading.Thread(target=lambda: found.extend(worker.claim(1, wait=20)), daemon=True)
     thread.start()
     run = submit(ada)["id"]
     thread.join(10)

@@ -139,7 +139,8 @@ def line_to(port: int, lose: Callable[[bytes], bool], cut_after: int = 0) -> Ite
                             return
                         here.sendall(data)
 
-            threading.Thread(target=back, daemon=True).start()
+            answers = threading.Thread(target=back, daemon=True)
+            answers.start()
             carried = 0
             with suppress(OSError):
                 while data := here.recv(65536):
@@ -149,7 +150,10 @@ def line_to(port: int, lose: Callable[[bytes], bool], cut_after: int = 0) -> Ite
                     there.sendall(data)
                     if state["cut"] and carried > state["cut"]:
                         state["cut"] = 0
-                        there.shutdown(socket.SHUT_RDWR)
+                        # Nothing comes back, and the line is closed once the coordinator has kept what it got.
+                        lost.set()
+                        there.shutdown(socket.SHUT_WR)
+                        answers.join(20)
                         return
 
     def serve() -> None:

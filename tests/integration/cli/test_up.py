@@ -70,10 +70,13 @@ def test_the_token_is_on_no_command_line_and_in_no_log(home: Person) -> None:
 def test_a_run_and_its_results_outlive_a_restart(home: Person) -> None:
     up(home)
     run = home.submit("run: |\n  printf '{\"y\": 7}' > $DEBORGEN_RESULT\n", "--wait")
-    queued = home.submit("run: sleep 1; echo done\nsweep: {grid: {x: {from: 1, to: 6}}}\n")
+    go = home.folder / "go"
+    wait = f"while [ ! -e {go} ]; do sleep 0.05; done; echo done"
+    queued = home.submit(f"run: {wait}\nsweep: {{grid: {{x: {{from: 1, to: 6}}}}}}\n")
     eventually(lambda: "running" in home.out("show", queued), "some of it runs")
     home.out("down")
     up(home)
+    go.touch()
     assert home.rows("results", run)[0]["y"] == "7"
     home.out("wait", queued, "--timeout", "45s")
     assert {row["state"] for row in home.rows("show", queued)} == {"succeeded"}

@@ -1,6 +1,6 @@
 """Real coordinators, in processes of their own."""
 
 from support.coordinator import coordinator, own_coordinator
-from support.postgres import postgres, postgres_url
+from support.postgres import own_postgres, postgres, postgres_url
 
-__all__ = ["coordinator", "own_coordinator", "postgres", "postgres_url"]
+__all__ = ["coordinator", "own_coordinator", "own_postgres", "postgres", "postgres_url"]

@@ -33,8 +33,12 @@ class Traffic:
         self.refusals: list[str] = []
         clients = [coordinator.client("submitter", f"person-{n}") for n in range(2)]
         workers = [coordinator.client("worker", f"worker-{n}") for n in range(3)]
-        self.threads = [threading.Thread(target=self.submit, args=(client, n)) for n, client in enumerate(clients)]
-        self.threads += [threading.Thread(target=self.work, args=(client, n)) for n, client in enumerate(workers)]
+        self.threads = [
+            threading.Thread(target=self.submit, args=(client, n), daemon=True) for n, client in enumerate(clients)
+        ]
+        self.threads += [
+            threading.Thread(target=self.work, args=(client, n), daemon=True) for n, client in enumerate(workers)
+        ]
         for thread in self.threads:
             thread.start()
 

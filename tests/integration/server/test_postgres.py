@@ -23,7 +23,7 @@ def test_a_waiting_claim_on_one_coordinator_wakes_for_a_submit_on_another(tmp_pa
     ):
         worker = ScriptedWorker(one, "w1")
         found: list[dict[str, Any]] = []
-        thread = threading.Thread(target=lambda: found.extend(worker.claim(1, wait=30)))
+        thread = threading.Thread(target=lambda: found.extend(worker.claim(1, wait=30)), daemon=True)
         thread.start()
         wait_until(lambda: other.client("admin").get("/v1/workers/w1").status_code == 200)
         run = other.client("admin").post("/v1/runs", json={"run": "true"}).json()
@@ -47,10 +47,10 @@ def test_an_event_of_one_coordinator_is_streamed_by_another(tmp_path: Path, post
 
 
 def test_fault_45_a_restart_of_postgres_loses_nothing_and_nobody_notices(
-    tmp_path: Path, postgres: PostgresCluster
+    tmp_path: Path, own_postgres: PostgresCluster
 ) -> None:
     """Seen to fail when work that the database interrupted counts as done."""
-    with CoordinatorProcess(tmp_path, database=postgres.database(), lease_seconds=60) as coordinator:
+    with CoordinatorProcess(tmp_path, database=own_postgres.database(), lease_seconds=60) as coordinator:
         admin = coordinator.client("admin")
         acknowledged: list[int] = []
         stop = threading.Event()
@@ -66,13 +66,13 @@ def test_fault_45_a_restart_of_postgres_loses_nothing_and_nobody_notices(
                     number += 1
 
         coordinator.token("submitter", "ada")
-        thread = threading.Thread(target=submit)
+        thread = threading.Thread(target=submit, daemon=True)
         thread.start()
         try:
             for mode in ("fast", "immediate"):
                 seen = len(acknowledged)
                 wait_until(lambda: len(acknowledged) > seen + 20, 30)  # noqa: B023
-                postgres.restart(mode)
+                own_postgres.restart(mode)
             seen = len(acknowledged)
             wait_until(lambda: len(acknowledged) > seen + 20, 30)
         finally:

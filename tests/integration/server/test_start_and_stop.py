@@ -49,7 +49,7 @@ def test_a_stop_answers_long_polls_and_ends_streams_at_once(own_coordinator: Coo
             answers["listening"] = True
             answers["events"] = b"".join(answer.iter_content(None))
 
-    threads = [threading.Thread(target=work) for work in (claim, listen)]
+    threads = [threading.Thread(target=work, daemon=True) for work in (claim, listen)]
     for thread in threads:
         thread.start()
     wait_until(lambda: answers.get("listening"))

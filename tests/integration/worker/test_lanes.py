@@ -112,7 +112,7 @@ def test_what_waits_and_is_ended_never_begins(lanes: Lanes) -> None:
 
 def test_what_has_waited_so_long_that_its_lease_may_be_over_does_not_begin(lanes: Lanes) -> None:
     """Seen to fail without the supervisor's `not_after`: the program begins when the one before it ends."""
-    lanes.runner.start_in_lanes([(lanes.launch("a", "import time; time.sleep(2.3)"), "a")])
+    lanes.runner.start_in_lanes([(lanes.launch("a", "import time; time.sleep(5)"), "a")])
     lanes.runner.start_in_lanes([(lanes.launch("b", "print('b')"), "a")])
     wait_until(lambda: sorted(lanes.ended()) == ["a", "b"])
     assert dict(lanes.ends)["b"].recalled

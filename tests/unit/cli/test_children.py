@@ -10,6 +10,7 @@ import pytest
 
 from deborgen import children
 from deborgen.runtime import Runtime
+from support.coordinator import wait_until
 
 SLEEP = [sys.executable, "-c", "import time; time.sleep(600)"]
 
@@ -23,6 +24,8 @@ def test_what_a_killed_up_left_is_ended_and_nothing_else(tmp_path: Path) -> None
     ours = subprocess.Popen([*SLEEP, "deborgen_coordinator", "--data-dir", str(tmp_path)])
     foreign = subprocess.Popen([*SLEEP, "deborgen_coordinator", "--data-dir", "/somewhere/else"])
     try:
+        for each in (ours, foreign):  # a process that has just been made does not tell its command line yet
+            wait_until((Path("/proc") / str(each.pid) / "cmdline").read_bytes)
         # The number of a process that is gone may have been given to another one since.
         children.end_leftovers(left_behind(tmp_path, coordinator=ours, worker=foreign))
         assert ours.wait(10) == -15

@@ -76,7 +76,7 @@ def test_those_who_wait_together_share_an_fsync(tmp_path: Path) -> None:
         begun.wait(10)
         journal.commit(position)
 
-    writers = [threading.Thread(target=write) for _ in range(8)]
+    writers = [threading.Thread(target=write, daemon=True) for _ in range(8)]
     for each in writers:
         each.start()
     begun.wait(10)

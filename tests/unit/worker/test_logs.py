@@ -58,7 +58,7 @@ def read_all(log: CappedLog) -> bytes:
     return out
 
 
-@settings(max_examples=60)
+@settings(max_examples=60, deadline=None)
 @given(st.binary(max_size=3000), st.integers(min_value=40, max_value=2000), st.binary(max_size=50))
 def test_the_head_and_the_tail_are_kept_and_the_rest_is_counted(
     tmp_path_factory: object, data: bytes, cap: int, notes: bytes
