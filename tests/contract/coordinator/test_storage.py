@@ -383,6 +383,19 @@ def test_fault_45_postgres_restarted_under_load_loses_nothing(tmp_path: Path, ow
     store.close()
 
 
+@pytest.mark.postgres
+def test_a_reader_that_was_kept_over_a_restart_of_the_server_is_replaced(
+    tmp_path: Path, own_postgres: PostgresCluster
+) -> None:
+    """Each would refuse one request, long after the server is back."""
+    store = Store.open(own_postgres.database(), tmp_path)
+    store.write(add_submitter("ada"))
+    assert names(store) == ["ada"]
+    own_postgres.restart("fast")
+    assert names(store) == ["ada"]
+    store.close()
+
+
 def wait_for_more(acknowledged: list[str], count: int) -> None:
     from support.coordinator import wait_until
 

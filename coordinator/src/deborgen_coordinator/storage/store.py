@@ -93,11 +93,9 @@ class Store:
     @contextlib.contextmanager
     def reading(self) -> Iterator[Connection]:
         """A connection to read with, on one snapshot. It is lent: keep it briefly."""
-        connection = self._readers.get()
+        kept, connection = self._readers.get(), None
         try:
-            if connection is None:
-                connection = self.database.connect(readonly=True)
-            connection.run("BEGIN" if self.dialect == "sqlite" else "BEGIN ISOLATION LEVEL REPEATABLE READ")
+            connection = self._begun(kept)
             yield connection
             connection.run("COMMIT")
         except BaseException as error:
@@ -113,6 +111,22 @@ class Store:
             raise
         finally:
             self._readers.put(connection)
+
+    def _begun(self, kept: Connection | None) -> Connection:
+        """A connection with its transaction begun: the one that was kept, or a new one if its server has gone since."""
+        words = "BEGIN" if self.dialect == "sqlite" else "BEGIN ISOLATION LEVEL REPEATABLE READ"
+        if kept is not None:
+            try:
+                kept.run(words)
+                return kept
+            except Exception as error:
+                with contextlib.suppress(Exception):
+                    kept.close()
+                if not self.database.is_transient(error):
+                    raise
+        connection = self.database.connect(readonly=True)
+        connection.run(words)
+        return connection
 
     def close(self) -> None:
         """Commit what waits, and close. Readers go first, so that the writer is the last connection."""
