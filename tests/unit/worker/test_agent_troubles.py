@@ -1,0 +1,289 @@
+"""What goes wrong around an attempt: while it is prepared and started, when it ends, over a restart, on a full disk."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from deborgen_worker.attempt import Ending
+from deborgen_worker.journal import SpoolFullError
+from deborgen_worker.runners.podman import _moment
+from deborgen_worker.runners.protocol import CannotStart, Exit, Launch
+from deborgen_worker.runners.scripted import Script
+from deborgen_worker.runners.supervisor import Supervisor
+from support.taken_apart import World, running
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)
+
+
+@pytest.mark.parametrize("kind", [{}, {"image": "x"}])
+def test_a_fault_of_the_worker_at_a_start_ends_the_attempt_and_is_told(tmp_path: Path, kind: dict) -> None:
+    def faulty(_launch: Launch) -> Script:
+        raise ZeroDivisionError("a bug")
+
+    world = World(tmp_path, faulty)
+    world.agent.runners["podman"] = world.runner
+    world.queue("1.1/1", **kind)
+    world.take()
+    world.deliver()
+    [result] = world.coordinator.results
+    assert (result.outcome, result.reason) == ("error", "a bug")
+    assert any("ZeroDivisionError" in line for line in world.said)
+    assert ("discard", "1.1/1") in world.runner.calls
+    assert world.agent.attempts == {}
+
+
+def test_a_fault_of_the_worker_while_it_collects_ends_the_attempt(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def faulty(*_: object) -> None:
+        raise ZeroDivisionError("a bug")
+
+    monkeypatch.setattr("deborgen_worker.attempt._collect", faulty)
+    world.queue("1.1/1")
+    world.take()
+    world.deliver()
+    [result] = world.coordinator.results
+    assert (result.outcome, result.reason) == ("error", "the output could not be collected: a bug")
+
+
+def test_an_attempt_that_never_began_has_run_for_no_time(world: World) -> None:
+    """A clock that counts from the start of the machine would say: for as long as that."""
+    world.queue("1.1/1")
+    world.claimer.step()
+    world.agent.end("1.1/1", Ending.RELEASE, "not now")
+    world.deliver()
+    [result] = world.coordinator.results
+    assert (result.outcome, result.seconds) == ("released", 0.0)
+
+
+def test_what_a_job_writes_as_its_progress_never_costs_another_its_lease(world: World, tmp_path: Path) -> None:
+    world.runner.script = running
+    world.queue("1.1/1", "1.2/1")
+    world.take()
+    progress = world.spool.folder("1.1/1") / "work" / ".deborgen" / "progress"
+    progress.write_bytes(b"\0\0\0\0" + b"0.6 of it")
+    world.heart.step()
+    sent = world.coordinator.calls[-1][1]
+    assert [(each.progress, each.message) for each in sent.holding] == [(0.6, "of it"), (None, "")]
+
+    world.coordinator.refuse_if = lambda message: any(each.progress for each in message.holding)
+    world.heart.step()
+    assert [each.progress for each in world.coordinator.calls[-1][1].holding] == [None, None]
+    assert any("refused a heartbeat" in line for line in world.said)
+
+
+def test_a_result_that_cannot_be_written_down_keeps_no_other_from_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(tmp_path, running)
+    world.queue("1.1/1", "1.2/1")
+    world.take()
+    (world.spool.folder("1.1/1") / "work" / ".deborgen" / "result.json").write_text("{}")
+    monkeypatch.setattr("deborgen_worker.workspace.parse_result", lambda _data: ({"name": "caf\udce9"}, ""))
+    world.agent.exited([("1.1/1", Exit(code=0, seconds=1.0)), ("1.2/1", Exit(code=0, seconds=1.0))])
+    world.deliver()
+    assert world.outcomes == {"1.1/1": "error", "1.2/1": "succeeded"}
+    assert any("cannot be written down" in line for line in world.said)
+
+
+@pytest.mark.parametrize("when", ["before the thread begins", "while the image is pulled"])
+def test_what_is_canceled_while_it_is_prepared_ends_at_once_and_is_never_started(tmp_path: Path, when: str) -> None:
+    world = World(tmp_path)
+    world.agent.runners["podman"] = world.runner
+    slow: list[Callable[[], None]] = []
+    world.agent.run_slow = slow.append
+
+    def cancel() -> None:
+        world.agent.end("1.1/1", Ending.CANCEL, "canceled")
+        world.deliver()
+        assert world.outcomes == {"1.1/1": "canceled"}
+        assert world.agent.ledger.free() == world.agent.ledger.offered
+
+    world.queue("1.1/1", image="x")
+    world.take()
+    if when == "before the thread begins":
+        cancel()
+    else:
+        world.runner.prepare = lambda _launch: cancel()  # type: ignore[method-assign]
+    while slow:
+        slow.pop(0)()
+    assert ("start", "1.1/1") not in world.runner.calls
+    assert when.startswith("before") or world.runner.calls[-1] == ("discard", "1.1/1")
+    assert not world.spool.folder("1.1/1").exists()
+    assert [result.seconds for result in world.coordinator.results] == [0.0]
+
+
+def test_the_time_of_a_job_does_not_run_while_its_image_is_pulled(tmp_path: Path) -> None:
+    world = World(tmp_path, running)
+    world.agent.runners["podman"] = world.runner
+
+    def pull(_launch: Launch) -> None:
+        world.now += 1000.0
+        world.agent.tick()
+
+    world.runner.prepare = pull  # type: ignore[method-assign]
+    world.queue("1.1/1", image="x")
+    world.take()
+    world.now += 59.0
+    world.agent.tick()
+    assert world.agent.attempts["1.1/1"].ending is None
+    world.now += 2.0
+    world.agent.tick()
+    assert world.agent.attempts["1.1/1"].ending is Ending.TIMEOUT
+
+
+def test_what_an_earlier_session_was_canceling_before_it_began_is_canceled(tmp_path: Path) -> None:
+    """Seen to fail when an attempt that already has an ending is not ended again, whatever it waits for."""
+    world = World(tmp_path)
+    world.queue("1.1/1")
+    world.claimer.step()
+    world.spool.started(["1.1/1"], "subprocess", world.now)
+    world.spool.stopped("1.1/1", "canceled", "canceled")
+    world.wake("boot")
+    world.coordinator.words = {"1.1/1": "cancel"}
+    world.heart.step()
+    world.deliver()
+    assert world.outcomes == {"1.1/1": "canceled"}
+
+
+def test_the_end_of_a_job_whose_log_is_on_the_wire_holds_nothing_up(tmp_path: Path) -> None:
+    world = World(tmp_path, running)
+    slow: list[Callable[[], None]] = []
+    world.agent.run_slow = slow.append
+    world.queue("1.1/1")
+    world.take()
+    with world.agent.attempts["1.1/1"].log_lock:  # as the pump does while it sends
+        world.runner.end("1.1/1", Exit(code=0, seconds=1.0))
+    assert len(slow) == 1
+    slow.pop()()
+    world.deliver()
+    assert world.outcomes == {"1.1/1": "succeeded"}
+
+
+def test_what_is_given_back_while_it_is_prepared_ahead_leaves_nothing_behind(tmp_path: Path) -> None:
+    world = World(tmp_path, running)
+    world.agent.runners["podman"] = world.runner
+    slow: list[Callable[[], None]] = []
+    world.agent.run_slow = slow.append
+    world.queue("1.1/1", resources={"cpus": 2})
+    world.take()
+    world.short_ones_end()
+    world.queue("1.2/1", image="x")
+    world.take()
+    assert [len(slow), world.agent.attempts["1.2/1"].preparing] == [1, True]
+
+    def give_back(_launch: Launch) -> None:
+        world.agent.end("1.2/1", Ending.RELEASE, "not now")
+        world.deliver()
+
+    world.runner.prepare = give_back  # type: ignore[method-assign]
+    while slow:
+        slow.pop(0)()
+    assert world.outcomes == {"1.2/1": "released"}
+    assert world.runner.calls[-1] == ("discard", "1.2/1")
+    assert not world.spool.folder("1.2/1").exists()
+
+
+def test_the_gpu_of_a_job_that_goes_on_over_a_restart_is_nobody_elses(tmp_path: Path) -> None:
+    world = World(tmp_path, running)
+    world.gpus = ("gpu=0", "gpu=1")
+    world.wake("boot")
+    world.queue("1.1/1", resources={"gpus": 1})
+    world.take()
+    assert world.agent.attempts["1.1/1"].gpus == ("gpu=0",)
+    world.wake("boot")
+    world.wake("boot")  # the journal was written anew meanwhile
+    world.heart.step()
+    world.queue("1.2/1", resources={"gpus": 1})
+    world.take()
+    assert {name: each.gpus for name, each in world.agent.attempts.items()} == {
+        "1.1/1": ("gpu=0",),
+        "1.2/1": ("gpu=1",),
+    }
+    world.runner.end("1.1/1", Exit(code=0, seconds=1.0))
+    world.deliver()
+    world.queue("1.3/1", resources={"gpus": 1})
+    world.take()
+    assert world.agent.attempts["1.3/1"].gpus == ("gpu=0",)
+
+
+def test_on_a_full_disk_what_is_settled_is_removed_all_the_same(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may be what fills the disk."""
+    world.queue("1.1/1")
+    world.take()
+    folder = world.spool.folder("1.1/1")
+    assert folder.exists()
+
+    def full(*_: object) -> int:
+        raise SpoolFullError("no space left")
+
+    monkeypatch.setattr(world.spool._journal, "append", full)
+    world.deliver()
+    assert world.outcomes == {"1.1/1": "succeeded"}
+    assert not folder.exists()
+    assert world.spool.entries == {}
+
+
+def test_a_result_is_delivered_although_its_job_could_not_run_here_any_more(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.agent.runners["podman"] = world.runner
+    world.queue("1.1/1", image="x")
+    world.take()
+    world.wake("boot")  # without Podman
+    world.deliver()
+    assert world.outcomes == {"1.1/1": "succeeded"}
+    assert world.spool.unsent() == []
+
+
+def test_what_a_runner_could_not_remove_is_swept_later(world: World) -> None:
+    def refuses(_attempt: str) -> None:
+        raise CannotStart("not now")
+
+    world.queue("1.1/1")
+    world.take()
+    world.runner.discard = refuses  # type: ignore[method-assign]
+    world.deliver()
+    assert world.agent.leftovers
+
+
+def test_time_in_which_its_owner_had_a_job_frozen_is_not_its_own(tmp_path: Path) -> None:
+    world = World(tmp_path, running)
+    world.queue("1.1/1")
+    world.take()
+    attempt = world.agent.attempts["1.1/1"]
+    attempt.frozen_seconds = 30.0
+    world.runner.end("1.1/1", Exit(code=0, seconds=40.0))
+    world.deliver()
+    assert world.coordinator.results[0].seconds == 10.0
+
+
+def test_a_program_that_its_owner_stopped_is_not_ended_for_its_time() -> None:
+    was = {"until": time.monotonic() + 5.0}
+    Supervisor.keep_time(was, signal.SIGSTOP)
+    Supervisor.keep_time(was, signal.SIGSTOP)
+    assert was["until"] == float("inf")
+    Supervisor.keep_time(was, signal.SIGCONT)
+    assert 4.0 < was["until"] - time.monotonic() <= 5.0
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("2026-11-16T12:59:57.198805008Z", 1794833997.198805),
+        ("2026-11-16T13:59:57.198805008+01:00", 1794833997.198805),
+        ("0001-01-01T00:00:00Z", 0.0),
+        ("", 0.0),
+        (None, 0.0),
+        ("soon", 0.0),
+    ],
+)
+def test_the_times_that_podman_tells_are_understood_in_any_zone(text: str | None, seconds: float) -> None:
+    assert _moment(text) == pytest.approx(seconds, abs=1e-5)
