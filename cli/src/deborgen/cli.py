@@ -76,6 +76,10 @@ class App:
         return client
 
 
+class Closed(Exception):
+    """Whoever read what we print has closed it."""
+
+
 class LazyGroup(click.Group):
     """Knows its commands by name; imports the module of one when that one is called."""
 
@@ -100,6 +104,12 @@ class LazyGroup(click.Group):
             near = get_close_matches(name, self.list_commands(ctx), n=1)
             ctx.fail(f"there is no command '{name}'." + (f" Did you mean '{near[0]}'?" if near else ""))
         return super().resolve_command(ctx, args)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:  # click would end with 1, which means something unexpected
+            raise Closed from None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         width = max(len(name) for name in self.list_commands(ctx))
@@ -179,13 +189,16 @@ def _main(args: list[str] | None) -> int:
     except (KeyboardInterrupt, click.Abort):
         sys.stderr.write("\ninterrupted\n")
         return 130
-    except BrokenPipeError:
+    except (Closed, BrokenPipeError):
         # Whoever read us has seen enough. Python would complain once more at exit, about the same pipe.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     except Exception as bug:
         if os.environ.get("DEBORGEN_DEBUG"):
             raise
+        if isinstance(bug, OSError) and bug.strerror:  # a full disk, a file that may not be read: nobody's bug
+            sys.stderr.write(f"error: {bug.filename}: {bug.strerror}\n" if bug.filename else f"error: {bug.strerror}\n")
+            return 1
         sys.stderr.write(f"error: unexpected {type(bug).__name__}: {bug}\n")
         sys.stderr.write("This is a bug in deborgen. DEBORGEN_DEBUG=1 shows where it happened.\n")
         return 1

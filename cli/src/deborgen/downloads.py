@@ -61,7 +61,8 @@ def _pull_one(connection: Connection, item: Wanted, into: Path, seen: Seen) -> P
         if _digest_at(folder, name, item.size) == item.sha256:
             seen(item.size)
             return into / item.target
-        part = f".{name[:80]}.{item.sha256[:16]}.part"
+        shown = name.encode()[:80].decode(errors="ignore")  # a name may have 255 bytes
+        part = f".{shown}.{item.sha256[:16]}.part"
         for number in range(1, TRIES + 1):
             try:
                 _fetch(connection, item, folder, part, seen)

@@ -1,7 +1,7 @@
 """The local files of a job file: which ones are meant, how large they are, and their digests.
 
 A folder is taken whole, except what its `.gitignore` and `.deborgenignore` files exclude (in the way of git: deeper
-files win, the last matching line wins) and the `.git` folder. A file that is named is taken, whatever they say.
+files win, the last matching line wins) and the `.git` folder. What is named is taken, whatever those above it say.
 """
 
 from __future__ import annotations
@@ -94,6 +94,8 @@ def _walk(base: Path, folder: Path, name: str, skipped: list[str]) -> Iterator[L
         here = here / part if part and part != "." else here
         if here != folder:
             specs += _specs(here, _relative(here, base))
+    if name != "." and _ignored(name + "/", specs):
+        specs = []  # it is named, so it is meant: then only the ignore files in it count
     yield from _descend(folder, "" if name == "." else name, specs, skipped)
 
 
@@ -101,8 +103,11 @@ def _descend(
     folder: Path, name: str, specs: list[tuple[str, GitIgnoreSpec]], skipped: list[str]
 ) -> Iterator[LocalFile]:
     specs = specs + _specs(folder, name)
-    with os.scandir(folder) as listing:
-        entries = sorted(listing, key=lambda entry: entry.name)
+    try:
+        with os.scandir(folder) as listing:
+            entries = sorted(listing, key=lambda entry: entry.name)
+    except OSError as why:
+        raise FileMissing(name or ".", f"cannot be read: {why.strerror}") from None
     for entry in entries:
         path = f"{name}/{entry.name}" if name else entry.name
         if entry.is_dir(follow_symlinks=False):
@@ -110,11 +115,19 @@ def _descend(
                 yield from _descend(Path(entry.path), path, specs, skipped)
         elif entry.name == ".deborgenignore" or _ignored(path, specs):
             continue
-        elif entry.is_file():
+        elif (kind := _kind(entry)) == "file":
             yield _local(path, Path(entry.path))
         else:
-            kind = "a link to a folder" if entry.is_dir() else "not a regular file"
             skipped.append(f"{path} is {kind}")
+
+
+def _kind(entry: os.DirEntry[str]) -> str:
+    try:
+        if entry.is_file():
+            return "file"
+        return "a link to a folder" if entry.is_dir() else "not a regular file"
+    except OSError as why:  # a link to itself
+        return f"not readable: {why.strerror}"
 
 
 def _relative(here: Path, base: Path) -> str:

@@ -6,11 +6,11 @@ import threading
 from queue import Queue
 
 from deborgen import logs, output, stream
+from deborgen.connection import Connection
 from deborgen.errors import DeborgenError
 from deborgen.live import describe
 from deborgen.pulse import Pulse
 from deborgen.runs import TERMINAL_EVENTS, Job, Run, is_terminal, patiently
-from deborgen_shared import messages
 
 #: So many logs are followed at once; the others come as places get free.
 AT_ONCE = 4
@@ -83,38 +83,80 @@ def one_after_another(run: Run, attempt: int | None, failed: bool) -> int:
 def all_of(run: Run) -> None:
     """Every log of the run as it is written, line by line, each with its job in front."""
     total = run.refresh().total
-    started: set[str] = set()
+    screen = Screen(run._connection)
     ended: set[str] = set()
-    # Threads that end with the process: who presses Ctrl-C does not wait for a silent log.
-    waiting: Queue[Job | None] = Queue()
-    lock = threading.Lock()
-    threads = [threading.Thread(target=_print_all, args=(waiting, lock), daemon=True) for _ in range(AT_ONCE)]
-    for thread in threads:
-        thread.start()
-    for event in stream.events(run._connection, {"run": run.id}, 0, on_trouble=_trouble):
-        if event.job and event.type == "job.started" and event.job not in started:
-            started.add(event.job)
-            waiting.put(Job(run._connection, run._connection.get(f"/v1/jobs/{event.job}", messages.JobDetail)))
+    for event in stream.events(
+        run._connection,
+        {"run": run.id},
+        0,
+        stop=screen.line.stopped,
+        on_open=screen.line.opened,
+        on_trouble=_trouble,
+    ):
+        if event.attempt and event.type == "job.started":
+            screen.add(event.attempt)
         elif event.job and event.type in TERMINAL_EVENTS:
             ended.add(event.job)
             if len(ended) >= total:
                 break
-    for _ in threads:
-        waiting.put(None)
-    for thread in threads:
-        thread.join()
+    screen.finish()
     run.refresh()
 
 
-def _print_all(waiting: Queue[Job | None], lock: threading.Lock) -> None:
-    while job := waiting.get():
-        lines = Lines()
-        try:
-            for chunk in logs.chunks(job._connection, job.id, follow=True):
-                _print(lines.feed(chunk), job, lock)
-        except DeborgenError as failure:
-            output.hint(f"the log of {job.id} cannot be read: {failure.message}")
-        _print(lines.rest(), job, lock)
+class Screen:
+    """Prints the logs of attempts, a few at once, until all are told or nobody reads them any more."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self.line = stream.Line()
+        self._waiting: Queue[str | None] = Queue()
+        self._added: set[str] = set()
+        self._lock = threading.Lock()
+        self._failure: OSError | None = None
+        # Threads that end with the process: who presses Ctrl-C does not wait for a silent log.
+        self._threads = [threading.Thread(target=self._run, daemon=True) for _ in range(AT_ONCE)]
+        for thread in self._threads:
+            thread.start()
+
+    def add(self, attempt: str) -> None:
+        """A stream that was taken up again may tell of it twice."""
+        if attempt not in self._added:
+            self._added.add(attempt)
+            self._waiting.put(attempt)
+
+    def finish(self) -> None:
+        """Wait until all is told. What kept it from the screen is raised here, in the thread of the command."""
+        for _ in self._threads:
+            self._waiting.put(None)
+        for thread in self._threads:
+            while self._failure is None and thread.is_alive():
+                thread.join(0.2)
+        if self._failure is not None:
+            raise self._failure
+
+    def _run(self) -> None:
+        while attempt := self._waiting.get():
+            job, _, number = attempt.partition("/")
+            lines = Lines()
+            try:
+                for chunk in logs.chunks(self._connection, job, int(number), follow=True):
+                    self._print(lines.feed(chunk), job)
+                self._print(lines.rest(), job)
+            except DeborgenError as failure:
+                output.hint(f"the log of {job} cannot be read: {failure.message}")
+            except OSError as failure:  # a closed pipe: whoever read it has seen enough
+                self._failure = failure
+                return self.line.hang_up()
+        return None
+
+    def _print(self, lines: list[bytes], job: str) -> None:
+        terminal = output.on_terminal()
+        with self._lock:
+            for line in lines:
+                if terminal:
+                    output.write(f"{job} | {output.InertStream().feed(line, final=True)}\n")
+                else:
+                    output.write_bytes(job.encode() + b" | " + line + b"\n")
 
 
 class Lines:
@@ -134,16 +176,6 @@ class Lines:
 
     def rest(self) -> list[bytes]:
         return [self._rest] if self._rest else []
-
-
-def _print(lines: list[bytes], job: Job, lock: threading.Lock) -> None:
-    terminal = output.on_terminal()
-    with lock:
-        for line in lines:
-            if terminal:
-                output.write(f"{job.id} | {output.InertStream().feed(line, final=True)}\n")
-            else:
-                output.write_bytes(job.id.encode() + b" | " + line + b"\n")
 
 
 def _trouble(sentence: str) -> None:

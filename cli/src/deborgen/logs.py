@@ -15,6 +15,9 @@ TRIES = 8
 #: While a log is followed, a job may be silent for as long as it likes; the coordinator is asked anew this often.
 SILENCE_SECONDS = 60.0
 
+#: A stream that ended without a byte is asked for again after this.
+AGAIN_SECONDS = 0.2
+
 
 def chunks(
     connection: Connection,
@@ -33,12 +36,17 @@ def chunks(
             response = connection.request(
                 "GET", f"/v1/jobs/{job}/log", params=query, stream=True, read_seconds=SILENCE_SECONDS
             )
+            before = offset
             with response:
                 for chunk in pieces(response):
                     offset += len(chunk)
                     failures = 0
                     yield chunk
-            return
+            # The coordinator knows the length of a log that is complete. A stream also ends when it is stopped.
+            if not follow or "Content-Length" in response.headers:
+                return
+            if offset == before:
+                time.sleep(AGAIN_SECONDS)
         except requests.ReadTimeout:
             continue
         except (requests.RequestException, Unreachable) as why:

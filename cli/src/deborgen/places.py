@@ -10,7 +10,14 @@ from pathlib import Path
 def _base(variable: str, fallback: str) -> Path:
     given = os.environ.get(variable, "")
     # The XDG rules: a relative path in one of these variables is to be ignored.
-    return (Path(given) if given.startswith("/") else Path.home() / fallback) / "deborgen"
+    return (Path(given) if given.startswith("/") else _home() / fallback) / "deborgen"
+
+
+def _home() -> Path:
+    try:
+        return Path.home()
+    except RuntimeError:  # no HOME, and a user whom the system does not know, as in a bare container
+        return Path("/nonexistent")
 
 
 def config_dir() -> Path:

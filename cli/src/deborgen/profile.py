@@ -37,7 +37,10 @@ def normalize(url: str) -> str:
     text = url.strip()
     if "://" not in text:
         text = f"http://{text}"
-    parts = urlsplit(text)
+    try:
+        parts = urlsplit(text)
+    except ValueError:
+        raise BadUrl(f"{url!r} is not the address of a coordinator", "write http://HOST:PORT or https://HOST") from None
     try:
         port = parts.port
     except ValueError:

@@ -5,13 +5,10 @@ It carries no state. Whoever waits looks again for itself, so nothing is lost wh
 
 from __future__ import annotations
 
-import contextlib
 import threading
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
-
-import requests
 
 from deborgen import stream
 from deborgen.connection import Connection
@@ -37,21 +34,15 @@ class Pulse:
         self._params = params
         self._on_trouble = on_trouble
         self._changed = threading.Event()
-        self._stop = threading.Event()
+        self._line = stream.Line()
         self._looked = 0.0
-        self._response: requests.Response | None = None
 
     def __enter__(self) -> Pulse:
         threading.Thread(target=self._listen, daemon=True, name="deborgen-pulse").start()
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._stop.set()
-        # A stream that nobody reads any more is one that somebody else may need: the coordinator has only so many.
-        hang_up = getattr(self._response.raw, "shutdown", None) if self._response is not None else None
-        if hang_up is not None:
-            with contextlib.suppress(Exception):
-                hang_up()
+        self._line.hang_up()
 
     def wait(self, seconds: float | None = None, at_most_every: float = AT_MOST_EVERY) -> bool:
         """Wait for a beat, at most `seconds`; True when there was one."""
@@ -64,11 +55,6 @@ class Pulse:
         self._looked = time.monotonic()
         return beat
 
-    def _opened(self, response: requests.Response) -> None:
-        self._response = response
-        if self._stop.is_set():
-            response.close()
-
     def _listen(self) -> None:
         try:
             after = stream.newest(self._connection)
@@ -78,12 +64,12 @@ class Pulse:
                 self._connection,
                 self._params,
                 after,
-                stop=self._stop.is_set,
-                on_open=self._opened,
+                stop=self._line.stopped,
+                on_open=self._line.opened,
                 on_trouble=self._on_trouble,
             ):
                 self._changed.set()
-                if self._stop.is_set():
+                if self._line.stopped():
                     return
         except DeborgenError:
             # What is wrong, whoever waits will find out by looking.

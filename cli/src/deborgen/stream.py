@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -19,6 +21,30 @@ NOW = None
 
 #: The coordinator sends at least a comment this often; a silent line is a dead one.
 SILENCE_SECONDS = 45.0
+
+
+class Line:
+    """A stream that another thread may end: give its methods to `events`."""
+
+    def __init__(self) -> None:
+        self._stop = threading.Event()
+        self._response: requests.Response | None = None
+
+    def stopped(self) -> bool:
+        return self._stop.is_set()
+
+    def opened(self, response: requests.Response) -> None:
+        self._response = response
+        if self._stop.is_set():
+            response.close()
+
+    def hang_up(self) -> None:
+        self._stop.set()
+        # A stream that nobody reads any more is one that somebody else may need: the coordinator has only so many.
+        shutdown = getattr(self._response.raw, "shutdown", None) if self._response is not None else None
+        if shutdown is not None:
+            with contextlib.suppress(Exception):
+                shutdown()
 
 
 def parse(chunks: Iterable[bytes]) -> Iterator[tuple[str, str]]:
@@ -103,6 +129,8 @@ def events(
                     last = int(identity) if identity.isdigit() else event.seq
                     yield event
         except (requests.RequestException, Unreachable) as why:
+            if stop():
+                return
             on_trouble(why.message if isinstance(why, Unreachable) else "the connection was cut")
         time.sleep(pause)
         pause = min(pause * 2, 10.0)

@@ -6,6 +6,8 @@ import csv
 import hashlib
 import io
 import json
+import subprocess
+import threading
 from pathlib import Path
 
 import pytest
@@ -93,8 +95,6 @@ def test_only_the_logs_of_what_failed(anna: Person) -> None:
 def test_a_log_is_followed_while_it_grows(anna: Person) -> None:
     gate = anna.folder / "gate"
     run = anna.submit(f"run: echo before; while [ ! -e {gate} ]; do sleep 0.05; done; echo after\n")
-    import subprocess
-
     following = anna.start("logs", "-f", run, stdout=subprocess.PIPE)
     assert following.stdout is not None
     assert following.stdout.readline() == b"before\n"
@@ -103,13 +103,53 @@ def test_a_log_is_followed_while_it_grows(anna: Person) -> None:
     assert following.wait(20) == 0
 
 
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_a_log_is_followed_over_a_restart_of_the_coordinator(pool: Pool, anna: Person, jobs: int) -> None:
+    """One that is stopped in order ends its streams in order, too: that is not the end of the log."""
+    go = anna.folder / f"over-{jobs}"
+    script = f"echo before; while [ ! -e {go} ]; do sleep 0.05; done; echo after"
+    run = anna.submit(f"run: '{script}'\nsweep: {{grid: {{n: {{from: 1, to: {jobs}}}}}}}\nresources: {{cpus: 0.5}}\n")
+    following = anna.start("logs", "-f", run, stdout=subprocess.PIPE)
+    assert following.stdout is not None
+    for _ in range(jobs):
+        assert following.stdout.readline().endswith(b"before\n")
+    pool.coordinator.stop()
+    pool.coordinator.start()
+    go.touch()
+    rest = following.communicate(timeout=60)[0].splitlines()
+    assert [line.rpartition(b" ")[2] for line in rest] == [b"after"] * jobs
+    assert following.returncode == 0
+
+
+def test_of_jobs_that_are_tried_again_every_attempt_is_followed(anna: Person) -> None:
+    script = "echo attempt $DEBORGEN_ATTEMPT; test $DEBORGEN_ATTEMPT = 2"
+    text = f"run: {script}\nsweep: {{grid: {{n: [1, 2]}}}}\nmax_attempts: 2\nretry: {{program: true, backoff: 0s}}\n"
+    run = anna.submit(text)
+    said = anna.out("logs", "-f", run).splitlines()
+    assert sorted(said) == [f"{run}.{n} | attempt {number}" for n in (1, 2) for number in (1, 2)]
+
+
+def test_whoever_reads_the_logs_of_many_jobs_may_stop_when_it_is_enough(anna: Person) -> None:
+    """Seen to fail when a closed pipe ends a thread that prints, and not the command."""
+    go = anna.folder / "enough"
+    script = f"while [ ! -e {go} ]; do echo line; sleep 0.02; done"
+    run = anna.submit(f"run: '{script}'\nsweep: {{grid: {{n: [1, 2]}}}}\nresources: {{cpus: 0.5}}\n")
+    following = anna.start("logs", "-f", run, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert following.stdout is not None
+    assert following.stderr is not None
+    assert following.stdout.readline().endswith(b" | line\n")
+    following.stdout.close()
+    assert following.wait(30) == 141, following.stderr.read()
+    assert following.stderr.read() == b""
+    go.touch()
+    anna.out("wait", run)
+
+
 def test_a_log_that_is_followed_before_the_job_starts_comes_when_it_does(
     pool: Pool, anna: Person, admin: Person
 ) -> None:
     admin.out("workers", "pause", "box")
     run = anna.submit("run: echo at last\n")
-    import subprocess
-
     following = anna.start("logs", "-f", run, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert following.stderr is not None
     assert b"waits" in following.stderr.readline()
@@ -203,15 +243,11 @@ def test_events_are_the_history(anna: Person, curve: str) -> None:
 
 
 def test_events_are_followed_live_and_survive_a_restart_of_the_coordinator(pool: Pool, anna: Person) -> None:
-    import subprocess
-
     following = anna.start("events", "-f", "--json", stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     assert following.stdout is not None
     try:
         first = ""
         # The stream begins with what happens after it was opened: make something happen until it is.
-        import threading
-
         lines: list[str] = []
         threading.Thread(
             target=lambda: lines.extend(iter(lambda: following.stdout.readline().decode(), "")),  # type: ignore[union-attr]

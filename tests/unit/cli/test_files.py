@@ -54,6 +54,25 @@ def test_a_file_that_is_named_is_taken_whatever_is_ignored(tmp_path: Path) -> No
     assert names(tmp_path, "model.bin") == ["model.bin"]
 
 
+@pytest.mark.parametrize("line", ["data/", "data", "/data/", "d*/"])
+def test_a_folder_that_is_named_is_taken_although_it_is_ignored(tmp_path: Path, line: str) -> None:
+    """It would be left out without a word, and every job of a sweep would run without its data."""
+    tree(tmp_path, "data/a.csv", "data/sub/b.csv", "data/c.tmp")
+    (tmp_path / ".gitignore").write_text(line + "\n")
+    (tmp_path / "data/.gitignore").write_text("*.tmp\n.gitignore\n")
+    assert names(tmp_path, "data/") == ["data/a.csv", "data/sub/b.csv"]
+    assert names(tmp_path, ".") == [".gitignore"]
+
+
+def test_a_link_to_itself_is_left_out_and_named(tmp_path: Path) -> None:
+    tree(tmp_path, "d/a")
+    (tmp_path / "d/loop").symlink_to("loop")
+    found = files.collect(tmp_path, ["d"])
+    assert [file.path for file in found.files] == ["d/a"]
+    assert found.skipped
+    assert "d/loop" in found.skipped[0]
+
+
 def test_the_whole_folder_of_the_job_file_can_be_named(tmp_path: Path) -> None:
     tree(tmp_path, "job.yml", "sub/x")
     assert names(tmp_path, ".") == ["job.yml", "sub/x"]

@@ -41,8 +41,12 @@ def command(app: App, ref: str, as_json: bool) -> None:
 def _job(client: Client, ref: str) -> Job:
     if refs.parse(ref).index is not None:
         return client.job(ref)
-    run = client.run(ref)
-    state = next(state for state in ("queued", "failed", "canceled", "running", "succeeded") if run.counts[state])
+    while True:
+        run = client.run(ref)
+        state = next(state for state in ("queued", "failed", "canceled", "running", "succeeded") if run.counts[state])
+        job = next(run.jobs(state, 1), None)
+        if job is not None:  # else it has just gone on to another state
+            break
     if run.total > 1:
         output.hint(f"run {run.id}: {run.counts[state]:,} of {output.counted(run.total, 'job')} {state}; the first is")
-    return next(run.jobs(state, 1))
+    return job
