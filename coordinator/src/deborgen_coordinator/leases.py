@@ -95,4 +95,4 @@ def rest(failures: int, rests: int) -> float:
     """How long a worker rests after `failures` infrastructure failures in a row, having rested `rests` times before."""
     if failures < FAILURES_BEFORE_REST:
         return 0.0
-    return min(LONGEST_REST, FIRST_REST * 2.0**rests)
+    return min(LONGEST_REST, FIRST_REST * 2.0 ** min(rests, 32))  # a float ends at 2 to the 1024th

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import tarfile
 import threading
@@ -173,6 +174,25 @@ def test_a_log_that_was_let_go_of_has_ended_and_takes_nothing_more(make_pool: An
     with pytest.raises(Refusal) as caught:
         worker.write_log(attempt, b"all of it")
     assert caught.value.code is Code.STALE_ATTEMPT
+
+
+def test_what_cannot_be_sealed_keeps_nothing_else_from_being_tidied(
+    make_pool: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a full disk the one needs room that the others make."""
+    pool = make_pool()
+    done: list[str] = []
+
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Tidier, "seal_logs", full)
+    monkeypatch.setattr(Tidier, "remove_orphans", full)
+    monkeypatch.setattr(Tidier, "apply_retention", lambda _tidier: done.append("retention"))
+    monkeypatch.setattr(Tidier, "collect_blobs", lambda _tidier: done.append("blobs"))
+    with pytest.raises(OSError, match="No space left"):
+        Tidier(pool.ctx).turn()
+    assert done == ["retention", "blobs"]
 
 
 def test_tidying_up_never_holds_up_the_leases(make_pool: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 
 from deborgen_coordinator.app import open_context
@@ -198,6 +199,22 @@ def test_a_claim_that_waits_at_one_coordinator_wakes_for_a_submit_at_another(tmp
     assert [a.attempt for a in found[0].assignments] == ["1.1/1"]
     one.close()
     two.close()
+
+
+@pytest.mark.postgres
+def test_a_claim_looks_again_soon_at_what_another_coordinator_held_and_left(tmp_path: Path, postgres_url: str) -> None:
+    """Nobody tells it when the other one is done. Seen to fail when it waits for a signal."""
+    pool = Pool(tmp_path, postgres_url)
+    pool.submit()
+    worker = pool.worker()
+    with psycopg.connect(postgres_url) as other:
+        other.execute("SELECT id FROM job FOR UPDATE")
+        thread, found = in_thread(lambda: claim(pool.ctx, worker, "r1", wait=60))
+        wait_until(lambda: waiting(pool.ctx) == 1)
+        other.rollback()
+    thread.join(20)
+    assert [a.attempt for a in found[0].assignments] == ["1.1/1"]
+    pool.close()
 
 
 def test_fault_08_64_claimers_on_1000_jobs_get_disjoint_ones(tmp_path: Path, database: str) -> None:

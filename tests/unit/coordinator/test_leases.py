@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from deborgen_coordinator.leases import Turn, rest, sweep_interval, turn, verdict
+from deborgen_coordinator.leases import FAILURES_BEFORE_REST, LONGEST_REST, Turn, rest, sweep_interval, turn, verdict
 from deborgen_shared.states import Outcome, State
 
 
@@ -80,3 +80,8 @@ def test_a_worker_rests_after_five_failures_and_longer_each_time() -> None:
 @pytest.mark.parametrize(("lease", "interval"), [(60.0, 3.0), (2.0, 0.1), (0.1, 0.05), (3600.0, 3.0)])
 def test_the_sweep_comes_often_enough_for_the_lease(lease: float, interval: float) -> None:
     assert sweep_interval(lease) == interval
+
+
+def test_a_machine_that_has_rested_ever_so_often_rests_no_longer_than_the_longest() -> None:
+    """A float ends at 2 to the 1024th, and the sweep with it."""
+    assert rest(FAILURES_BEFORE_REST, 5000) == LONGEST_REST

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from deborgen_shared.messages import Finish, Finished
+from deborgen_shared.transport import Refused
 from deborgen_worker.attempt import Ending
 from deborgen_worker.journal import SpoolFullError
 from deborgen_worker.runners.podman import _moment
@@ -287,3 +289,22 @@ def test_a_program_that_its_owner_stopped_is_not_ended_for_its_time() -> None:
 )
 def test_the_times_that_podman_tells_are_understood_in_any_zone(text: str | None, seconds: float) -> None:
     assert _moment(text) == pytest.approx(seconds, abs=1e-5)
+
+
+def test_a_result_that_is_not_this_workers_keeps_no_other_from_being_told(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after a restored backup, or under a new name."""
+    finish = world.coordinator.finish
+
+    def forbids(message: Finish) -> Finished:
+        if any(result.attempt == "1.1/1" for result in message.results):
+            raise Refused(403, "forbidden", "attempt 1.1/1 is not this worker's")
+        return finish(message)
+
+    monkeypatch.setattr(world.coordinator, "finish", forbids)
+    world.queue("1.1/1", "1.2/1")
+    world.take()
+    world.deliver()
+    assert world.outcomes == {"1.2/1": "succeeded"}
+    assert world.spool.unsent() == ["1.1/1"]

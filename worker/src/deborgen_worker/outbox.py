@@ -124,11 +124,15 @@ class Outbox:
         if refused.code == "superseded":
             self._back(batch)
             raise Superseded(refused.message)
-        if refused.status in {401, 403}:
+        if refused.status == 401:
             self._back(batch)
             return 10.0
         if len(batch) > 1:  # one of them is not acceptable: find out which
             return self._send_each(batch)
+        if refused.status == 403:  # not this worker's, or its token is of another role: it comes after the others
+            with self._lock:
+                self._ready.append(batch[0].attempt)
+            return 10.0
         result = batch[0]
         if result.outcome == "error" and not result.artifacts and result.log is None:
             self._agent.say(f"the coordinator will not take the result of {result.attempt}: {refused.message}")
@@ -166,6 +170,11 @@ class Outbox:
         with self._lock:
             self._ready.extendleft(result.attempt for result in reversed(batch))
 
+    def _to_the_end(self) -> None:
+        """Let the others go first."""
+        with self._lock:
+            self._uploads.rotate(-1)
+
     # What must be there before the result
 
     def step_uploads(self) -> float:
@@ -183,11 +192,11 @@ class Outbox:
                 if not self._upload_log(attempt, result):
                     result = None  # stale: there is nothing to finish
         except Unreachable as error:
-            with self._lock:
-                self._uploads.rotate(-1)
+            self._to_the_end()
             return self._contact.failed("upload", error)
         except Refused as refused:
             if refused.status in {401, 403}:  # a new token may come; what is here is kept for it
+                self._to_the_end()
                 return 10.0
             self._upload_refused(attempt, refused)
             result = None

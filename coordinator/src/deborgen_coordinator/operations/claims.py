@@ -26,6 +26,8 @@ from .transitions import Changes, settle, start
 
 _decode = msgspec.json.Decoder().decode
 
+#: Jobs that another coordinator holds at this moment are looked at again after this.
+CONTENDED_SECONDS = 0.1
 #: A worker that is paused, drained or resting need not ask often.
 IDLE_RETRY = 10.0
 
@@ -45,6 +47,8 @@ class Given:
     asked_before: bool = False
     #: Whether jobs may be left that another one could take.
     left: bool = True
+    #: Whether another coordinator was just looking at jobs that might have fitted; it may leave some.
+    contended: bool = False
     idle: bool = False
     waits: list[float] = field(default_factory=list)
     specs: dict[int, Spec] = field(default_factory=dict)
@@ -81,7 +85,7 @@ def claim(
             if not waiting and not ctx.wakeups.enter():
                 return NoWork(_poll_interval(ctx))
             waiting = True
-            ctx.wakeups.wait("jobs", seen, left)
+            ctx.wakeups.wait("jobs", seen, min(left, CONTENDED_SECONDS) if given.contended else left)
     finally:
         if waiting:
             ctx.wakeups.leave()
@@ -156,6 +160,7 @@ def _pick(ctx: Context, tx: Tx, worker: WorkerRow, body: Claim, clock: float, gi
 
     def fetch(head: Head, most: int) -> list[tuple[int, int]]:
         rows = jobs.first_of_lane(tx, head, most)
+        given.contended |= not rows
         for _, job, step, spec_id, params, last in rows:
             details[job] = (job, step, spec_id, params, last + 1)
         return [(row[0], row[1]) for row in rows]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 
 from .. import ids
@@ -30,15 +30,24 @@ class Tidier:
     def turn(self, stop: threading.Event | None = None) -> None:
         """Seal logs every time; look at blobs and retention now and then."""
         stop = stop or threading.Event()
-        while self.seal_logs(stop) == BATCH and not stop.is_set():
-            pass
+
+        def until_done(work: Callable[[], int]) -> None:
+            while work() == BATCH and not stop.is_set():
+                pass
+
+        parts: list[Callable[[], object]] = [lambda: until_done(lambda: self.seal_logs(stop))]
         steady = self._ctx.clock.steady()
         if self._tidied is None or steady - self._tidied >= TIDY_SECONDS:
             self._tidied = steady
-            self.remove_orphans()
-            self.apply_retention()
-            while self.collect_blobs() == BATCH and not stop.is_set():
-                pass
+            parts += [self.remove_orphans, self.apply_retention, lambda: until_done(self.collect_blobs)]
+        failures: list[Exception] = []
+        for part in parts:  # on a full disk the first cannot go on, and the last make room
+            try:
+                part()
+            except Exception as failure:
+                failures.append(failure)
+        if failures:
+            raise failures[0]
 
     def seal_logs(self, stop: threading.Event | None = None) -> int:
         """Turn finished logs into blobs; how many."""

@@ -180,6 +180,11 @@ def _text_dumper() -> type[Any]:
     return TextDumper
 
 
+#: Each side of a connection finds out within half a minute that the other one is gone.
+SERVER_KEEPALIVE = {"tcp_keepalives_idle": 10, "tcp_keepalives_interval": 5, "tcp_keepalives_count": 3}
+CLIENT_KEEPALIVE: dict[str, Any] = {"keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3}
+
+
 class PostgresConnection(Connection):
     for_update = " FOR UPDATE"
     skip_locked = " FOR UPDATE SKIP LOCKED"
@@ -190,11 +195,15 @@ class PostgresConnection(Connection):
         self.tables = peewee.PostgresqlDatabase(None, prefer_psycopg3=True)
         # A database that was made without a locale has no encoding of its own, and would give bytes for text.
         self._connection = psycopg.connect(
-            url, autocommit=True, connect_timeout=5, application_name="deborgen", client_encoding="utf8"
-        )
+            url, autocommit=True, connect_timeout=5, application_name="deborgen", client_encoding="utf8",
+            **CLIENT_KEEPALIVE,
+        )  # fmt: skip
         self._connection.adapters.register_dumper(str, _text_dumper())
         self._cursor = self._connection.cursor()
         self._cursor.execute("SET synchronous_commit = on")
+        # A coordinator that vanishes in the middle of a transaction must not keep its locks until tomorrow.
+        for name, value in SERVER_KEEPALIVE.items():
+            self._cursor.execute(f"SET {name} = {value}".encode())
         if readonly:
             self._cursor.execute("SET default_transaction_read_only = on")
 
@@ -274,9 +283,14 @@ class PostgresDatabase:
             raise DatabaseUnavailable(f"PostgreSQL does not answer: {without_password(str(error))}") from error
 
     def is_transient(self, error: Exception) -> bool:
-        import psycopg
+        return is_trouble(error)
 
-        return isinstance(error, psycopg.OperationalError)
+
+def is_trouble(error: Exception) -> bool:
+    """Whether it is PostgreSQL's own trouble, and not that of the statement: what is too large is too large again."""
+    import psycopg
+
+    return isinstance(error, psycopg.OperationalError) and not isinstance(error, psycopg.errors.ProgramLimitExceeded)
 
 
 def without_password(text: str) -> str:

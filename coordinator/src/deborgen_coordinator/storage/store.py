@@ -125,7 +125,11 @@ class Store:
                 if not self.database.is_transient(error):
                     raise
         connection = self.database.connect(readonly=True)
-        connection.run(words)
+        try:
+            connection.run(words)
+        except Exception as error:
+            connection.close()
+            raise DatabaseUnavailable(f"the database went away: {type(error).__name__}") from error
         return connection
 
     def close(self) -> None:

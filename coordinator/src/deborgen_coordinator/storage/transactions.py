@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .database import Connection, Row
+from .database import Connection, Row, is_trouble
 
 #: Every process that shares a PostgreSQL database takes this lock to append to the history, so that the order of the
 #: events' numbers is the order of their commits, and a reader's cursor passes over nothing.
@@ -91,9 +91,7 @@ class Tx:
         """Whether the error is the database's own trouble, which takes the whole group with it."""
         if self.dialect == "sqlite":
             return isinstance(error, sqlite3.OperationalError)
-        import psycopg
-
-        return isinstance(error, psycopg.OperationalError)
+        return is_trouble(error)
 
     def record(self, event: Row) -> None:
         """Append an event to the history: its values, in the order of EVENT_COLUMNS."""

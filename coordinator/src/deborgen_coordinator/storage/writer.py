@@ -263,8 +263,8 @@ class Writer:
 
     @staticmethod
     def _pause(error: Exception) -> None:
-        if isinstance(error, DatabaseUnavailable):
-            time.sleep(0.1)  # nothing to wait for: only time brings a server back
+        # Nothing to wait for: only time brings a server back, or lets a deadlock pass.
+        time.sleep(0.1 if isinstance(error, DatabaseUnavailable) else 0.01)
 
     @staticmethod
     def _refusal(error: Exception) -> BaseException:
