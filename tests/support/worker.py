@@ -112,6 +112,10 @@ class WorkerProcess:
             capture_output=True, text=True, timeout=120, check=False, env=clean_environment(),
         )  # fmt: skip
 
+    def stages(self) -> list[str]:
+        """Of what it holds. What it was given is here once it is written down, and runs once it is confirmed."""
+        return [each["stage"] for each in self.status()["attempts"]]
+
     def status(self) -> dict[str, Any]:
         done = self.command("status", "--json")
         assert done.returncode == 0, done.stderr

@@ -26,11 +26,6 @@ def own(tmp_path: Path) -> CoordinatorProcess:
     return CoordinatorProcess(tmp_path, lease_seconds=10, heartbeat_seconds=0.5)
 
 
-def stages(worker: WorkerProcess) -> list[str]:
-    """Of what the worker holds: an attempt is there only once it is written down."""
-    return [each["stage"] for each in worker.status()["attempts"]]
-
-
 def test_300_short_jobs_through_a_faulty_network_all_end_exactly_once(own: CoordinatorProcess, tmp_path: Path) -> None:
     ran = tmp_path / "ran"
     ran.mkdir()
@@ -65,7 +60,7 @@ def test_fault_25_a_coordinator_that_is_away_during_the_whole_job_gets_all_of_it
         run = pool.submit(run=script, artifacts=["out"])
         with WorkerProcess(tmp_path, own) as worker:
             pool.until(run, "running")
-            wait_until(lambda: stages(worker) == ["running"])
+            wait_until(lambda: worker.stages() == ["running"])
             own.kill()
             go.touch()
             wait_until(lambda: worker.status()["unsent"] == 1, 90)
@@ -90,7 +85,7 @@ def test_fault_16_a_partition_longer_than_the_lease_ends_and_the_same_attempt_go
         pool = Pool(own)
         run = pool.submit(run=f"while [ ! -e {go} ]; do sleep 0.02; done; echo end", max_attempts=2)
         pool.until(run, "running")
-        wait_until(lambda: stages(worker) == ["running"])
+        wait_until(lambda: worker.stages() == ["running"])
         proxy.cut_off.set()
         wait_until(lambda: pool.job(run)["state"] == "queued", 90)
         proxy.cut_off.clear()

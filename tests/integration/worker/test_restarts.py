@@ -115,7 +115,7 @@ def test_fault_12_a_reboot_in_mid_job_is_never_a_success(new_worker: Make, pool:
     run = pool.submit(run="sleep 60")
     worker = new_worker().start(DEBORGEN_WORKER_BOOT_ID="first")
     pool.until(run, "running")
-    wait_until(lambda: [each["stage"] for each in worker.status()["attempts"]] == ["running"])
+    wait_until(lambda: worker.stages() == ["running"])
     worker.kill()
 
     worker.start(DEBORGEN_WORKER_BOOT_ID="second")
