@@ -245,15 +245,20 @@ def test_a_result_is_delivered_although_its_job_could_not_run_here_any_more(tmp_
     assert world.spool.unsent() == []
 
 
-def test_what_a_runner_could_not_remove_is_swept_later(world: World) -> None:
+def test_what_a_runner_could_not_remove_is_removed_later(world: World) -> None:
     def refuses(_attempt: str) -> None:
         raise CannotStart("not now")
 
     world.queue("1.1/1")
     world.take()
-    world.runner.discard = refuses  # type: ignore[method-assign]
+    discard, world.runner.discard = world.runner.discard, refuses  # type: ignore[method-assign]
     world.deliver()
-    assert world.agent.leftovers
+    world.agent.clean_again()
+    assert list(world.agent.leftovers) == ["1.1/1"]
+    world.runner.discard = discard  # type: ignore[method-assign]
+    world.agent.clean_again()
+    assert world.runner.calls[-1] == ("discard", "1.1/1")
+    assert world.agent.leftovers == {}
 
 
 def test_time_in_which_its_owner_had_a_job_frozen_is_not_its_own(tmp_path: Path) -> None:

@@ -59,8 +59,8 @@ class Agent:
         #: cost more than the work. Whoever holds `lock` must not ask for it.
         self.hands = threading.RLock()
         self.starter = Starter(self, gpus)
-        #: Whether a runner could not remove something: it is swept once the runner is well.
-        self.leftovers = False
+        #: What a runner could not remove, by attempt: it is tried again once the runner is well.
+        self.leftovers: dict[str, Runner] = {}
         #: Called when something changed that others wait for: room for a claim, a result to send.
         self.on_room: Callable[[], None] = lambda: None
         self.on_result: Callable[[list[str]], None] = lambda _attempts: None
@@ -286,9 +286,16 @@ class Agent:
             try:
                 attempt.runner.discard(name)
             except CannotStart:
-                self.leftovers = True
+                self.leftovers[name] = attempt.runner
         if not keep:
             self.remove(self.spool.folder(name))
+
+    def clean_again(self) -> None:
+        """Remove what could not be removed before, and nothing else: another pool's worker may have our name."""
+        for name, runner in list(self.leftovers.items()):
+            with contextlib.suppress(CannotStart):
+                runner.discard(name)
+                del self.leftovers[name]
 
     def remove(self, folder: Path) -> None:
         if not self.spool.folders.give_back(folder):

@@ -341,12 +341,10 @@ class Daemon:
         low = free < self.settings.min_free_disk
         self._keep("disk", f"only {format_size(free)} of disk are free in {self.state}" if low else "")
         trouble = [f"{name}: {why}" for name, runner in self.agent.runners.items() if (why := runner.check())]
-        back = self._keep("runner", "; ".join(trouble))
+        self._keep("runner", "; ".join(trouble))
         if not trouble:
             recovery.ask_again(self.agent)
-        if back or (self.agent.leftovers and not trouble):
-            self.agent.leftovers = False
-            recovery.sweep(self.agent)
+            self.agent.clean_again()
         if gate.closed:
             self._wake_heart_if_changed()
         return CHECK_SECONDS
@@ -358,8 +356,8 @@ class Daemon:
             self._told_state = self.agent.gate.reason
             self._wake_heart.set()
 
-    def _keep(self, keeper: str, reason: str) -> bool:
-        """Close the gate for a reason, or open it if there is none. True if this opened what was closed for it."""
+    def _keep(self, keeper: str, reason: str) -> None:
+        """Close the gate for a reason, or open it if there is none."""
         gate = self.agent.gate
         if reason:
             if keeper not in gate.reasons:
@@ -369,8 +367,6 @@ class Daemon:
             self.console.say("work is taken again" if not gate.closed else f"still no new work: {gate.reason}")
             self._wake_heart.set()
             self._room()
-            return True
-        return False
 
     def _orders(self, pause: bool, drain: bool) -> None:
         reason = "drained by an admin" if drain else "paused by an admin" if pause else ""

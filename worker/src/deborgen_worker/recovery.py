@@ -31,8 +31,7 @@ def recover(agent: Agent, boot: str) -> list[str]:
         else:
             agent.say(f"{name} is gone without a trace: it is given up")
             agent.forget({name: "lost"})
-    sweep(agent)
-    _sweep_folders(agent)
+    _sweep(agent)
     return held
 
 
@@ -102,19 +101,12 @@ def ask_again(agent: Agent) -> None:
                 agent.exited([(attempt.id, Exit(error="it was gone when the runner answered again"))])
 
 
-def sweep(agent: Agent) -> None:
-    """Remove what carries our mark and belongs to nothing that we hold.
-
-    Also when a runner is back: what it was asked to make, and gave no answer, may be there all the same.
-    """
+def _sweep(agent: Agent) -> None:
+    """Remove what carries our mark and belongs to nothing that we hold, and folders of attempts that are settled."""
     for runner in agent.runners.values():
         with contextlib.suppress(CannotStart, RunnerDown):
             for gone in runner.sweep(agent.attempts):
                 agent.say(f"removed what was left of {gone}")
-
-
-def _sweep_folders(agent: Agent) -> None:
-    """Remove the folders of attempts that are settled."""
     folders = {agent.spool.folder(name) for name in agent.spool.entries}
     for folder in agent.spool.folders.root.iterdir():
         if folder not in folders and not agent.settings.keep_failed:

@@ -369,12 +369,13 @@ class PodmanRunner:
         return K8sLog(launch.folder / "output")
 
     def discard(self, attempt: str) -> None:
-        with self._lock:
-            container = self._containers.pop(attempt, None)
+        container = self._containers.get(attempt)
         if container is not None:
             container.over = True
             self._watch.drop(attempt)
         self._remove(container.id if container is not None else container_name(self._worker, attempt))
+        with self._lock:  # not before: if it has to be tried again, its id is surer than its name
+            self._containers.pop(attempt, None)
 
     def _remove(self, container: str) -> None:
         for left in range(REMOVE_TRIES, -1, -1):
