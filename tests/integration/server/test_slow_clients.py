@@ -58,8 +58,7 @@ def test_fault_41_idle_sockets_and_trickling_bodies_do_not_delay_heartbeats(
             begin = time.monotonic()
             worker.heartbeat()
             worst = max(worst, time.monotonic() - begin)
-        # In time is before the worker gives up on it. Behind a slow client it would wait for 20 s.
-        assert worst < 10, f"a heartbeat took {worst:.2f} s"
+        assert worst < 2, f"a heartbeat took {worst:.2f} s"
         wait_until(lambda: all(closed(c) for c in idle + slow + half), 40, every=0.5)
     finally:
         stop.set()
@@ -87,7 +86,7 @@ def test_readers_who_do_not_read_take_so_many_places_and_no_more(own_coordinator
         assert statuses == {b"200": 16, b"429": 104}
         begin = time.monotonic()
         assert admin.get("/health").status_code == 200
-        assert time.monotonic() - begin < 10
+        assert time.monotonic() - begin < 2
     finally:
         for connection in lazy:
             connection.close()

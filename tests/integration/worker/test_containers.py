@@ -86,7 +86,7 @@ def test_fault_50_an_image_that_appears_later_is_used(ask: Ask, worker: WorkerPr
 
 def test_fault_51_out_of_memory_is_recognised_and_the_worker_lives(ask: Ask, worker: WorkerProcess) -> None:
     """Seen to fail when nobody looks for the signs of too little memory."""
-    job, _ = ask("sleep 2; dd if=/dev/zero of=/dev/null bs=300M count=1; exit $?", resources={"memory": "64MiB"})
+    job, _ = ask("dd if=/dev/zero of=/dev/null bs=300M count=1; exit $?", resources={"memory": "64MiB"})
     assert outcome(job)[0] == "out_of_memory", job["reason"]
     killed, _ = ask("kill -9 $$")
     assert outcome(killed) == ("failed", 137)
@@ -320,14 +320,18 @@ def once(**faults: str) -> Callable[[str, bytes], str]:
     return lambda line, _body: next((faults.pop(word) for word in list(faults) if word in line.split("?")[0]), "")
 
 
+def behind(proxy: AimedProxy, new_worker: Callable[..., WorkerProcess], label: str) -> WorkerProcess:
+    """A worker that reaches Podman through the proxy alone."""
+    socket_ = proxy.url.replace("http", "tcp")
+    env = {"CONTAINERS_CONF": str(CONF)}
+    return new_worker(runner="podman", podman_socket=socket_, labels=f"test={label}", env=env).start()
+
+
 def test_a_container_that_cannot_be_looked_at_after_its_start_goes_on(
     aimed: tuple[Podman, AimedProxy], pool: Pool, new_worker: Callable[..., WorkerProcess]
 ) -> None:
     own, proxy = aimed
-    each = new_worker(
-        runner="podman", podman_socket=proxy.url.replace("http", "tcp"), labels="test=unseen",
-        env={"CONTAINERS_CONF": str(CONF)},
-    ).start()  # fmt: skip
+    each = behind(proxy, new_worker, "unseen")
     wait_until(lambda: "is registered" in each.said(), 30)
     proxy.aim = once(json="drop_before")
     run = pool.submit(run="echo once; exit 3", image=IMAGE, requires={"test": "unseen"})
@@ -342,10 +346,7 @@ def test_a_container_whose_making_was_not_answered_is_not_left_behind(
     aimed: tuple[Podman, AimedProxy], pool: Pool, new_worker: Callable[..., WorkerProcess]
 ) -> None:
     own, proxy = aimed
-    each = new_worker(
-        runner="podman", podman_socket=proxy.url.replace("http", "tcp"), labels="test=unanswered",
-        env={"CONTAINERS_CONF": str(CONF)},
-    ).start()  # fmt: skip
+    each = behind(proxy, new_worker, "unanswered")
     proxy.aim = once(create="drop_after", kill="drop_before")  # nor does its removal get through
     run = pool.submit(run="echo once", image=IMAGE, requires={"test": "unanswered"})
     job = pool.until(run)
