@@ -313,3 +313,15 @@ def test_a_result_that_is_not_this_workers_keeps_no_other_from_being_told(
     world.deliver()
     assert world.outcomes == {"1.2/1": "succeeded"}
     assert world.spool.unsent() == ["1.1/1"]
+
+
+def test_a_container_counts_for_as_long_as_it_has_its_room(tmp_path: Path) -> None:
+    """Its program may run for milliseconds. Seen to fail when those count: far too many are claimed ahead."""
+    world = World(tmp_path, running)
+    world.agent.runners["podman"] = world.runner
+    world.queue("1.1/1", image="x")
+    world.take()
+    world.now += 3.0
+    world.runner.end("1.1/1", Exit(code=0, seconds=0.02))
+    assert world.agent.ledger.average == 3.0
+    assert world.agent.ledger.ahead(world.now) == 0

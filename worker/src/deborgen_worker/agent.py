@@ -206,7 +206,8 @@ class Agent:
             return False
         attempt.stage = Stage.COLLECTING
         attempt.ended = self.clock()
-        self.ledger.end(attempt.id, attempt.ended, exit_.seconds)
+        # In a lane its own time is what counts; a container keeps its room for longer than its program runs.
+        self.ledger.end(attempt.id, attempt.ended, exit_.seconds if attempt.lanes is not None else None)
         self.starter.left(attempt)
         return True
 
