@@ -334,6 +334,45 @@ def test_a_commit_that_never_reached_the_server_is_made_again_though_the_server_
     store.close()
 
 
+@pytest.mark.postgres
+@pytest.mark.parametrize("strangers", [0, 100])
+def test_a_commit_that_a_crash_of_postgres_swallowed_is_made_again_at_once(
+    tmp_path: Path, own_postgres: PostgresCluster, monkeypatch: pytest.MonkeyPatch, strangers: int
+) -> None:
+    """Nothing of the transaction had reached the server's disk, so the server does not know its number any more, or has
+    given it to a stranger, who has committed. Seen to fail when the server is asked by that number."""
+    import psycopg
+
+    with psycopg.connect(own_postgres.url(), autocommit=True) as connection:
+        connection.execute("ALTER SYSTEM SET wal_writer_delay = '10s'")
+    own_postgres.restart()
+    store = Store.open(own_postgres.database(), tmp_path)
+    real = Tx.commit
+
+    def crash(tx: Tx) -> None:
+        monkeypatch.setattr(Tx, "commit", real)
+        own_postgres.restart("immediate")
+        with psycopg.connect(own_postgres.url(), autocommit=True) as connection:
+            for _ in range(strangers):
+                connection.execute("SELECT pg_current_xact_id()")
+        raise psycopg.OperationalError("the server is gone")
+
+    monkeypatch.setattr(Tx, "commit", crash)
+    store.write(add_submitter("alice"))
+    assert names(store) == ["alice"]
+    store.close()
+
+
+def test_a_writer_that_closes_leaves_no_trace_of_itself(tmp_path: Path, database: str) -> None:
+    for name in ("alice", "bob"):
+        store = Store.open(database, tmp_path)
+        store.write(add_submitter(name))
+        store.close()
+    connection = store.database.connect(readonly=True)
+    assert connection.rows("SELECT * FROM writer") == []
+    connection.close()
+
+
 def test_fault_68_text_with_nul_is_taken_by_either_database(pool: Pool) -> None:
     """Seen to fail when NUL goes to PostgreSQL as it is."""
     pool.submit()

@@ -180,9 +180,12 @@ def _text_dumper() -> type[Any]:
     return TextDumper
 
 
-#: Each side of a connection finds out within half a minute that the other one is gone.
+#: Each side of a connection finds out within half a minute that the other one is gone, and sooner if it has just sent
+#: something that nobody takes.
 SERVER_KEEPALIVE = {"tcp_keepalives_idle": 10, "tcp_keepalives_interval": 5, "tcp_keepalives_count": 3}
-CLIENT_KEEPALIVE: dict[str, Any] = {"keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3}
+CLIENT_KEEPALIVE: dict[str, Any] = {
+    "keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3, "tcp_user_timeout": 10_000,
+}  # fmt: skip
 
 
 class PostgresConnection(Connection):
@@ -206,6 +209,8 @@ class PostgresConnection(Connection):
             self._cursor.execute(f"SET {name} = {value}".encode())
         if readonly:
             self._cursor.execute("SET default_transaction_read_only = on")
+        #: The server's process for this connection, and since when: numbers of processes come again, such pairs do not.
+        self.backend = self.rows("SELECT pid, backend_start FROM pg_stat_activity WHERE pid = pg_backend_pid()")[0]
 
     def rows(self, sql: str, params: Sequence[Any] = ()) -> list[Row]:
         return self._cursor.execute(_percent(sql).encode(), params).fetchall()
@@ -247,11 +252,6 @@ class PostgresConnection(Connection):
             f"SELECT setval(pg_get_serial_sequence('{table}', '{key}'), COALESCE((SELECT max({key}) FROM {table}), 1),"
             f" EXISTS (SELECT 1 FROM {table}))"
         )
-
-    @property
-    def backend(self) -> int:
-        """The server's process for this connection, by which it names who said something on the channel."""
-        return int(self._connection.info.backend_pid)
 
     def notifications(self, timeout: float) -> list[tuple[int, str]]:
         """What was said on the channel within that time, and by whom."""

@@ -13,9 +13,14 @@ from .migrate import schema
 Line = bytes
 
 
+#: What is only of use to the processes that work on a database now.
+PASSING = frozenset({"writer"})
+
+
 def tables() -> list[str]:
-    """Every table, those that others refer to first."""
-    return [line.split()[2] for line in schema().splitlines() if line.startswith("CREATE TABLE ")]
+    """Every table that is kept, those that others refer to first."""
+    every = [line.split()[2] for line in schema().splitlines() if line.startswith("CREATE TABLE ")]
+    return [table for table in every if table not in PASSING]
 
 
 def serial_columns() -> dict[str, str]:

@@ -255,3 +255,9 @@ CREATE INDEX event_job ON event (job_id, seq) WHERE job_id IS NOT NULL;
 CREATE INDEX event_worker ON event (worker, seq) WHERE worker IS NOT NULL;
 
 INSERT INTO lease_clock (id, value) VALUES (1, 0);
+
+-- One row for each process that writes to PostgreSQL, with the number of its last commit. SQLite needs none.
+CREATE TABLE writer (
+    id TEXT PRIMARY KEY,
+    commits BIGINT NOT NULL
+);

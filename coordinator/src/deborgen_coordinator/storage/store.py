@@ -156,7 +156,7 @@ class Store:
                 self._tell({"jobs", "events"})
                 while not self._closed.is_set():
                     for sender, payload in connection.notifications(0.5):
-                        if sender != self._writer.backend:  # of our own commits everybody knows already
+                        if sender != self._writer.process:  # of our own commits everybody knows already
                             self._tell(set(payload.split(",")))
                 connection.close()
             except Exception as error:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .database import Connection, Row, is_trouble
+from .database import Connection, PostgresConnection, Row, is_trouble
 
 #: Every process that shares a PostgreSQL database takes this lock to append to the history, so that the order of the
 #: events' numbers is the order of their commits, and a reader's cursor passes over nothing.
@@ -35,10 +35,15 @@ class Tx:
     """What a piece of work gets: the connection's verbs, events to record, and waiters to wake after the commit.
 
     Events are kept back and written just before the commit.
+
+    On PostgreSQL a transaction counts itself in the row of its writer. By that number it is found again when the answer
+    to its commit was lost. The server's own number of it would not do: one that crashed gives out again the numbers of
+    which nothing had reached its disk.
     """
 
-    def __init__(self, connection: Connection, dialect: str) -> None:
+    def __init__(self, connection: Connection, dialect: str, writer: str = "") -> None:
         self.connection = connection
+        self.writer = writer
         self.dialect = dialect
         self.rows = connection.rows
         self.one = connection.one
@@ -49,14 +54,18 @@ class Tx:
         self.skip_locked = connection.skip_locked
         self.signals: set[str] = set()
         self._events: list[Row] = []
-        self._transaction: Row | None = None
+        self._number = 0
 
     def begin(self) -> None:
         if self.dialect == "sqlite":
             self.run("BEGIN IMMEDIATE")
         else:
             self.run("BEGIN")
-            self._transaction = self.one("SELECT pg_current_xact_id()::text, pg_backend_pid()")
+            counted = self.one("UPDATE writer SET commits = commits + 1 WHERE id = ? RETURNING commits", (self.writer,))
+            if counted is None:
+                counted = self.one("INSERT INTO writer (id, commits) VALUES (?, 1) RETURNING commits", (self.writer,))
+            assert counted is not None
+            self._number = int(counted[0])
 
     def mark(self) -> Mark:
         """Where the transaction stands before a piece of work."""
@@ -135,13 +144,16 @@ class Tx:
         """What became of this transaction, asked on a new connection.
 
         If the server has not noticed that the line is cut, it may keep the transaction open for hours, with all its
-        locks: its process there is ended.
+        locks: its process there is ended first.
         """
-        assert self._transaction is not None
-        transaction, process = self._transaction
-        while True:
-            row = connection.one("SELECT pg_xact_status(?::text::xid8)", (transaction,))
-            if row is None or row[0] != "in progress":
-                return row is not None and row[0] == "committed"
-            connection.one("SELECT pg_terminate_backend(?)", (process,))
+        assert isinstance(self.connection, PostgresConnection)
+        ended = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid = ? AND backend_start = ?"
+        while connection.one(ended, self.connection.backend) is not None:
             time.sleep(0.01)
+        row = connection.one("SELECT commits FROM writer WHERE id = ?", (self.writer,))
+        return row is not None and row[0] == self._number
+
+    def sign_off(self) -> None:
+        """The last transaction of its writer: nothing of it is left to be found again."""
+        if self.dialect == "postgres":
+            self.run("DELETE FROM writer WHERE id = ?", (self.writer,))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import secrets
 import threading
 import time
 from collections import deque
@@ -65,15 +66,16 @@ class Writer:
         self._led = False
         self._closed = False
         self._connection: Connection | None = None
+        self._name = secrets.token_hex(8)
 
     def start(self) -> None:
         self._connection = self._database.connect(readonly=False)
 
     @property
-    def backend(self) -> int | None:
+    def process(self) -> int | None:
         """The server's process that commits for us, if there is one."""
         connection = self._connection
-        return connection.backend if isinstance(connection, PostgresConnection) else None
+        return connection.backend[0] if isinstance(connection, PostgresConnection) else None
 
     def write(self, work: Callable[[Tx], T]) -> T:
         """Run the work in a transaction, and return its result once it is durable.
@@ -105,7 +107,7 @@ class Writer:
     def close(self) -> None:
         """Take no more work, finish what is under way, and close the connection."""
         with contextlib.suppress(Exception):
-            self.write(lambda tx: None)  # whatever waits is committed with this
+            self.write(lambda tx: tx.sign_off())  # whatever waits is committed with this
         with self._lock:
             self._closed = True
             busy = self._led
@@ -177,7 +179,7 @@ class Writer:
             try:
                 if self._connection is None:
                     self._connection = self._database.connect(readonly=False)
-                tx = Tx(self._connection, self._database.dialect)
+                tx = Tx(self._connection, self._database.dialect, self._name)
                 tx.begin()
                 if len(group) == 1 and not self._run_alone(tx, group[0]):
                     return tx
