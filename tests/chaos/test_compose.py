@@ -150,7 +150,9 @@ def test_with_the_profile_postgres_a_job_survives_a_restart_of_the_database(
         run("podman", "kill", "-s", "KILL", database)
         run("podman", "start", database)
         wait_until(lambda: pool.healthy() and pool.job(number).get("state") in {"succeeded", "failed"}, 120, 0.2)
-        assert (pool.job(number)["state"], pool.log(number)) == ("succeeded", b"begun\nended\n")
+        job = pool.job(number)
+        assert (job["state"], job["attempts"], len(job["history"])) == ("succeeded", 1, 1), job
+        assert pool.log(number) == b"begun\nended\n"
         asked = ("psql", "-U", "deborgen", "-d", "deborgen", "-h", "/var/run/postgresql", "-Atc")
         assert run("podman", "exec", database, *asked, "SELECT count(*) FROM job") == "1", "this is where it was kept"
         assert run("podman", "exec", database, "id", "-u") == "70"

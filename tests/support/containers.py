@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +15,14 @@ import requests
 from support.compose import COORDINATOR, WORKER, run
 from support.coordinator import wait_until
 from support.podman import IMAGE, Podman
+
+DEAF = """
+import socket, sys
+server = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+server.bind(("127.0.0.53", 53))
+print("listening", flush=True)
+sys.stdin.read()
+"""
 
 
 @contextmanager
@@ -93,6 +103,24 @@ class ContainerPool:
 
     def reconnect(self, name: str) -> None:
         run("podman", "network", "connect", self.network.name, self.container(name))
+
+    @contextmanager
+    def deaf_name_server(self, name: str) -> Iterator[None]:
+        """Meanwhile the container asks a name server of its own, which takes every question and answers none."""
+        process = self.podman("inspect", name, "-f", "{{.State.Pid}}")
+        settings = Path(self.podman("inspect", name, "-f", "{{.ResolvConfPath}}"))
+        before = settings.read_text()
+        deaf = subprocess.Popen(
+            ["nsenter", "-t", process, "-n", sys.executable, "-c", DEAF], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+        try:
+            assert deaf.stdout is not None
+            assert deaf.stdout.readline() == b"listening\n"
+            settings.write_text("nameserver 127.0.0.53\n")
+            yield
+        finally:
+            settings.write_text(before)
+            deaf.communicate()  # it ends with its input
 
     def submit(self, **document: Any) -> int:
         answer = self.http.post(f"{self.url}/v1/runs", json=document, timeout=20)

@@ -15,6 +15,8 @@ from urllib.parse import urljoin, urlsplit
 import msgspec
 import urllib3
 
+from deborgen_shared.names import Names, connections_of
+
 T = TypeVar("T")
 Body = bytes | Iterator[bytes] | None
 CHUNK = 256 * 1024
@@ -60,6 +62,7 @@ class Transport:
         connect_seconds: float = 5.0,
         connections: int = 8,
         ca_file: str | None = None,
+        names: Names | None = None,
     ) -> None:
         parts = urlsplit(url)
         if parts.scheme not in {"http", "https"} or not parts.hostname:
@@ -71,6 +74,8 @@ class Transport:
         if ca_file:
             options["ca_certs"] = ca_file
         self._origin = urllib3.connection_from_url(self.url, **options)
+        # Names are asked apart from urllib3, which would wait for a name server as long as the system does.
+        self._origin.ConnectionCls = connections_of(names or Names())[parts.scheme]
         self._elsewhere = urllib3.PoolManager(**options)
 
     def close(self) -> None:
@@ -213,6 +218,8 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
 
 def describe(error: BaseException) -> str:
     """The reason in words, without the object names and addresses that urllib3 puts in front."""
+    if isinstance(error, urllib3.exceptions.NameResolutionError):
+        return "the name of the coordinator cannot be resolved to an address"
     if isinstance(error, urllib3.exceptions.NewConnectionError):
         return "the coordinator does not answer (connection refused)"
     if isinstance(error, urllib3.exceptions.TimeoutError):

@@ -1,0 +1,107 @@
+"""Looks up names of machines, and goes on with the last answer while nobody gives a new one.
+
+A name server that hangs must not cost a worker its leases: the coordinator's address is most likely what it was a
+minute ago. That there is no such name, on the other hand, is an answer too, and it is believed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from urllib3.connection import HTTPConnection, HTTPSConnection
+from urllib3.exceptions import ConnectTimeoutError, NameResolutionError, NewConnectionError
+
+#: How long an answer may take before the last one is used instead.
+PATIENCE_SECONDS = 2.0
+NO_SUCH_NAME = frozenset({socket.EAI_NONAME, getattr(socket, "EAI_NODATA", socket.EAI_NONAME)})
+
+
+class _Question:
+    """One that is on its way. All who have the same wait for it together."""
+
+    def __init__(self) -> None:
+        self.answered = threading.Event()
+        self.addresses: list[str] = []
+        self.error: socket.gaierror | None = None
+
+
+class Names:
+    """Safe to use from many threads."""
+
+    def __init__(self, lookup: Callable[..., list[Any]] | None = None, patience: float = PATIENCE_SECONDS) -> None:
+        self._lookup, self._patience = lookup or socket.getaddrinfo, patience
+        self._lock = threading.Lock()
+        self._known: dict[str, list[str]] = {}
+        self._asked: dict[str, _Question] = {}
+
+    def addresses(self, host: str, seconds: float) -> list[str]:
+        """The host's addresses, the best first. Raises `gaierror` if it has none, or none that comes in time."""
+        if is_address(host):
+            return [host]
+        with self._lock:
+            known = self._known.get(host, [])
+            question = self._asked.get(host)
+            if question is None:
+                question = self._asked[host] = _Question()
+                threading.Thread(target=self._ask, args=(host, question), name="names", daemon=True).start()
+        question.answered.wait(min(self._patience, seconds) if known else seconds)
+        if question.addresses:
+            return question.addresses
+        error = question.error
+        if known and (error is None or error.errno not in NO_SUCH_NAME):
+            return known
+        raise error or socket.gaierror(socket.EAI_AGAIN, "the name server does not answer")
+
+    def _ask(self, host: str, question: _Question) -> None:
+        """An answer that comes too late for this call is there for the next."""
+        try:
+            found = self._lookup(host, None, type=socket.SOCK_STREAM)
+            question.addresses = list(dict.fromkeys(str(each[4][0]) for each in found))
+        except socket.gaierror as error:
+            question.error = error
+        except (OSError, UnicodeError) as error:
+            question.error = socket.gaierror(socket.EAI_NONAME, str(error))
+        with self._lock:
+            del self._asked[host]
+            if question.addresses:
+                self._known[host] = question.addresses
+        question.answered.set()
+
+
+def is_address(host: str) -> bool:
+    for family in (socket.AF_INET, socket.AF_INET6):
+        with contextlib.suppress(OSError):
+            socket.inet_pton(family, host.partition("%")[0])
+            return True
+    return False
+
+
+def connections_of(names: Names) -> dict[str, type[HTTPConnection]]:
+    """The classes of urllib3's connections, by scheme, that ask these names."""
+
+    class Named(HTTPConnection):
+        def _new_conn(self) -> socket.socket:
+            name = self._dns_host
+            seconds = self.timeout if isinstance(self.timeout, int | float) else PATIENCE_SECONDS
+            try:
+                addresses = names.addresses(name, seconds)
+            except socket.gaierror as error:
+                raise NameResolutionError(self.host, self, error) from error
+            try:
+                for address in addresses[:-1]:
+                    self._dns_host = address
+                    with contextlib.suppress(NewConnectionError, ConnectTimeoutError):
+                        return super()._new_conn()
+                self._dns_host = addresses[-1]
+                return super()._new_conn()
+            finally:
+                self._dns_host = name
+
+    class NamedAndEncrypted(Named, HTTPSConnection):
+        pass
+
+    return {"http": Named, "https": NamedAndEncrypted}
