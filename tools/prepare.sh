@@ -9,6 +9,7 @@ ls /usr/lib/postgresql/*/bin/postgres > /dev/null 2>&1 || missing+=(postgresql)
 for program in strace mmdebstrap; do
     command -v "$program" > /dev/null || missing+=("$program")
 done
+command -v ss > /dev/null || missing+=(iproute2)
 
 if [ "${#missing[@]}" -gt 0 ]; then
     if [ "$(id -u)" = 0 ] && command -v apt-get > /dev/null; then

@@ -104,6 +104,11 @@ class ContainerPool:
     def reconnect(self, name: str) -> None:
         run("podman", "network", "connect", self.network.name, self.container(name))
 
+    def cut_connections(self, name: str) -> None:
+        """End the connections that a container has to the coordinator; it may make new ones at once."""
+        process = self.podman("inspect", name, "-f", "{{.State.Pid}}")
+        assert "ESTAB" in run("nsenter", "-t", process, "-n", "ss", "-K", "-tn", "dport", "=", ":8765")
+
     @contextmanager
     def deaf_name_server(self, name: str) -> Iterator[None]:
         """Meanwhile the container asks a name server of its own, which takes every question and answers none."""
