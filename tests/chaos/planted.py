@@ -229,7 +229,7 @@ PLANTED: list[Planted] = [
         (
             Edit(
                 f"{COORDINATOR}/storage/writer.py",
-                "                self._pause(error)\n                continue\n            try:",
+                "                self._pause(error, tries)\n                continue\n            try:",
                 "                return tx\n            try:",
             ),
         ),

@@ -175,6 +175,7 @@ class Writer:
     def _commit(self, group: list[_Item]) -> Tx:
         """Run the group until it is committed, through deadlocks and a database that comes back."""
         deadline = time.monotonic() + PATIENCE
+        tries = 0
         while True:
             try:
                 if self._connection is None:
@@ -193,7 +194,8 @@ class Writer:
                 if self._closed or time.monotonic() > deadline:
                     raise
                 log.warning("the database interrupted a transaction, trying again: %s", type(error).__name__)
-                self._pause(error)
+                tries += 1
+                self._pause(error, tries)
                 continue
             try:
                 tx.commit()
@@ -250,6 +252,7 @@ class Writer:
 
     def _was_committed(self, tx: Tx, deadline: float) -> bool:
         """Ask the database what became of a commit whose answer was lost."""
+        tries = 0
         while True:
             with contextlib.suppress(Exception):
                 if self._connection is not None:
@@ -261,12 +264,14 @@ class Writer:
             except Exception as error:
                 if self._closed or time.monotonic() > deadline:
                     raise
-                self._pause(error)
+                tries += 1
+                self._pause(error, tries)
 
     @staticmethod
-    def _pause(error: Exception) -> None:
-        # Nothing to wait for: only time brings a server back, or lets a deadlock pass.
-        time.sleep(0.1 if isinstance(error, DatabaseUnavailable) else 0.01)
+    def _pause(error: Exception, tries: int) -> None:
+        # Nothing to wait for: only time brings a server back, or lets a deadlock pass. A server that is away is asked
+        # less and less often, since each time its name is looked up too.
+        time.sleep(min(1.0, 0.07 * 1.5 ** min(tries, 10)) if isinstance(error, DatabaseUnavailable) else 0.01)
 
     @staticmethod
     def _refusal(error: Exception) -> BaseException:
