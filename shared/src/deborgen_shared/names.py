@@ -44,10 +44,7 @@ class Names:
             return [host]
         with self._lock:
             known = self._known.get(host, [])
-            question = self._asked.get(host)
-            if question is None:
-                question = self._asked[host] = _Question()
-                threading.Thread(target=self._ask, args=(host, question), name="names", daemon=True).start()
+            question = self._asked.get(host) or self._new_question(host)
         question.answered.wait(min(self._patience, seconds) if known else seconds)
         if question.addresses:
             return question.addresses
@@ -56,6 +53,17 @@ class Names:
             return known
         raise error or socket.gaierror(socket.EAI_AGAIN, "the name server does not answer")
 
+    def _new_question(self, host: str) -> _Question:
+        question = _Question()
+        try:
+            threading.Thread(target=self._ask, args=(host, question), name="names", daemon=True).start()
+        except RuntimeError as error:  # no thread can be had: that is over sooner than a wait for one that never began
+            question.error = socket.gaierror(socket.EAI_AGAIN, str(error))
+            question.answered.set()
+        else:
+            self._asked[host] = question
+        return question
+
     def _ask(self, host: str, question: _Question) -> None:
         """An answer that comes too late for this call is there for the next."""
         try:
@@ -63,8 +71,10 @@ class Names:
             question.addresses = list(dict.fromkeys(str(each[4][0]) for each in found))
         except socket.gaierror as error:
             question.error = error
-        except (OSError, UnicodeError) as error:
+        except UnicodeError as error:
             question.error = socket.gaierror(socket.EAI_NONAME, str(error))
+        except OSError as error:  # ours, as when no file can be opened any more
+            question.error = socket.gaierror(socket.EAI_AGAIN, str(error))
         with self._lock:
             del self._asked[host]
             if question.addresses:

@@ -63,8 +63,9 @@ def test_a_name_server_that_hangs_leaves_the_last_answer(server: NameServer) -> 
 def test_a_name_server_in_trouble_leaves_the_last_answer_too(server: NameServer) -> None:
     names = Names(server)
     names.addresses("pool", 5)
-    server.says = socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
-    assert names.addresses("pool", 5) == ["127.0.0.1"]
+    for trouble in (socket.gaierror(socket.EAI_AGAIN, "Temporary failure"), OSError(24, "Too many open files")):
+        server.says = trouble
+        assert names.addresses("pool", 5) == ["127.0.0.1"]
 
 
 def test_that_there_is_no_such_name_is_believed(server: NameServer) -> None:
@@ -83,6 +84,23 @@ def test_a_first_answer_is_waited_for_and_serves_the_next_call_if_it_comes_late(
     waiting = threading.Timer(0.01, server.go_on.set)
     waiting.start()
     assert names.addresses("pool", 60) == ["127.0.0.1"]
+
+
+def test_a_machine_without_room_for_another_thread_goes_on_with_the_last_answer(
+    server: NameServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = Names(server)
+    names.addresses("pool", 5)
+
+    def full(_thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", full)
+    assert names.addresses("pool", 5) == ["127.0.0.1"]
+    with pytest.raises(socket.gaierror, match="new thread"):
+        names.addresses("other", 5)
+    monkeypatch.undo()
+    assert names.addresses("other", 5) == ["127.0.0.1"]
 
 
 def test_a_new_address_is_taken_up(server: NameServer) -> None:
