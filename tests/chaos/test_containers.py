@@ -25,6 +25,14 @@ def pool(images: Path, podman: Podman, tmp_path_factory: pytest.TempPathFactory)
         yield made
 
 
+@pytest.fixture(scope="module")
+def pool_on_postgres(images: Path, podman: Podman, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ContainerPool]:
+    folder = tmp_path_factory.mktemp("fleet")
+    with pointed_at(podman), container_pool(podman, folder, LEASE, postgres=True) as made:
+        made.add_worker("w3")
+        yield made
+
+
 def begun(pool: ContainerPool) -> int:
     number = pool.submit(run=COUNT, max_attempts=3)
     wait_until(lambda: b"begun" in pool.log(number), 60, 0.1)
@@ -97,7 +105,40 @@ def test_a_worker_that_is_frozen_while_another_takes_over_ends_its_attempt_on_wa
     wait_until(lambda: podman.of("w2") == [], 60, 0.2)
 
 
-def test_the_audit_finds_nothing(pool: ContainerPool) -> None:
+def test_a_database_container_that_is_killed_loses_nothing(pool_on_postgres: ContainerPool) -> None:
+    pool = pool_on_postgres
+    number = begun(pool)
+    pool.podman("kill", "postgres", "-s", "KILL")
+    pool.podman("start", "postgres")
+    wait_until(pool.healthy, 60, 0.2)
+    assert ended(pool, number) == ["succeeded"]
+    assert pool.log(number) == ALL
+
+
+def test_a_database_that_is_frozen_past_the_lease_loses_no_lease(pool_on_postgres: ContainerPool) -> None:
+    pool = pool_on_postgres
+    number = begun(pool)
+    pool.podman("pause", "postgres")
+    frozen = time.monotonic()
+    wait_until(lambda: time.monotonic() - frozen > 2 * LEASE, 4 * LEASE)
+    pool.podman("unpause", "postgres")
+    assert ended(pool, number) == ["succeeded"]
+    assert pool.log(number) == ALL
+
+
+def test_a_coordinator_container_on_postgres_that_is_killed_loses_nothing(pool_on_postgres: ContainerPool) -> None:
+    pool = pool_on_postgres
+    number = begun(pool)
+    pool.podman("kill", "coordinator", "-s", "KILL")
+    pool.podman("start", "coordinator")
+    wait_until(pool.healthy, 60, 0.2)
+    assert ended(pool, number) == ["succeeded"]
+    assert pool.log(number) == ALL
+
+
+@pytest.mark.parametrize("which", ["pool", "pool_on_postgres"])
+def test_the_audit_finds_nothing(request: pytest.FixtureRequest, which: str) -> None:
+    pool: ContainerPool = request.getfixturevalue(which)
     code, said = pool.coordinator.exec(["deborgen-coordinator", "audit"])
     assert code == 0, said.decode()
     assert said.decode().splitlines()[-1] == "lost 0, duplicated 0, unexpected 0"

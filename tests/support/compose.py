@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 BASE = "localhost/deborgen-base:1"
 COORDINATOR = "localhost/deborgen-coordinator:test"
 WORKER = "localhost/deborgen-worker:test"
-POSTGRES = "localhost/deborgen-postgres:1"
+POSTGRES = "localhost/deborgen-postgres:2"
 PACKAGES = "python3,python3-venv,ca-certificates"
 #: Stands in for the entry point of the image `postgres`: the same variables, the same folder, the same user.
 POSTGRES_ENTRY = """#!/bin/sh
@@ -34,7 +34,7 @@ if ! test -s $data/PG_VERSION; then
     echo "CREATE DATABASE $POSTGRES_DB" | postgres --single -D $data postgres
     echo "host all all all scram-sha-256" >> $data/pg_hba.conf
 fi
-exec postgres -D $data -h '*' -k /var/run/postgresql
+exec postgres -D $data -h '*' -k "${PGHOST:-/var/run/postgresql}"
 """
 
 

@@ -1,4 +1,4 @@
-"""The coordinator and workers as containers, started by testcontainers on Podman's Docker-compatible socket."""
+"""Coordinator, workers and PostgreSQL as containers, by testcontainers on Podman's Docker-compatible socket."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import requests
 
-from support.compose import COORDINATOR, WORKER, run
+from support.compose import COORDINATOR, POSTGRES, WORKER, make_postgres, run
 from support.coordinator import wait_until
 from support.podman import IMAGE, Podman
 
@@ -39,7 +39,7 @@ def pointed_at(podman: Podman) -> Iterator[None]:
 class ContainerPool:
     """A coordinator and its workers, each in a container. Containers are killed, stopped and cut off by name."""
 
-    def __init__(self, podman: Podman, folder: Path, lease: float, heartbeat: float) -> None:
+    def __init__(self, podman: Podman, folder: Path, lease: float, heartbeat: float, *, postgres: bool = False) -> None:
         from testcontainers.core.container import DockerContainer
         from testcontainers.core.network import Network
 
@@ -52,12 +52,26 @@ class ContainerPool:
             .with_env("DEBORGEN_LEASE_SECONDS", str(lease)).with_env("DEBORGEN_HEARTBEAT_SECONDS", str(heartbeat))
             .with_env("DEBORGEN_DEFAULT_IMAGE", IMAGE)
         )  # fmt: skip
+        self.database: Any = None
+        if postgres:
+            self._start_database()
+            self.coordinator.with_env("DEBORGEN_DATABASE", "postgresql://deborgen:sesame@postgres/deborgen")
         self.coordinator.start()
         self.workers: dict[str, Any] = {}
         self.http = requests.Session()
         self.http.trust_env = False
         wait_until(self.healthy, 60, 0.2)
         self.http.headers["Authorization"] = f"Bearer {self.token('admin', 'organiser')}"
+
+    def _start_database(self) -> None:
+        make_postgres(self._folder)
+        self.database = (
+            self._make(POSTGRES).with_network(self.network).with_network_aliases("postgres")
+            .with_kwargs(user="70:70").with_env("POSTGRES_USER", "deborgen").with_env("POSTGRES_DB", "deborgen")
+            .with_env("POSTGRES_PASSWORD", "sesame").with_env("PGHOST", "/tmp")
+        )  # fmt: skip
+        self.database.start()
+        wait_until(lambda: self.database.exec(["pg_isready", "-U", "deborgen"])[0] == 0, 60, 0.2)
 
     @property
     def url(self) -> str:
@@ -92,7 +106,7 @@ class ContainerPool:
         return name
 
     def container(self, name: str) -> str:
-        holder = self.coordinator if name == "coordinator" else self.workers[name]
+        holder = {**self.workers, "coordinator": self.coordinator, "postgres": self.database}[name]
         return str(holder.get_wrapped_container().id)
 
     def podman(self, verb: str, name: str, *words: str) -> str:
@@ -143,12 +157,16 @@ class ContainerPool:
             worker.stop()
             self._podman.remove_all(name)
         self.coordinator.stop()
+        if self.database is not None:
+            self.database.stop()
         self.network.remove()
 
 
 @contextmanager
-def container_pool(podman: Podman, folder: Path, lease: float = 6, heartbeat: float = 1) -> Iterator[ContainerPool]:
-    pool = ContainerPool(podman, folder, lease, heartbeat)
+def container_pool(
+    podman: Podman, folder: Path, lease: float = 6, heartbeat: float = 1, *, postgres: bool = False
+) -> Iterator[ContainerPool]:
+    pool = ContainerPool(podman, folder, lease, heartbeat, postgres=postgres)
     try:
         yield pool
     finally:
