@@ -45,31 +45,36 @@ def ended(pool: ContainerPool, number: int, seconds: float = 90) -> list[str]:
     return [each["outcome"] for each in pool.job(number)["history"]]
 
 
-def test_a_worker_container_that_is_killed_finds_its_job_again(pool: ContainerPool) -> None:
+def survives_a_kill_of(pool: ContainerPool, part: str) -> None:
     number = begun(pool)
-    pool.podman("kill", "w1", "-s", "KILL")
-    pool.podman("start", "w1")
-    assert ended(pool, number) == ["succeeded"]
-    assert pool.log(number) == ALL
-
-
-def test_a_coordinator_container_that_is_killed_loses_nothing(pool: ContainerPool) -> None:
-    number = begun(pool)
-    pool.podman("kill", "coordinator", "-s", "KILL")
-    pool.podman("start", "coordinator")
+    pool.podman("kill", part, "-s", "KILL")
+    pool.podman("start", part)
     wait_until(pool.healthy, 60, 0.2)
     assert ended(pool, number) == ["succeeded"]
     assert pool.log(number) == ALL
 
 
-def test_a_coordinator_that_is_frozen_past_the_lease_loses_no_lease(pool: ContainerPool) -> None:
+def survives_a_freeze_of(pool: ContainerPool, part: str) -> None:
+    """For longer than a lease."""
     number = begun(pool)
-    pool.podman("pause", "coordinator")
+    pool.podman("pause", part)
     frozen = time.monotonic()
     wait_until(lambda: time.monotonic() - frozen > 2 * LEASE, 4 * LEASE)
-    pool.podman("unpause", "coordinator")
+    pool.podman("unpause", part)
     assert ended(pool, number) == ["succeeded"]
     assert pool.log(number) == ALL
+
+
+def test_a_worker_container_that_is_killed_finds_its_job_again(pool: ContainerPool) -> None:
+    survives_a_kill_of(pool, "w1")
+
+
+def test_a_coordinator_container_that_is_killed_loses_nothing(pool: ContainerPool) -> None:
+    survives_a_kill_of(pool, "coordinator")
+
+
+def test_a_coordinator_that_is_frozen_past_the_lease_loses_no_lease(pool: ContainerPool) -> None:
+    survives_a_freeze_of(pool, "coordinator")
 
 
 def test_a_worker_that_is_cut_off_past_the_lease_goes_on_with_the_same_attempt(pool: ContainerPool) -> None:
@@ -106,34 +111,15 @@ def test_a_worker_that_is_frozen_while_another_takes_over_ends_its_attempt_on_wa
 
 
 def test_a_database_container_that_is_killed_loses_nothing(pool_on_postgres: ContainerPool) -> None:
-    pool = pool_on_postgres
-    number = begun(pool)
-    pool.podman("kill", "postgres", "-s", "KILL")
-    pool.podman("start", "postgres")
-    wait_until(pool.healthy, 60, 0.2)
-    assert ended(pool, number) == ["succeeded"]
-    assert pool.log(number) == ALL
+    survives_a_kill_of(pool_on_postgres, "postgres")
 
 
 def test_a_database_that_is_frozen_past_the_lease_loses_no_lease(pool_on_postgres: ContainerPool) -> None:
-    pool = pool_on_postgres
-    number = begun(pool)
-    pool.podman("pause", "postgres")
-    frozen = time.monotonic()
-    wait_until(lambda: time.monotonic() - frozen > 2 * LEASE, 4 * LEASE)
-    pool.podman("unpause", "postgres")
-    assert ended(pool, number) == ["succeeded"]
-    assert pool.log(number) == ALL
+    survives_a_freeze_of(pool_on_postgres, "postgres")
 
 
 def test_a_coordinator_container_on_postgres_that_is_killed_loses_nothing(pool_on_postgres: ContainerPool) -> None:
-    pool = pool_on_postgres
-    number = begun(pool)
-    pool.podman("kill", "coordinator", "-s", "KILL")
-    pool.podman("start", "coordinator")
-    wait_until(pool.healthy, 60, 0.2)
-    assert ended(pool, number) == ["succeeded"]
-    assert pool.log(number) == ALL
+    survives_a_kill_of(pool_on_postgres, "coordinator")
 
 
 @pytest.mark.parametrize("which", ["pool", "pool_on_postgres"])
