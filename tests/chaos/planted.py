@@ -113,7 +113,7 @@ PLANTED: list[Planted] = [
         (
             f"{CHAOS}_71_old_requests_replayed_and_reordered_have_no_effect",
             f"{LIVE}_06_a_claim_whose_answer_is_lost_gets_the_same_attempts_and_each_runs_once",
-            f"{SERVER}/test_lost_answers.py::test_fault_2_a_kill_between_commit_and_answer_on_every_endpoint_has_no_double_effect",
+            f"{SERVER}/test_lost_answers.py::test_fault_02_a_kill_between_commit_and_answer_on_every_endpoint_has_no_double_effect",
         ),
     ),
     Planted(
@@ -127,7 +127,7 @@ PLANTED: list[Planted] = [
         (Edit(f"{COORDINATOR}/operations/submit.py", "if digest != body_digest:", "if False:"),),
         (
             "contract/coordinator/test_steps.py::test_fault_05_the_same_key_with_another_body_is_refused_and_nothing_is_stored",
-            "contract/http/test_runs.py::test_fault_5_another_body_under_the_same_key_is_409_and_stores_nothing",
+            "contract/http/test_runs.py::test_fault_05_another_body_under_the_same_key_is_409_and_stores_nothing",
         ),
         "DID NOT RAISE|KeyError: 'error'",
     ),
@@ -146,7 +146,7 @@ PLANTED: list[Planted] = [
             ),
         ),
         (
-            "contract/http/test_runs.py::test_fault_4_five_repeats_of_a_submit_in_parallel_are_one_run",
+            "contract/http/test_runs.py::test_fault_04_five_repeats_of_a_submit_in_parallel_are_one_run",
             "integration/cli/test_submit.py::test_fault_04_a_submit_whose_answer_was_lost_is_one_run",
         ),
     ),
@@ -249,8 +249,8 @@ PLANTED: list[Planted] = [
             ),
         ),
         (
-            f"{SERVER}/test_kill.py::test_fault_1_thirty_kills_in_the_middle_of_everything_lose_nothing_that_was_acknowledged",
-            f"{SERVER}/test_kill.py::test_fault_1_kills_lose_nothing_on_postgres_either",
+            f"{SERVER}/test_kill.py::test_fault_01_thirty_kills_in_the_middle_of_everything_lose_nothing_that_was_acknowledged",
+            f"{SERVER}/test_kill.py::test_fault_01_kills_lose_nothing_on_postgres_either",
         ),
         "rror",
         300,
@@ -515,7 +515,7 @@ PLANTED: list[Planted] = [
         ),
         (
             f"{LIVE}_06_a_claim_whose_answer_is_lost_gets_the_same_attempts_and_each_runs_once",
-            "unit/worker/test_agent.py::test_fault_6_a_claim_whose_answer_was_lost_is_sent_again_as_it_was",
+            "unit/worker/test_agent.py::test_fault_06_a_claim_whose_answer_was_lost_is_sent_again_as_it_was",
         ),
     ),
     Planted(
@@ -527,7 +527,7 @@ PLANTED: list[Planted] = [
                 'agent.told(dict.fromkeys(names, "continue"))',
             ),
         ),
-        ("unit/worker/test_agent.py::test_fault_9_a_lost_confirmation_starts_nothing_until_the_next_heartbeat",),
+        ("unit/worker/test_agent.py::test_fault_09_a_lost_confirmation_starts_nothing_until_the_next_heartbeat",),
     ),
     Planted(
         "every word to go on starts the program once more",

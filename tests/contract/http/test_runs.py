@@ -50,7 +50,7 @@ def test_one_line_is_a_complete_job(ada: Client) -> None:
     assert job["spec"]["run"] == "echo hello"
 
 
-def test_fault_4_five_repeats_of_a_submit_in_parallel_are_one_run(coordinator: CoordinatorProcess) -> None:
+def test_fault_04_five_repeats_of_a_submit_in_parallel_are_one_run(coordinator: CoordinatorProcess) -> None:
     """Seen to fail when the idempotency key is not looked at."""
     answers: list[Any] = []
 
@@ -67,7 +67,7 @@ def test_fault_4_five_repeats_of_a_submit_in_parallel_are_one_run(coordinator: C
     assert len({a.json()["id"] for a in answers}) == 1
 
 
-def test_fault_5_another_body_under_the_same_key_is_409_and_stores_nothing(ada: Client) -> None:
+def test_fault_05_another_body_under_the_same_key_is_409_and_stores_nothing(ada: Client) -> None:
     """Seen to fail when a key says nothing about its body."""
     headers = {"Idempotency-Key": "fault-5"}
     assert ada.post("/v1/runs", json={"run": "true"}, headers=headers).status_code == 201

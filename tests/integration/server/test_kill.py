@@ -158,7 +158,7 @@ def storm(coordinator: CoordinatorProcess, kills: int) -> Traffic:
 
 
 @pytest.mark.timeout(600)
-def test_fault_1_thirty_kills_in_the_middle_of_everything_lose_nothing_that_was_acknowledged(tmp_path: Path) -> None:
+def test_fault_01_thirty_kills_in_the_middle_of_everything_lose_nothing_that_was_acknowledged(tmp_path: Path) -> None:
     """Seen to fail when an answer goes out before the commit."""
     with CoordinatorProcess(tmp_path, lease_seconds=120) as coordinator:
         traffic = storm(coordinator, 30)
@@ -177,7 +177,7 @@ def test_fault_1_thirty_kills_in_the_middle_of_everything_lose_nothing_that_was_
 
 @pytest.mark.postgres
 @pytest.mark.timeout(600)
-def test_fault_1_kills_lose_nothing_on_postgres_either(tmp_path: Path, postgres_url: str) -> None:
+def test_fault_01_kills_lose_nothing_on_postgres_either(tmp_path: Path, postgres_url: str) -> None:
     """Seen to fail when an answer goes out before the commit."""
     with CoordinatorProcess(tmp_path, database=postgres_url, lease_seconds=120) as coordinator:
         check(coordinator, storm(coordinator, 10))

@@ -47,7 +47,7 @@ class Lossy:
         return answer
 
 
-def test_fault_2_a_kill_between_commit_and_answer_on_every_endpoint_has_no_double_effect(tmp_path: Path) -> None:
+def test_fault_02_a_kill_between_commit_and_answer_on_every_endpoint_has_no_double_effect(tmp_path: Path) -> None:
     """Seen to fail when a repeated claim gets other jobs."""
     with CoordinatorProcess(tmp_path, lease_seconds=120) as coordinator:
         lossy = Lossy(coordinator)

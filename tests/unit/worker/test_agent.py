@@ -39,7 +39,7 @@ def test_a_job_is_confirmed_before_it_starts_and_reported_once(world: World) -> 
     assert not world.spool.folder("1.1/1").exists()
 
 
-def test_fault_6_a_claim_whose_answer_was_lost_is_sent_again_as_it_was(world: World) -> None:
+def test_fault_06_a_claim_whose_answer_was_lost_is_sent_again_as_it_was(world: World) -> None:
     """Seen to fail when a claim whose answer was lost is forgotten."""
     world.queue("1.1/1", "1.2/1", "1.3/1", "1.4/1")
     world.coordinator.lose_answer_of = "claim"
@@ -51,7 +51,7 @@ def test_fault_6_a_claim_whose_answer_was_lost_is_sent_again_as_it_was(world: Wo
     assert [name for what, name in world.runner.calls if what == "start"] == ["1.1/1", "1.2/1"]
 
 
-def test_fault_9_a_lost_confirmation_starts_nothing_until_the_next_heartbeat(world: World) -> None:
+def test_fault_09_a_lost_confirmation_starts_nothing_until_the_next_heartbeat(world: World) -> None:
     """Seen to fail when a program is started before its attempt is confirmed."""
     world.queue("1.1/1")
     world.coordinator.away = {"heartbeat"}
