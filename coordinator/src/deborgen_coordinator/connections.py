@@ -19,6 +19,7 @@ from functools import partial
 from typing import Any
 
 from gunicorn.http.body import LengthReader
+from gunicorn.http.message import Request
 from gunicorn.http.unreader import SocketUnreader
 from gunicorn.workers.gthread import TConn, ThreadWorker
 
@@ -56,6 +57,26 @@ class PacedUnreader(SocketUnreader):  # type: ignore[misc]
         return data
 
 
+class PatientRequest(Request):  # type: ignore[misc]
+    """A request whose answer says `Connection: close` when a part of the body has not arrived by then.
+
+    The answer to a refused upload goes out before its body is read. A client that is not told so would send its next
+    request on a connection that is about to be closed.
+    """
+
+    must_close: bool
+
+    def should_close(self) -> bool:
+        self.must_close = self.must_close or self.lacks_body()
+        return bool(super().should_close())
+
+    def lacks_body(self) -> bool:
+        """Whether bytes of the body are still to come, or their number is not known."""
+        if not isinstance(self.body.reader, LengthReader) or self.body.failed:
+            return True
+        return bool(self.body.reader.length > self.unreader.buf.getbuffer().nbytes)
+
+
 class Connection(TConn):  # type: ignore[misc]
     """A client, and what of its next request has arrived."""
 
@@ -71,6 +92,7 @@ class Connection(TConn):  # type: ignore[misc]
         if not self.initialized:
             super().init()
             self.parser.unreader = PacedUnreader(self.sock)
+            self.parser.mesg_class = PatientRequest
         self.sock.settimeout(STALL_SECONDS)
         self.parser.unreader.start()
         self.parser.unreader.unread(bytes(self.arrived))
@@ -193,13 +215,7 @@ class PatientWorker(ThreadWorker):  # type: ignore[misc]
 
     def _keepalive_after(self, conn: Connection, keepalive: bool) -> bool:
         """A connection is used again only if no byte of a body is still to come: no thread waits for those."""
-        if not keepalive:
-            return False
-        body = conn.parser.mesg.body
-        if not isinstance(body.reader, LengthReader) or body.failed:
-            return False
-        buffered = conn.parser.unreader.buf.getbuffer().nbytes
-        return body.reader.length <= buffered and bool(conn.parser.finish_body())
+        return keepalive and not conn.parser.mesg.lacks_body() and bool(conn.parser.finish_body())
 
     def handle_error(self, req: Any, client: socket.socket, addr: Any, exc: BaseException) -> None:
         """A request that is not HTTP gets the one shape of refusal too."""
