@@ -4,11 +4,15 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest
+# Tests spread over processes. Many of them wait for leases and containers, so there are more processes than processors.
+JOBS ?= $(shell expr 2 '*' $$(nproc 2> /dev/null || echo 2))
+SPREAD := -n $(JOBS) --no-loadscope-reorder
 
 MINUTES ?= 30
 SEEDS ?= 20000
 
-.PHONY: help install demo prepare test lint unit contract integration chaos chaos-long seen-to-fail simulation soak fleet bench wheels clean
+.PHONY: help install demo prepare check test lint unit contract integration chaos chaos-long seen-to-fail simulation \
+    soak fleet coverage bench wheels clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -29,21 +33,23 @@ demo: install  ## a pool on this machine, a sweep on it, and its results
 prepare: install  ## PostgreSQL, Podman and a test image, where they can be had
 	tools/prepare.sh
 
-test: lint prepare  ## everything that guards main, the fleet last
-	$(PYTEST) tests --ignore tests/fleet
-	tools/fleet.sh
+check: lint  ## lint, the unit tests, and the contract on SQLite: for every few minutes of work
+	$(PYTEST) tests/unit tests/contract -m "not postgres" $(SPREAD)
+
+test: lint prepare  ## everything that guards main, but for the fleet
+	$(PYTEST) tests --ignore tests/fleet $(SPREAD)
 
 unit: install  ## the tests of the pure core, in seconds
-	$(PYTEST) tests/unit
+	$(PYTEST) tests/unit $(SPREAD)
 
 contract: prepare  ## every promise of the coordinator, on both databases
-	$(PYTEST) tests/contract
+	$(PYTEST) tests/contract $(SPREAD)
 
 integration: prepare  ## real processes, real containers
-	$(PYTEST) tests/integration
+	$(PYTEST) tests/integration $(SPREAD)
 
 chaos: prepare  ## crashes, partitions, full disks, hostile input; and the simulation
-	$(PYTEST) tests/chaos tests/simulation
+	$(PYTEST) tests/chaos tests/simulation $(SPREAD)
 
 chaos-long: prepare  ## the faults that take long
 	DEBORGEN_LONG=1 $(PYTEST) tests/chaos/test_end_to_end.py --timeout 3600
@@ -59,6 +65,13 @@ soak: install  ## MINUTES=30 of faults against a coordinator and eight workers, 
 
 fleet: prepare  ## real hosts with systemd, joined by the playbooks over SSH
 	tools/fleet.sh
+
+coverage: prepare  ## how many lines of each part the tests run, child processes included
+	rm -f .cache/coverage/data*
+	$(BIN)/coverage run -m pytest tests/unit tests/contract tests/integration tests/simulation $(SPREAD)
+	$(BIN)/coverage combine -q
+	@for part in shared coordinator worker cli; do \
+	    printf '%-12s %s %%\n' $$part "$$($(BIN)/coverage report --include="$$part/src/*" --format=total)"; done
 
 lint: install  ## ruff, mypy --strict, import-linter
 	$(BIN)/ruff check .

@@ -87,7 +87,9 @@ def test_gzip_is_unpacked_up_to_the_limit_and_no_further() -> None:
 
 
 @pytest.mark.parametrize(
-    "body", [b"plain", gzip.compress(b"abc")[:-3], gzip.compress(b"abc") + b"junk", zlib.compress(b"x")]
+    "body",
+    [b"plain", gzip.compress(b"abc")[:-3], gzip.compress(b"abc") + b"junk", zlib.compress(b"x")],
+    ids=["plain", "cut", "with junk behind it", "zlib"],
 )
 def test_a_broken_gzip_body_is_400(body: bytes) -> None:
     with pytest.raises(Refusal) as refused:

@@ -1,0 +1,51 @@
+"""Rules for every test: how the suite is spread over processes, and how the programs that it starts take signals."""
+
+from __future__ import annotations
+
+import signal
+from typing import Any
+
+import pytest
+from xdist.scheduler import LoadScopeScheduling
+
+#: Files whose tests cannot run beside each other, because they build the same images. One process runs them in order.
+SHARED_IMAGES = ("tests/chaos/test_compose.py", "tests/chaos/test_containers.py")
+#: The files that take longest, longest first: they start first, so that none is left to run alone at the end.
+LONGEST: tuple[str, ...] = ()
+
+
+def pytest_configure() -> None:
+    """Let Ctrl-C work in the programs that the tests start.
+
+    A shell starts a background job with SIGINT and SIGQUIT ignored, and every child process inherits that. A signal
+    with a handler, in contrast, has its default effect in a new program.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    if signal.getsignal(signal.SIGQUIT) is signal.SIG_IGN:
+        signal.signal(signal.SIGQUIT, signal.SIG_DFL)
+
+
+def file_of(nodeid: str) -> str:
+    return nodeid.partition("::")[0]
+
+
+class ByFile(LoadScopeScheduling):
+    """One process runs all tests of a file, because they share coordinators, workers and databases.
+
+    The mode `loadgroup` of pytest-xdist would do the same by marks, but pytest 9.2 ignores the names that it gives.
+    """
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = file_of(nodeid)
+        return SHARED_IMAGES[0] if file in SHARED_IMAGES else file
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByFile:
+    return ByFile(config, log)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    order = {name: place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: order.get(file_of(item.nodeid), len(order)))
