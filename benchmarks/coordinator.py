@@ -185,10 +185,10 @@ def submits(quick: bool) -> list[Row]:
 
 def claim_cost(queued: int, classes: int) -> float:
     """The median of one claim of one job, in seconds, with so many queued in so many classes."""
-    from support.pool import Pool
+    from support.in_process import InProcessCoordinator
 
     folder = Path(tempfile.mkdtemp(prefix="deborgen-bench-"))
-    pool = Pool(folder, max_jobs_per_run=1_000_000)
+    pool = InProcessCoordinator(folder, max_jobs_per_run=1_000_000)
     each = queued // classes
     for at in range(classes):
         for part in range(0, each, 100_000):
@@ -202,7 +202,7 @@ def claim_cost(queued: int, classes: int) -> float:
         took.append(time.perf_counter() - began)
         if number == 50:
             took.clear()
-    pool.close()
+    pool.stop()
     shutil.rmtree(folder)
     return statistics.median(took)
 

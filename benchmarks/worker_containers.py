@@ -15,9 +15,11 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 
-from support.coordinator import CoordinatorProcess, wait_until
+from support.coordinator import CoordinatorProcess
 from support.podman import CONF, IMAGE, ROOT, Podman
-from support.worker import Pool, WorkerProcess
+from support.pool import Pool
+from support.waiting import wait_until
+from support.worker import WorkerProcess
 
 OPTIONS = [
     "--rm", "--network", "none", "--cap-drop", "all", "--security-opt", "no-new-privileges", "--read-only",

@@ -14,7 +14,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 
-from support.coordinator import CoordinatorProcess, wait_until
+from support.coordinator import CoordinatorProcess
+from support.waiting import wait_until
 from support.worker import WorkerProcess
 
 

@@ -17,8 +17,10 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 
 from deborgen_worker import control
-from support.coordinator import CoordinatorProcess, wait_until
-from support.worker import Pool, WorkerProcess
+from support.coordinator import CoordinatorProcess
+from support.pool import Pool
+from support.waiting import wait_until
+from support.worker import WorkerProcess
 
 
 def bare_loop(jobs: int, slots: int) -> float:

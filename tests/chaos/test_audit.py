@@ -16,7 +16,7 @@ from deborgen_coordinator.operations.audit import Report, examine
 from deborgen_coordinator.storage import audit as checks
 from deborgen_coordinator.storage.transactions import Tx
 from deborgen_shared.messages import Artifact
-from support.simulation_coordinator import InProcess
+from support.in_process import InProcessCoordinator
 
 STEPS = {"steps": [{"id": "make", "run": "true"}, {"id": "use", "needs": ["make"], "run": "true"}]}
 DATA = b"an artifact"
@@ -24,38 +24,38 @@ DIGEST = hashlib.sha256(DATA).hexdigest()
 
 
 @pytest.fixture(scope="module", params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
-def story(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[InProcess]:
+def story(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[InProcessCoordinator]:
     """A coordinator with a bit of everything: ended, running, queued, lost, released and blocked jobs."""
     url = request.getfixturevalue("postgres").database() if request.param == "postgres" else ""
-    coordinator = InProcess(tmp_path_factory.mktemp("audit"), url)
+    coordinator = InProcessCoordinator(tmp_path_factory.mktemp("audit"), url)
     try:
         tell(coordinator)
         yield coordinator
     finally:
-        coordinator.down()
+        coordinator.stop()
 
 
-def tell(coordinator: InProcess) -> None:
+def tell(coordinator: InProcessCoordinator) -> None:
     first = coordinator.worker("w1")
     coordinator.submit({"run": "true", "max_attempts": 3, "sweep": {"grid": {"x": [1, 2, 3, 4, 5, 6]}}})
     coordinator.submit(STEPS)
     done = first.take()
     assert done == "1.1/1"
     blobs.put(coordinator.ctx, DIGEST, [DATA])
-    first.log(done, 0, b"hello ")
-    first.log(done, 6, b"world\n")
+    first.write_log(done, b"hello ", 0)
+    first.write_log(done, b"world\n", 6)
     assert first.finish(done, artifacts=[Artifact(path="a", sha256=DIGEST, size=len(DATA))], log_size=12) == "accepted"
     assert coordinator.sweeper._tidier.seal_logs() == 1
     failed = first.take()
     assert first.finish(failed, "failed", exit_code=3) == "accepted"
     lost = first.take()
-    first.log(lost, 0, b"first piece, ")
-    first.log(lost, 13, b"second piece")
-    assert first.register() == [lost]
+    first.write_log(lost, b"first piece, ", 0)
+    first.write_log(lost, b"second piece", 13)
+    assert first.restart() == [lost]
     released = first.take()
     assert first.finish(released, "released") == "accepted"
     running = first.take()
-    first.log(running, 0, b"begun")
+    first.write_log(running, b"begun", 0)
 
 
 class UndoError(Exception):
@@ -76,7 +76,7 @@ def key(run: int, index: int) -> int:
     return run << 20 | index
 
 
-def test_a_sound_database_has_nothing_lost_duplicated_or_unexpected(story: InProcess) -> None:
+def test_a_sound_database_has_nothing_lost_duplicated_or_unexpected(story: InProcessCoordinator) -> None:
     report = story.audit()
     assert report.findings == []
     assert report.counts == {"lost": 0, "duplicated": 0, "unexpected": 0}
@@ -152,7 +152,7 @@ def test_every_check_has_a_planted_disagreement() -> None:
 
 
 @pytest.mark.parametrize("name", PLANTS)
-def test_a_planted_disagreement_is_found(story: InProcess, name: str) -> None:
+def test_a_planted_disagreement_is_found(story: InProcessCoordinator, name: str) -> None:
     reports = []
 
     def work(tx: Tx) -> None:
@@ -170,7 +170,7 @@ def test_a_planted_disagreement_is_found(story: InProcess, name: str) -> None:
     ("damage", "name"),
     [("remove", "blob_missing"), ("truncate", "blob_size"), ("flip", "blob_damaged")],
 )
-def test_a_damaged_blob_is_found(story: InProcess, damage: str, name: str) -> None:
+def test_a_damaged_blob_is_found(story: InProcessCoordinator, damage: str, name: str) -> None:
     path = story.settings.blob_dir / DIGEST[:2] / DIGEST
     path.write_bytes(DATA)
     if damage == "remove":
@@ -186,13 +186,13 @@ def test_a_damaged_blob_is_found(story: InProcess, damage: str, name: str) -> No
 
 
 def test_the_command_prints_the_counts_and_its_exit_code_says_whether_all_is_well(tmp_path: Path) -> None:
-    coordinator = InProcess(tmp_path)
+    coordinator = InProcessCoordinator(tmp_path)
     tell(coordinator)
     command = [sys.executable, "-m", "deborgen_coordinator", "audit", "--data-dir", coordinator.settings.data_dir]
     sound = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert (sound.returncode, sound.stdout.splitlines()[-1]) == (0, "lost 0, duplicated 0, unexpected 0"), sound
     coordinator.ctx.store.write(lambda tx: plant(tx, PLANTS["ended_twice"]))
-    coordinator.down()
+    coordinator.stop()
     unsound = subprocess.run([*command, "--json"], capture_output=True, text=True, check=False, timeout=60)
     report = json.loads(unsound.stdout)
     assert unsound.returncode == 1

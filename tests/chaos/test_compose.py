@@ -13,13 +13,13 @@ import pytest
 import requests
 
 from support.compose import POSTGRES, Compose, make_postgres, run
-from support.coordinator import wait_until
 from support.podman import Podman
+from support.waiting import wait_until
 
 pytestmark = [pytest.mark.podman, pytest.mark.root, pytest.mark.timeout(900)]
 
 
-class Pool:
+class ComposedPool:
     """The pool from outside: its compose file, and the API at its published port."""
 
     def __init__(self, compose: Compose, url: str) -> None:
@@ -53,7 +53,7 @@ class Pool:
 
 
 @contextlib.contextmanager
-def brought_up(images: Path, podman: Podman, folder: Path, *profiles: str, **settings: str) -> Iterator[Pool]:
+def brought_up(images: Path, podman: Podman, folder: Path, *profiles: str, **settings: str) -> Iterator[ComposedPool]:
     """The pool with a worker and these profiles."""
     with socket.create_server(("127.0.0.1", 0)) as probe:
         address = f"127.0.0.1:{probe.getsockname()[1]}"
@@ -66,10 +66,10 @@ def brought_up(images: Path, podman: Podman, folder: Path, *profiles: str, **set
         **settings,
     )  # fmt: skip
     chosen = [word for profile in [*profiles, "worker"] for word in ("--profile", profile)]
-    pool = Pool(compose, f"http://{address}")
+    pool = ComposedPool(compose, f"http://{address}")
     try:
         compose.run(*chosen, "up", "-d", *profiles, "coordinator")
-        wait_until(pool.healthy, 60, 0.2)
+        wait_until(pool.healthy, every=0.2)
         pool.login()
         (folder / "token").write_text(pool.token("worker", "worker-1"))
         compose.run(*chosen, "up", "-d", "worker")
@@ -80,42 +80,42 @@ def brought_up(images: Path, podman: Podman, folder: Path, *profiles: str, **set
 
 
 @pytest.fixture(scope="module")
-def pool(images: Path, podman: Podman, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pool]:
+def pool(images: Path, podman: Podman, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ComposedPool]:
     with brought_up(images, podman, tmp_path_factory.mktemp("pool")) as pool:
         yield pool
 
 
-def test_a_job_runs_in_the_hosts_podman(pool: Pool) -> None:
+def test_a_job_runs_in_the_hosts_podman(pool: ComposedPool) -> None:
     number = pool.submit(run="echo hello from a container; echo made > out", artifacts=["out"])
-    wait_until(lambda: pool.job(number)["state"] in {"succeeded", "failed"}, 120, 0.2)
+    wait_until(lambda: pool.job(number)["state"] in {"succeeded", "failed"}, 120, every=0.2)
     assert pool.job(number)["state"] == "succeeded", (pool.job(number), pool.log(number))
     assert pool.log(number) == b"hello from a container\n"
     assert [each["path"] for each in pool.job(number)["artifacts"]] == ["out"]
 
 
 @pytest.mark.parametrize(("part", "how"), [("coordinator", "restart"), ("coordinator", "kill"), ("worker", "kill")])
-def test_a_running_job_survives_a_restart_of(pool: Pool, part: str, how: str) -> None:
+def test_a_running_job_survives_a_restart_of(pool: ComposedPool, part: str, how: str) -> None:
     number = pool.submit(run="echo begun; for n in 1 2 3 4 5 6; do sleep 1; done; echo ended")
-    wait_until(lambda: b"begun" in pool.log(number), 120, 0.2)
+    wait_until(lambda: b"begun" in pool.log(number), 120, every=0.2)
     container = f"{pool.compose.name}_{part}_1"
     if how == "restart":
         run("podman", "restart", "-t", "10", container)
     else:
         run("podman", "kill", "-s", "KILL", container)
         run("podman", "start", container)
-    wait_until(pool.healthy, 60, 0.2)
-    wait_until(lambda: pool.job(number)["state"] in {"succeeded", "failed"}, 120, 0.2)
+    wait_until(pool.healthy, every=0.2)
+    wait_until(lambda: pool.job(number)["state"] in {"succeeded", "failed"}, 120, every=0.2)
     job = pool.job(number)
     assert (job["state"], job["attempts"], len(job["history"])) == ("succeeded", 1, 1), job
     assert pool.log(number) == b"begun\nended\n"
 
 
-def test_a_worker_that_is_stopped_politely_gives_its_job_back_and_nobody_loses_an_attempt(pool: Pool) -> None:
+def test_a_worker_that_is_stopped_politely_gives_its_job_back_and_nobody_loses_an_attempt(pool: ComposedPool) -> None:
     number = pool.submit(run="echo begun; sleep 3600", timeout="2h")
-    wait_until(lambda: b"begun" in pool.log(number), 120, 0.2)
+    wait_until(lambda: b"begun" in pool.log(number), 120, every=0.2)
     container = f"{pool.compose.name}_worker_1"
     run("podman", "stop", "-t", "55", container)
-    wait_until(lambda: pool.job(number)["state"] == "queued", 30, 0.2)
+    wait_until(lambda: pool.job(number)["state"] == "queued", every=0.2)
     job = pool.job(number)
     assert (job["attempts"], [each["outcome"] for each in job["history"]]) == (0, ["released"])
     answer = pool.http.post(f"{pool.url}/v1/runs/{number}/cancel", json={}, timeout=20)
@@ -123,7 +123,7 @@ def test_a_worker_that_is_stopped_politely_gives_its_job_back_and_nobody_loses_a
     run("podman", "start", container)
 
 
-def test_the_containers_have_read_only_roots_and_the_coordinator_is_not_root(pool: Pool) -> None:
+def test_the_containers_have_read_only_roots_and_the_coordinator_is_not_root(pool: ComposedPool) -> None:
     for part in ("coordinator", "worker"):
         [found] = json.loads(run("podman", "inspect", f"{pool.compose.name}_{part}_1"))
         assert found["HostConfig"]["ReadonlyRootfs"], part
@@ -131,7 +131,7 @@ def test_the_containers_have_read_only_roots_and_the_coordinator_is_not_root(poo
     assert run("podman", "exec", f"{pool.compose.name}_coordinator_1", "id", "-u") == "10001"
 
 
-def test_the_audit_of_the_pool_finds_nothing(pool: Pool) -> None:
+def test_the_audit_of_the_pool_finds_nothing(pool: ComposedPool) -> None:
     said = run("podman", "exec", f"{pool.compose.name}_coordinator_1", "deborgen-coordinator", "audit")
     assert said.splitlines()[-1] == "lost 0, duplicated 0, unexpected 0"
 
@@ -146,10 +146,10 @@ def test_with_the_profile_postgres_a_job_survives_a_restart_of_the_database(
     with brought_up(images, podman, tmp_path, "postgres", DEBORGEN_DATABASE=url, **settings) as pool:
         database = f"{pool.compose.name}_postgres_1"
         number = pool.submit(run="echo begun; for n in 1 2 3 4 5 6; do sleep 1; done; echo ended")
-        wait_until(lambda: b"begun" in pool.log(number), 120, 0.2)
+        wait_until(lambda: b"begun" in pool.log(number), 120, every=0.2)
         run("podman", "kill", "-s", "KILL", database)
         run("podman", "start", database)
-        wait_until(lambda: pool.healthy() and pool.job(number).get("state") in {"succeeded", "failed"}, 120, 0.2)
+        wait_until(lambda: pool.healthy() and pool.job(number).get("state") in {"succeeded", "failed"}, 120, every=0.2)
         job = pool.job(number)
         assert (job["state"], job["attempts"], len(job["history"])) == ("succeeded", 1, 1), job
         assert pool.log(number) == b"begun\nended\n"

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from support.containers import ContainerPool, container_pool, pointed_at
-from support.coordinator import wait_until
 from support.podman import Podman
+from support.waiting import wait_until
 
 pytestmark = [pytest.mark.podman, pytest.mark.root, pytest.mark.timeout(900)]
 LEASE = 6.0
@@ -35,13 +35,13 @@ def pool_on_postgres(images: Path, podman: Podman, tmp_path_factory: pytest.Temp
 
 def begun(pool: ContainerPool) -> int:
     number = pool.submit(run=COUNT, max_attempts=3)
-    wait_until(lambda: b"begun" in pool.log(number), 60, 0.1)
+    wait_until(lambda: b"begun" in pool.log(number), every=0.1)
     return number
 
 
 def ended(pool: ContainerPool, number: int, seconds: float = 90) -> list[str]:
     """How its attempts ended."""
-    wait_until(lambda: pool.job(number)["state"] in {"succeeded", "failed"}, seconds, 0.2)
+    wait_until(lambda: pool.job(number)["state"] in {"succeeded", "failed"}, seconds, every=0.2)
     return [each["outcome"] for each in pool.job(number)["history"]]
 
 
@@ -49,7 +49,7 @@ def survives_a_kill_of(pool: ContainerPool, part: str) -> None:
     number = begun(pool)
     pool.podman("kill", part, "-s", "KILL")
     pool.podman("start", part)
-    wait_until(pool.healthy, 60, 0.2)
+    wait_until(pool.healthy, every=0.2)
     assert ended(pool, number) == ["succeeded"]
     assert pool.log(number) == ALL
 
@@ -80,7 +80,7 @@ def test_a_coordinator_that_is_frozen_past_the_lease_loses_no_lease(pool: Contai
 def test_a_worker_that_is_cut_off_past_the_lease_goes_on_with_the_same_attempt(pool: ContainerPool) -> None:
     number = begun(pool)
     pool.cut_off("w1")
-    wait_until(lambda: pool.job(number)["state"] == "queued", 6 * LEASE, 0.2)
+    wait_until(lambda: pool.job(number)["state"] == "queued", 6 * LEASE, every=0.2)
     pool.reconnect("w1")
     assert ended(pool, number) == ["succeeded"]
     assert pool.log(number) == ALL
@@ -100,14 +100,14 @@ def test_a_worker_that_is_frozen_while_another_takes_over_ends_its_attempt_on_wa
 ) -> None:
     number = begun(pool)
     pool.podman("pause", "w1")
-    wait_until(lambda: pool.job(number)["state"] == "queued", 6 * LEASE, 0.2)
+    wait_until(lambda: pool.job(number)["state"] == "queued", 6 * LEASE, every=0.2)
     second = pool.add_worker("w2")
-    wait_until(lambda: pool.job(number)["worker"] == second and pool.job(number)["state"] == "running", 60, 0.2)
+    wait_until(lambda: pool.job(number)["worker"] == second and pool.job(number)["state"] == "running", every=0.2)
     pool.podman("unpause", "w1")
-    wait_until(lambda: podman.of("w1") == [], 60, 0.2)
+    wait_until(lambda: podman.of("w1") == [], every=0.2)
     assert ended(pool, number) == ["lost", "succeeded"]
     assert pool.log(number) == ALL
-    wait_until(lambda: podman.of("w2") == [], 60, 0.2)
+    wait_until(lambda: podman.of("w2") == [], every=0.2)
 
 
 def test_a_database_container_that_is_killed_loses_nothing(pool_on_postgres: ContainerPool) -> None:

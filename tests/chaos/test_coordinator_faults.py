@@ -18,34 +18,34 @@ from deborgen_coordinator.operations import jobs, logs, runs, workers
 from deborgen_coordinator.storage.database import DatabaseUnavailable
 from deborgen_shared.errors import Refusal
 from deborgen_shared.messages import Claim, Finish, Heartbeat, Held, JobDetail, Register, Result
+from support.in_process import InProcessCoordinator, InProcessWorker, person
 from support.simulation_bugs import planted
-from support.simulation_coordinator import PERSON, ROOM, HandWorker, InProcess
 
 AGAIN = {"run": "true", "max_attempts": 5, "retry": {"backoff": "1s"}}
 
 
-def job(coordinator: InProcess, run: int, index: int = 1) -> JobDetail:
+def job(coordinator: InProcessCoordinator, run: int, index: int = 1) -> JobDetail:
     return jobs.get_job(coordinator.ctx, run, index)
 
 
-def pass_(coordinator: InProcess, seconds: float) -> None:
+def pass_(coordinator: InProcessCoordinator, seconds: float) -> None:
     """Time passes, and the sweep does its work."""
     coordinator.sweeper.turn()
     for _ in range(int(seconds / 3) + 1):
-        coordinator.clock.pass_(3.0)
+        coordinator.clock.pass_by(3.0)
         coordinator.sweeper.turn()
 
 
-def outcomes(coordinator: InProcess, run: int) -> list[str | None]:
+def outcomes(coordinator: InProcessCoordinator, run: int) -> list[str | None]:
     return [attempt.outcome for attempt in job(coordinator, run).history]
 
 
-def test_fault_07_a_claim_whose_answer_and_spool_are_gone_costs_no_attempt(both: InProcess) -> None:
+def test_fault_07_a_claim_whose_answer_and_spool_are_gone_costs_no_attempt(both: InProcessCoordinator) -> None:
     """Seen to fail when an attempt that was never confirmed counts as lost."""
     worker = both.worker("w1")
-    run = both.submit({"run": "true"})
+    run = both.submit({"run": "true"}).id
     worker.claim()
-    assert worker.register() == ["1.1/1"]
+    assert worker.restart() == ["1.1/1"]
     assert (job(both, run).state, job(both, run).attempts, outcomes(both, run)) == ("queued", 0, ["released"])
     worker.claim()
     pass_(both, 70)
@@ -54,10 +54,10 @@ def test_fault_07_a_claim_whose_answer_and_spool_are_gone_costs_no_attempt(both:
     assert both.audit().clean
 
 
-def test_fault_21_a_result_that_is_sent_twice_is_accepted_once_and_recorded_once(both: InProcess) -> None:
+def test_fault_21_a_result_that_is_sent_twice_is_accepted_once_and_recorded_once(both: InProcessCoordinator) -> None:
     """Seen to fail when a result that is known already is looked at like a new one."""
     worker = both.worker("w1")
-    run = both.submit({"run": "true"})
+    run = both.submit({"run": "true"}).id
     attempt = worker.take()
     assert worker.finish(attempt, result={"x": 1}) == "accepted"
     assert [worker.finish(attempt, result={"x": 1}) for _ in range(5)] == ["already_recorded"] * 5
@@ -65,10 +65,10 @@ def test_fault_21_a_result_that_is_sent_twice_is_accepted_once_and_recorded_once
     assert both.audit().clean
 
 
-def test_fault_22_another_result_after_the_first_is_refused_and_the_first_is_kept(both: InProcess) -> None:
+def test_fault_22_another_result_after_the_first_is_refused_and_the_first_is_kept(both: InProcessCoordinator) -> None:
     """Seen to fail when a result is taken whoever holds the lease."""
     worker = both.worker("w1")
-    run = both.submit(AGAIN)
+    run = both.submit(AGAIN).id
     attempt = worker.take()
     assert worker.finish(attempt, "failed", exit_code=3) == "accepted"
     assert worker.finish(attempt) == "stale"
@@ -77,19 +77,19 @@ def test_fault_22_another_result_after_the_first_is_refused_and_the_first_is_kep
     assert both.audit().clean
 
 
-def test_fault_23_a_stale_result_leaves_the_second_attempt_unharmed(both: InProcess) -> None:
+def test_fault_23_a_stale_result_leaves_the_second_attempt_unharmed(both: InProcessCoordinator) -> None:
     """Seen to fail when a result is taken whoever holds the lease."""
     first, second = both.worker("w1"), both.worker("w2")
-    run = both.submit(AGAIN)
+    run = both.submit(AGAIN).id
     old = first.take()
-    first.log(old, 0, b"old")
+    first.write_log(old, b"old", 0)
     pass_(both, 70)
     new = second.take()
     assert new == "1.1/2"
     assert first.finish(old, "failed", exit_code=1) == "stale"
     assert first.beat(old) == {old: "stop"}
     with pytest.raises(Refusal, match="is over"):
-        first.log(old, 3, b"late")
+        first.write_log(old, b"late", 3)
     assert second.beat(new) == {new: "continue"}
     assert second.finish(new) == "accepted"
     assert (job(both, run).state, outcomes(both, run)) == ("succeeded", ["lost", "succeeded"])
@@ -98,21 +98,23 @@ def test_fault_23_a_stale_result_leaves_the_second_attempt_unharmed(both: InProc
 
 
 @pytest.mark.parametrize("turn", range(10))
-def test_fault_24_a_result_that_races_the_sweep_and_a_cancel_has_exactly_one_winner(both: InProcess, turn: int) -> None:
+def test_fault_24_a_result_that_races_the_sweep_and_a_cancel_has_exactly_one_winner(
+    both: InProcessCoordinator, turn: int
+) -> None:
     """Seen to fail when a result is taken whoever holds the lease."""
     worker = both.worker("w1")
-    run = both.submit(AGAIN)
+    run = both.submit(AGAIN).id
     attempt = worker.take()
     both.sweeper.turn()
     for _ in range(20):
-        both.clock.pass_(3.0)
+        both.clock.pass_by(3.0)
         if _ < 19:
             both.sweeper.turn()
-    both.clock.pass_(3.0)
+    both.clock.pass_by(3.0)
     racers: list[Callable[[], Any]] = [
         lambda: worker.finish(attempt),
         both.sweeper.turn,
-        lambda: runs.cancel_run(both.ctx, PERSON, run, ""),
+        lambda: runs.cancel_run(both.ctx, person("alice"), run, ""),
     ]
     random.Random(turn).shuffle(racers)
     with ThreadPoolExecutor(len(racers)) as threads:
@@ -127,10 +129,10 @@ def test_fault_24_a_result_that_races_the_sweep_and_a_cancel_has_exactly_one_win
 
 
 @pytest.mark.parametrize("step", [-86_400.0, 86_400.0])
-def test_fault_28_a_step_of_the_wall_clock_expires_nothing(both: InProcess, step: float) -> None:
+def test_fault_28_a_step_of_the_wall_clock_expires_nothing(both: InProcessCoordinator, step: float) -> None:
     """Seen to fail when leases are counted on the wall clock."""
     worker = both.worker("w1")
-    run = both.submit({"run": "true", "timeout": "10m"})
+    run = both.submit({"run": "true", "timeout": "10m"}).id
     attempt = worker.take()
     pass_(both, 15)
     both.clock.step_wall(step)
@@ -143,14 +145,14 @@ def test_fault_28_a_step_of_the_wall_clock_expires_nothing(both: InProcess, step
     assert both.audit().clean
 
 
-def test_fault_71_old_requests_replayed_and_reordered_have_no_effect(both: InProcess) -> None:
+def test_fault_71_old_requests_replayed_and_reordered_have_no_effect(both: InProcessCoordinator) -> None:
     """The whole conversation of two workers is played again, many times over, in any order. Seen to fail when a
     repeated claim gets other jobs.
     """
     tape: list[Callable[[], Any]] = []
     both.submit({"run": "true", "max_attempts": 3, "sweep": {"grid": {"x": [1, 2, 3, 4, 5, 6]}}})
     for name in ("w1", "w2"):
-        worker = HandWorker(both, name)
+        worker = both.worker(name)
         tape += _conversation(both, worker)
     before = [both.ctx.store.read(lambda reader, t=table: reader.rows(f"SELECT * FROM {t} ORDER BY 1, 2"))
               for table in ("job", "artifact", "log_chunk", "run", "step")]  # fmt: skip
@@ -166,10 +168,10 @@ def test_fault_71_old_requests_replayed_and_reordered_have_no_effect(both: InPro
     assert both.audit().clean
 
 
-def _conversation(coordinator: InProcess, worker: HandWorker) -> list[Callable[[], Any]]:
+def _conversation(coordinator: InProcessCoordinator, worker: InProcessWorker) -> list[Callable[[], Any]]:
     """Claim two jobs, confirm, log and finish them; every call as it was made."""
     ctx, actor, name, session = coordinator.ctx, worker.actor, worker.name, worker.session
-    claim = Claim(session=session, request_id=f"{name}-only", free=ROOM, max=2)
+    claim = Claim(session=session, request_id=f"{name}-only", free=worker.capacity, max=2)
     given = [each.attempt for each in workers.claim(ctx, actor, name, claim).assignments]  # type: ignore[union-attr]
     beat = Heartbeat(session=session, holding=[Held(attempt=attempt) for attempt in given])
     workers.heartbeat(ctx, actor, name, beat)
@@ -184,7 +186,7 @@ def _conversation(coordinator: InProcess, worker: HandWorker) -> list[Callable[[
     results = [Result(attempt=attempt, outcome="succeeded", exit_code=0, log_size=8) for attempt in given]
     finish = Finish(session=session, results=results)
     workers.finish(ctx, actor, name, finish)
-    register = Register(session=session, capacity=ROOM, holding=given)
+    register = Register(session=session, capacity=worker.capacity, holding=given)
     tape += [
         _bound(workers.claim, ctx, actor, name, claim),
         _bound(workers.heartbeat, ctx, actor, name, beat),
@@ -198,17 +200,17 @@ def _bound(function: Callable[..., Any], *arguments: Any) -> Callable[[], Any]:
     return lambda: function(*arguments)
 
 
-def test_fault_75_a_job_that_kills_every_worker_is_poison_and_the_workers_are_well(both: InProcess) -> None:
+def test_fault_75_a_job_that_kills_every_worker_is_poison_and_the_workers_are_well(both: InProcessCoordinator) -> None:
     """Seen to fail when nothing is poison."""
     fleet = [both.worker(f"w{n}") for n in range(1, 5)]
-    poison = both.submit({"run": "true", "max_attempts": 50, "retry": {"backoff": "1s"}})
+    poison = both.submit({"run": "true", "max_attempts": 50, "retry": {"backoff": "1s"}}).id
     for worker in fleet[:3]:
         pass_(both, 70)
         attempt = worker.take()
-        assert worker.register() == [attempt]
+        assert worker.restart() == [attempt]
     assert job(both, poison).state == "failed"
     assert job(both, poison).reason.startswith("poisoned")
-    harmless = both.submit({"run": "true"})
+    harmless = both.submit({"run": "true"}).id
     assert fleet[0].finish(fleet[0].take()) == "accepted"
     assert job(both, harmless).state == "succeeded"
     for worker in fleet:
@@ -239,9 +241,9 @@ GUARDS = [
 @pytest.mark.parametrize(("bug", "test"), GUARDS)
 def test_a_test_of_a_fault_fails_when_what_it_guards_is_broken(bug: str, test: Any, tmp_path: Path) -> None:
     with planted(bug):
-        coordinator = InProcess(tmp_path)
+        coordinator = InProcessCoordinator(tmp_path)
         try:
             with pytest.raises((AssertionError, Refusal, DatabaseUnavailable)):
                 test(coordinator)
         finally:
-            coordinator.down()
+            coordinator.stop()

@@ -16,8 +16,9 @@ from deborgen_shared.jobfile import JobFileInvalid, load
 from deborgen_shared.messages import Assignment, Result
 from deborgen_worker.disk import Disk
 from deborgen_worker.spool import Spool
-from support.coordinator import CoordinatorProcess, wait_until
+from support.coordinator import CoordinatorProcess
 from support.scripted_worker import ScriptedWorker
+from support.waiting import wait_until
 
 
 @pytest.mark.skipif(shutil.which("strace") is None, reason="needs strace: apt-get install strace")

@@ -16,7 +16,8 @@ import pytest
 from support.coordinator import CoordinatorProcess
 from support.fault_proxy import FaultProxy
 from support.podman import CONF, IMAGE, Podman
-from support.worker import Pool, WorkerProcess
+from support.pool import Pool
+from support.worker import WorkerProcess
 
 JOBS = 500
 long = pytest.mark.skipif(not os.environ.get("DEBORGEN_LONG"), reason="long: make chaos-long")

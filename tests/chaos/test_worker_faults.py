@@ -16,9 +16,11 @@ from typing import Any
 import pytest
 
 from support.aimed_proxy import AimedProxy
-from support.coordinator import CoordinatorProcess, wait_until
+from support.coordinator import CoordinatorProcess
+from support.pool import Pool
 from support.scripted_worker import ScriptedWorker
-from support.worker import Pool, WorkerProcess
+from support.waiting import wait_until
+from support.worker import WorkerProcess
 
 LEASE = 8.0
 
@@ -30,7 +32,7 @@ def own(tmp_path: Path) -> Iterator[CoordinatorProcess]:
 
 
 def events(pool: Pool, run: int) -> list[str]:
-    return [event["type"] for event in pool.person.get(f"/v1/events?run={run}&limit=1000").json()["items"]]
+    return [event["type"] for event in pool.admin.get(f"/v1/events?run={run}&limit=1000").json()["items"]]
 
 
 class Once:
@@ -75,7 +77,7 @@ def test_fault_09_a_confirmation_whose_answer_is_lost_starts_the_program_exactly
         AimedProxy(own.url, Once("drop_after", "/heartbeat", b'"attempt"', most=2)) as proxy,
         WorkerProcess(tmp_path, own, url=proxy.url),
     ):
-        wait_until((tmp_path / "ran").exists, 30)
+        wait_until((tmp_path / "ran").exists)
         before = len(proxy.log)
         wait_until(lambda: len([line for line, _ in proxy.log[before:] if "/heartbeat" in line]) >= 3)
         go.touch()

@@ -13,8 +13,8 @@ import pytest
 import requests
 
 from support.compose import COORDINATOR, POSTGRES, WORKER, make_postgres, run
-from support.coordinator import wait_until
 from support.podman import IMAGE, Podman
+from support.waiting import wait_until
 
 DEAF = """
 import socket, sys
@@ -60,7 +60,7 @@ class ContainerPool:
         self.workers: dict[str, Any] = {}
         self.http = requests.Session()
         self.http.trust_env = False
-        wait_until(self.healthy, 60, 0.2)
+        wait_until(self.healthy, every=0.2)
         self.http.headers["Authorization"] = f"Bearer {self.token('admin', 'organiser')}"
 
     def _start_database(self) -> None:
@@ -71,7 +71,7 @@ class ContainerPool:
             .with_env("POSTGRES_PASSWORD", "sesame").with_env("PGHOST", "/tmp")
         )  # fmt: skip
         self.database.start()
-        wait_until(lambda: self.database.exec(["pg_isready", "-U", "deborgen"])[0] == 0, 60, 0.2)
+        wait_until(lambda: self.database.exec(["pg_isready", "-U", "deborgen"])[0] == 0, every=0.2)
 
     @property
     def url(self) -> str:

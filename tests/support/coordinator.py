@@ -176,17 +176,6 @@ def family_of(pid: int) -> list[int]:
     return [pid, *(each for child in children_of(pid) for each in family_of(child))]
 
 
-def wait_until(condition: Any, seconds: float = 10.0, every: float = 0.02) -> Any:
-    """The condition's value once it is true; it fails when the time is up."""
-    end = time.monotonic() + seconds
-    while True:
-        if value := condition():
-            return value
-        if time.monotonic() > end:
-            raise AssertionError(f"not within {seconds} s: {condition}")
-        time.sleep(every)
-
-
 @pytest.fixture(scope="module")
 def coordinator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CoordinatorProcess]:
     """A coordinator that the tests of a module share."""

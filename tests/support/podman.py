@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from support.coordinator import wait_until
+from support.waiting import wait_until
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 CONF = ROOT / "tools" / "containers.conf"
@@ -59,7 +59,7 @@ class Podman:
             ["podman", "system", "service", "--time", "0", self.url],
             cwd=self.folder, env=self.env, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         )  # fmt: skip
-        wait_until(self._listens, 20)
+        wait_until(self._listens)
         return self
 
     @property

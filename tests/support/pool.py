@@ -1,223 +1,136 @@
-"""A coordinator's operations in this process, on a clock that the test moves, and workers that do as they are told."""
+"""A real pool: a coordinator process, its worker processes, and the persons who use it.
+
+with Pool(CoordinatorProcess(tmp_path)) as pool:
+    pool.add_worker("box")
+    assert pool.until(pool.submit(run="true"))["state"] == "succeeded"
+"""
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator
-from pathlib import Path
+from functools import cached_property
 from typing import Any
 
-import pytest
+from support.coordinator import Client, CoordinatorProcess
+from support.person import Person
+from support.waiting import wait_until
+from support.worker import WorkerProcess
 
-from deborgen_coordinator.app import open_context
-from deborgen_coordinator.operations import events, jobs, logs, runs, workers
-from deborgen_coordinator.operations.context import Actor, Context
-from deborgen_coordinator.operations.sweep import Sweeper
-from deborgen_coordinator.settings import Settings
-from deborgen_shared import messages as m
-from deborgen_shared.states import Role
-
-GIB = 2**30
-LEASE = 60.0
-HEARTBEAT = 10.0
-
-
-class FakeClock:
-    """Wall and steady time that move only when they are told to."""
-
-    def __init__(self) -> None:
-        self._wall = 1_800_000_000.0
-        self._steady = 1_000.0
-
-    def wall(self) -> float:
-        return self._wall
-
-    def steady(self) -> float:
-        return self._steady
-
-    def pass_by(self, seconds: float) -> None:
-        self._wall += seconds
-        self._steady += seconds
-
-    def step_wall(self, seconds: float) -> None:
-        self._wall += seconds
+OVER = ("succeeded", "failed", "canceled")
 
 
 class Pool:
-    """One coordinator. `restart` is what a new process would do; `sleep` lets time pass with the sweep at work."""
+    """Everything around one coordinator.
 
-    def __init__(self, folder: Path, database: str = "", **settings: Any) -> None:
-        self.clock = FakeClock()
-        self.settings = Settings(
-            **{
-                "data_dir": str(folder),
-                "database": database,
-                "lease_seconds": LEASE,
-                "heartbeat_seconds": HEARTBEAT,
-                **settings,
-            }
+    As a context it starts the coordinator, and stops it and the workers that were added. Without a context it is
+    only a view of a coordinator that runs already.
+    """
+
+    def __init__(self, coordinator: CoordinatorProcess) -> None:
+        self.coordinator = coordinator
+        self.folder = coordinator.folder
+        self.workers: dict[str, WorkerProcess] = {}
+
+    def __enter__(self) -> Pool:
+        self.coordinator.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        try:
+            for worker in self.workers.values():
+                worker.stop()
+        finally:
+            self.coordinator.stop()
+
+    @cached_property
+    def admin(self) -> Client:
+        """A session that may do everything."""
+        return self.coordinator.client("admin")
+
+    def person(self, name: str, role: str = "submitter") -> Person:
+        """Somebody who has a token for the pool in the environment."""
+        return Person(
+            self.folder / "homes" / name,
+            DEBORGEN_URL=self.coordinator.url,
+            DEBORGEN_TOKEN=self.coordinator.token(role, name),
         )
-        self.ctx: Context = open_context(self.settings, self.clock)
-        self.sweeper = Sweeper(self.ctx)
-        self.sweeper.turn()
 
-    def close(self) -> None:
-        self.ctx.wakeups.close()
-        self.ctx.store.close()
-
-    def restart(self, down_for: float = 0.0) -> None:
-        self.close()
-        self.clock.pass_by(down_for)
-        self.ctx = open_context(self.settings, self.clock)
-        self.sweeper = Sweeper(self.ctx)
-        self.sweeper.turn()
-
-    def sleep(self, seconds: float) -> None:
-        """Let so much time pass, with a turn of the sweep every three seconds, as in a running coordinator."""
-        while seconds > 0:
-            step = min(3.0, seconds)
-            self.clock.pass_by(step)
-            self.sweeper.turn()
-            seconds -= step
-
-    def submit(
-        self, document: dict[str, Any] | None = None, by: str = "alice", key: str | None = None, **keys: Any
-    ) -> m.Run:
-        body = {"run": "true", **(document or {}), **keys}
-        return runs.submit(self.ctx, person(by), body, key, repr(sorted(body.items(), key=str)))[0]
-
-    def run(self, run: int) -> m.Run:
-        return runs.get_run(self.ctx, run)
-
-    def job(self, name: str) -> m.JobDetail:
-        return jobs.get_job(self.ctx, *map(int, name.split(".")))
-
-    def cancel(self, name: str, by: str = "alice") -> dict[str, str]:
-        run, _, index = name.partition(".")
-        if index:
-            return jobs.cancel_job(self.ctx, person(by), int(run), int(index), "").jobs  # type: ignore[return-value]
-        return runs.cancel_run(self.ctx, person(by), int(run), "").jobs  # type: ignore[return-value]
-
-    def events(self, **where: Any) -> list[m.Event]:
-        filters = {"after": 0, "run": None, "job": None, "worker": None, "limit": 1000, **where}
-        return events.list_events(self.ctx, **filters).items
-
-    def types(self, **where: Any) -> list[str]:
-        return [event.type for event in self.events(**where)]
-
-    def log(self, name: str, number: int = 1) -> bytes:
-        return logs.read(self.ctx, *map(int, name.split(".")), number, 0, 1 << 30)  # type: ignore[arg-type,misc]
-
-    def worker(self, name: str = "pc1", **capacity: Any) -> PoolWorker:
-        worker = PoolWorker(self, name, **capacity)
-        worker.register()
+    def add_worker(self, name: str, **settings: Any) -> WorkerProcess:
+        """Start a worker, and return once it is open for work."""
+        worker = self.workers[name] = WorkerProcess(self.folder, self.coordinator, name, **settings)
+        worker.start()
+        wait_until(lambda: self.state_of(name) == "open", what=f"{name} to join", log=worker.log)
         return worker
 
+    def state_of(self, worker: str) -> str:
+        """The state of a worker, or "unknown" before it has registered."""
+        answer = self.admin.get(f"/v1/workers/{worker}")
+        return str(answer.json()["state"]) if answer.status_code == 200 else "unknown"
 
-def person(name: str, role: Role = Role.SUBMITTER) -> Actor:
-    return Actor(role, name, "token")
+    def submit(self, **body: Any) -> int:
+        answer = self.admin.post("/v1/runs", json=body)
+        assert answer.status_code == 201, answer.text
+        return int(answer.json()["id"])
 
+    def run(self, run: int) -> dict[str, Any]:
+        return dict(self.admin.get(f"/v1/runs/{run}").json())
 
-class PoolWorker:
-    """A worker in its own words. Every verb may be called again with the same arguments, as after a lost answer."""
+    def job(self, job: int | str) -> dict[str, Any]:
+        """A job by its name, or the first job of a run by the number of the run."""
+        answer = self.admin.get(f"/v1/jobs/{_name(job)}")
+        assert answer.status_code == 200, answer.text
+        return dict(answer.json())
 
-    _sessions = itertools.count(1)
+    def log(self, job: int | str, attempt: int | None = None) -> bytes:
+        query = f"?attempt={attempt}" if attempt else ""
+        answer = self.admin.get(f"/v1/jobs/{_name(job)}/log{query}")
+        assert answer.status_code == 200, answer.text
+        return answer.content
 
-    def __init__(self, pool: Pool, name: str, labels: dict[str, Any] | None = None, **capacity: Any) -> None:
-        self.pool = pool
-        self.name = name
-        self.actor = Actor(Role.WORKER, name, "token")
-        self.labels = {"runner.subprocess": True, "os": "linux", **(labels or {})}
-        self.capacity = m.Resources(**{"cpus": 64, "memory": 256 * GIB, "gpus": 0, **capacity})
-        self.session = f"s{next(self._sessions)}"
-        self._requests = itertools.count(1)
-        self.holding: list[str] = []
+    def until(self, run: int, *states: str, seconds: float = 90.0) -> dict[str, Any]:
+        """The run's first job, once it is in one of these states. The states that end a job are the default."""
+        wanted = states or OVER
+        wait_until(lambda: self.job(run)["state"] in wanted, seconds, f"job {run}.1 to be {' or '.join(wanted)}")
+        return self.job(run)
 
-    def register(self, holding: list[str] | None = None) -> list[str]:
-        body = m.Register(session=self.session, labels=self.labels, capacity=self.capacity, holding=holding or [])
-        self.holding = list(holding or [])
-        return workers.register(self.pool.ctx, self.actor, self.name, body).lost
+    def done(self, run: int, seconds: float = 120.0) -> dict[str, Any]:
+        """The run, once all its jobs have ended."""
 
-    def restart(self, holding: list[str] | None = None) -> list[str]:
-        self.session = f"s{next(self._sessions)}"
-        return self.register(holding)
+        def over() -> bool:
+            counts = self.run(run)["jobs"]
+            return bool(counts["queued"] == counts["running"] == 0)
 
-    def claim(self, most: int = 1, request: str | None = None, **how: Any) -> list[str]:
-        """The attempts that were given."""
-        return [assignment.attempt for assignment in self.assignments(most, request, **how)]
+        wait_until(over, seconds, f"all jobs of run {run} to end")
+        return self.run(run)
 
-    def assignments(
-        self,
-        most: int = 1,
-        request: str | None = None,
-        free: m.Resources | None = None,
-        wait: float = 0,
-        ahead: bool = False,
-    ) -> list[m.Assignment]:
-        body = m.Claim(
-            session=self.session,
-            request_id=request or f"{self.session}-{next(self._requests)}",
-            free=free or self.capacity,
-            max=most,
-            wait_seconds=wait,
-            ahead=ahead,
-        )
-        answer = workers.claim(self.pool.ctx, self.actor, self.name, body)
-        given = answer.assignments if isinstance(answer, m.Claimed) else []
-        self.holding += [assignment.attempt for assignment in given if assignment.attempt not in self.holding]
-        return given
+    def unfinished(self) -> list[int]:
+        """The runs, of the newest thousand, that have a queued or a running job."""
+        runs = self.admin.get("/v1/runs?limit=1000").json()["items"]
+        return [int(run["id"]) for run in runs if run["jobs"]["queued"] or run["jobs"]["running"]]
 
-    def beat(self, *attempts: str, state: str = "open", reason: str = "", **progress: Any) -> dict[str, str]:
-        holding = [m.Held(attempt=attempt, **progress) for attempt in attempts or self.holding]
-        body = m.Heartbeat(session=self.session, holding=holding, state=state, reason=reason)  # type: ignore[arg-type]
-        return workers.heartbeat(self.pool.ctx, self.actor, self.name, body).attempts  # type: ignore[return-value]
+    def clear(self) -> None:
+        """Make the pool free for the next test: the coordinator runs, no job is left, and every worker is open.
 
-    def start(self, most: int = 1) -> list[str]:
-        """Claim and confirm."""
-        given = self.claim(most)
-        if given:
-            self.beat(*given)
-        return given
+        When a test left nothing behind, this costs one request for the runs and one for each worker.
+        """
+        if self.coordinator.process is None:
+            self.coordinator.start()
+        for name in self.workers:
+            self._reopen(name)
+        left = self.unfinished()
+        for run in left:
+            self.admin.post(f"/v1/runs/{run}/cancel", json={"reason": "the test is over"})
+        if left:
+            wait_until(lambda: not self.unfinished(), what=f"the canceled jobs of runs {left} to end")
 
-    def finish(self, attempt: str, outcome: str = "succeeded", **fields: Any) -> str:
-        default = {"exit_code": 0} if outcome == "succeeded" else {"exit_code": 1} if outcome == "failed" else {}
-        result = m.Result(attempt=attempt, outcome=outcome, **{**default, **fields})  # type: ignore[arg-type]
-        body = m.Finish(session=self.session, results=[result])
-        answer = workers.finish(self.pool.ctx, self.actor, self.name, body).results[attempt]
-        if answer != "missing_blobs" and attempt in self.holding:
-            self.holding.remove(attempt)
-        return answer
-
-    def write_log(self, attempt: str, data: bytes, offset: int = 0) -> int:
-        job, number = attempt.split("/")
-        run, index = job.split(".")
-        return logs.append(
-            self.pool.ctx, self.actor, int(run), int(index), int(number), offset, data, self.session
-        ).size
-
-    def leave(self) -> None:
-        workers.leave(self.pool.ctx, self.actor, self.name)
+    def _reopen(self, name: str) -> None:
+        worker = self.workers[name]
+        if self.state_of(name) == "open":
+            return
+        self.admin.patch(f"/v1/workers/{name}", json={"paused": False, "drain": False})
+        if worker.process is None or worker.process.poll() is not None:
+            worker.start()
+        wait_until(lambda: self.state_of(name) == "open", what=f"{name} to be open again", log=worker.log)
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
-def database(request: pytest.FixtureRequest) -> str:
-    """The URL of an empty database: the same tests for SQLite and for PostgreSQL."""
-    return "" if request.param == "sqlite" else request.getfixturevalue("postgres_url")
-
-
-@pytest.fixture
-def make_pool(tmp_path: Path, database: str) -> Iterator[Any]:
-    pools: list[Pool] = []
-
-    def make(**settings: Any) -> Pool:
-        pools.append(Pool(tmp_path, database, **settings))
-        return pools[-1]
-
-    yield make
-    for pool in pools:
-        pool.close()
-
-
-@pytest.fixture
-def pool(make_pool: Any) -> Pool:
-    return make_pool()  # type: ignore[no-any-return]
+def _name(job: int | str) -> str:
+    return f"{job}.1" if isinstance(job, int) else job

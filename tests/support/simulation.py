@@ -21,7 +21,8 @@ from deborgen_coordinator.operations.audit import examine
 from deborgen_coordinator.storage import audit
 from deborgen_coordinator.storage.database import Connection, SqliteDatabase
 from deborgen_worker import agent, journal, outbox, spool, starting
-from support.simulation_coordinator import InProcess, ManualClock, unsynced_sqlite
+from support.clock import FakeClock
+from support.in_process import InProcessCoordinator, unsynced_sqlite
 from support.simulation_faults import Faults, key_of, resume, steer, strike, submit
 from support.simulation_machine import FOREVER, Crash, Machine
 from support.simulation_network import IMPOSSIBLE, Network
@@ -51,8 +52,10 @@ class World:
         self.random = random.Random(seed)
         #: In every third life jobs also wait behind each other, as very short ones do.
         self.lanes = seed % 3 == 1
-        self.clock = ManualClock()
-        self.coordinator = InProcess(folder, clock=self.clock, lease_seconds=LEASE, heartbeat_seconds=HEARTBEAT)
+        self.clock = FakeClock()
+        self.coordinator = InProcessCoordinator(
+            folder / "coordinator", clock=self.clock, lease_seconds=LEASE, heartbeat_seconds=HEARTBEAT
+        )
         self.up, self.stopped_since, self.stopped_until = True, 0.0, 0.0
         self.up_since = self.now
         self.uptime = 0.0
@@ -240,7 +243,7 @@ class World:
         next_.append((fault_at, 9999, lambda: strike(self)))
         when, order, do = min(next_, key=lambda each: each[:2])
         delta = max(0.0, when - self.now)
-        self.clock.pass_(delta)
+        self.clock.pass_by(delta)
         if serving:
             self.uptime += delta
         if self._timed and (when, order, do) in self._timed:
@@ -278,14 +281,14 @@ class World:
             return
         self.tell("the coordinator is killed")
         self.up = False
-        self.coordinator.down()
+        self.coordinator.stop()
         self.later(away if away is not None else self.random.uniform(0.5, 200.0), self.start_coordinator)
 
     def start_coordinator(self) -> None:
         if self.up:
             return
         self.tell("the coordinator starts")
-        self.coordinator.up()
+        self.coordinator.start()
         self.up, self.up_since, self._sweep_at = True, self.now, self.now
 
     def freeze_coordinator(self, seconds: float) -> None:
@@ -402,5 +405,5 @@ def simulate(seed: int) -> list[str]:
             for machine in world.machines:
                 machine.kill(0.0)
             if world.up:
-                world.coordinator.down()
+                world.coordinator.stop()
         shutil.rmtree(folder, ignore_errors=True)

@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING
 
 from deborgen_coordinator.operations import jobs, runs, workers
 from deborgen_shared.messages import SteerWorker
-from support.simulation_coordinator import ADMIN, PERSON
+from deborgen_shared.states import Role
+from support.in_process import person
 from support.simulation_truth import Plan
 
 if TYPE_CHECKING:
     from support.simulation import World
     from support.simulation_machine import Machine
 
+SUBMITTER, ADMIN = person("alice"), person("root", Role.ADMIN)
 KINDS = [
     "kill", "kill", "reboot", "partition", "partition", "no answers", "sleep", "stop", "wipe", "coordinator restart",
     "coordinator frozen", "wall clock", "owner pauses", "admin pauses", "cancel job", "cancel run", "disk full",
@@ -116,7 +118,7 @@ def cancel(world: World, job: int, whole: bool) -> None:
     wanted = [each for each in world.states if each >> 20 == run] if whole else [job]
     world.canceled.update(wanted)
     ctx = world.coordinator.ctx
-    answer = runs.cancel_run(ctx, PERSON, run, "") if whole else jobs.cancel_job(ctx, PERSON, run, index, "")
+    answer = runs.cancel_run(ctx, SUBMITTER, run, "") if whole else jobs.cancel_job(ctx, SUBMITTER, run, index, "")
     for name, word in answer.jobs.items():
         world.canceled.add(key_of(name))
         if word == "canceled":
@@ -133,7 +135,7 @@ def submit(world: World, count: int | None = None) -> None:
             document = {"steps": steps, **{k: v for k, v in document.items() if k not in ("run", "artifacts")}}
         elif world.random.random() < 0.3:
             document["sweep"] = {"grid": {"x": {"from": 1, "to": world.random.randint(2, 5)}}}
-        world.plans[world.coordinator.submit(document)] = plan
+        world.plans[world.coordinator.submit(document).id] = plan
     world.check()
 
 

@@ -19,9 +19,11 @@ from pathlib import Path
 
 import requests
 
-from support.coordinator import CoordinatorProcess, children_of, wait_until
+from support.coordinator import CoordinatorProcess, children_of
 from support.fault_proxy import FaultProxy
-from support.worker import Pool, WorkerProcess
+from support.pool import Pool
+from support.waiting import wait_until
+from support.worker import WorkerProcess
 
 BATCH = 40
 
@@ -74,7 +76,7 @@ class Soak:
             "run": script, "resources": {"cpus": 0.25, "memory": "64MiB"}, "max_attempts": 100,
             "retry": {"backoff": "1s"}, "artifacts": ["out"], "sweep": {"grid": {"n": {"from": 1, "to": BATCH}}},
         }  # fmt: skip
-        answer = self.pool.person.post("/v1/runs", json=body, headers={"Idempotency-Key": f"soak-{run_id}"}, timeout=20)
+        answer = self.pool.admin.post("/v1/runs", json=body, headers={"Idempotency-Key": f"soak-{run_id}"}, timeout=20)
         assert answer.status_code in (200, 201, 503), answer.text
         if answer.status_code != 503:
             self.runs.append(int(answer.json()["id"]))
@@ -117,7 +119,7 @@ class Soak:
             case "cancel" if self.runs:
                 with contextlib.suppress(requests.RequestException):
                     number = f"{self.random.choice(self.runs[-3:])}.{self.random.randint(1, BATCH)}"
-                    self.pool.person.post(f"/v1/jobs/{number}/cancel", json={}, timeout=20)
+                    self.pool.admin.post(f"/v1/jobs/{number}/cancel", json={}, timeout=20)
 
     def _stop_for(self, process: subprocess.Popen[bytes] | None, seconds: float) -> None:
         if process is None or process.poll() is not None:
@@ -138,7 +140,7 @@ class Soak:
                 worker.start()
             else:
                 worker.process.send_signal(signal.SIGCONT)
-        wait_until(lambda: not self.unfinished(), 900, 0.5)
+        wait_until(lambda: not self.unfinished(), 900, every=0.5)
 
     def unfinished(self) -> int:
         counts = [self.pool.run(run)["jobs"] for run in self.runs]
@@ -170,7 +172,7 @@ class Soak:
     def _against_the_truth(self) -> list[str]:
         wrong = []
         for number, run in enumerate(self.runs, 1):
-            jobs = self.pool.person.get(f"/v1/runs/{run}/jobs?limit=1000").json()["items"]
+            jobs = self.pool.admin.get(f"/v1/runs/{run}/jobs?limit=1000").json()["items"]
             for job in jobs:
                 path = self.ran / f"{number}-{job['index']}"
                 lines = path.read_text().split("\n")[:-1] if path.exists() else []

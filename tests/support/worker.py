@@ -16,13 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from support import coordinator as support_coordinator
-from support.coordinator import Client, CoordinatorProcess, clean_environment
-
-
-def wait_until(condition: Any, seconds: float = 90.0, every: float = 0.02) -> Any:
-    """As the coordinator's, but patient: on a busy machine a worker is many processes that wait for each other."""
-    return support_coordinator.wait_until(condition, seconds, every)
+from support.coordinator import CoordinatorProcess, clean_environment
 
 
 class WorkerProcess:
@@ -48,6 +42,7 @@ class WorkerProcess:
         self.env = env or {}
         self.token_file = self.folder / "token"
         self.token_file.write_text(coordinator.token("worker", self.name))
+        self.token_file.chmod(0o600)
         self.process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> WorkerProcess:
@@ -123,48 +118,3 @@ class WorkerProcess:
 
     def said(self) -> str:
         return self.log.read_text(errors="replace")
-
-
-class Pool:
-    """A person's view of the coordinator, for tests of workers."""
-
-    def __init__(self, coordinator: CoordinatorProcess) -> None:
-        self.coordinator = coordinator
-        self.person: Client = coordinator.client("admin")
-
-    def submit(self, **body: Any) -> int:
-        answer = self.person.post("/v1/runs", json=body)
-        assert answer.status_code == 201, answer.text
-        return int(answer.json()["id"])
-
-    def job(self, job: int | str) -> dict[str, Any]:
-        name = f"{job}.1" if isinstance(job, int) else job
-        answer = self.person.get(f"/v1/jobs/{name}")
-        assert answer.status_code == 200, answer.text
-        return dict(answer.json())
-
-    def run(self, run: int) -> dict[str, Any]:
-        return dict(self.person.get(f"/v1/runs/{run}").json())
-
-    def until(self, run: int, *states: str, seconds: float = 90.0) -> dict[str, Any]:
-        """The run's first job, once it is in one of these states (or terminal, by default)."""
-        wanted = states or ("succeeded", "failed", "canceled")
-        wait_until(lambda: self.job(run)["state"] in wanted, seconds)
-        return self.job(run)
-
-    def done(self, run: int, seconds: float = 120.0) -> dict[str, Any]:
-        """The run, once all its jobs are terminal."""
-
-        def over() -> bool:
-            counts = self.run(run)["jobs"]
-            return counts["queued"] == counts["running"] == 0
-
-        wait_until(over, seconds)
-        return self.run(run)
-
-    def log(self, job: int | str, attempt: int | None = None) -> bytes:
-        name = f"{job}.1" if isinstance(job, int) else job
-        query = f"?attempt={attempt}" if attempt else ""
-        answer = self.person.get(f"/v1/jobs/{name}/log{query}")
-        assert answer.status_code == 200, answer.text
-        return answer.content

@@ -18,21 +18,21 @@ from deborgen_coordinator.operations.context import COORDINATOR
 from deborgen_coordinator.operations.tidy import DAY, LATE_LOG_SECONDS, TIDY_SECONDS, Tidier
 from deborgen_shared import messages as m
 from deborgen_shared.errors import Code, Refusal
-from support.coordinator import wait_until
-from support.pool import Pool, person
+from support.in_process import InProcessCoordinator, person
+from support.waiting import wait_until
 
 
-def put(pool: Pool, data: bytes) -> str:
+def put(pool: InProcessCoordinator, data: bytes) -> str:
     digest = hashlib.sha256(data).hexdigest()
     blobs.put(pool.ctx, digest, [data])
     return digest
 
 
-def here(pool: Pool, digest: str) -> bool:
+def here(pool: InProcessCoordinator, digest: str) -> bool:
     return not blobs.missing(pool.ctx, [digest]).missing
 
 
-def test_log_bytes_are_taken_once_and_a_gap_is_refused(pool: Pool) -> None:
+def test_log_bytes_are_taken_once_and_a_gap_is_refused(pool: InProcessCoordinator) -> None:
     pool.submit()
     worker = pool.worker()
     (attempt,) = worker.start()
@@ -45,7 +45,7 @@ def test_log_bytes_are_taken_once_and_a_gap_is_refused(pool: Pool) -> None:
     assert pool.log("1.1") == b"hello world"
 
 
-def test_the_rest_of_a_log_may_come_after_the_result_and_no_more(pool: Pool) -> None:
+def test_the_rest_of_a_log_may_come_after_the_result_and_no_more(pool: InProcessCoordinator) -> None:
     pool.submit()
     worker = pool.worker()
     (attempt,) = worker.start()
@@ -60,7 +60,7 @@ def test_the_rest_of_a_log_may_come_after_the_result_and_no_more(pool: Pool) -> 
     assert pool.log("1.1") == b"one two "
 
 
-def test_the_tail_of_a_log_may_come_with_the_result(pool: Pool) -> None:
+def test_the_tail_of_a_log_may_come_with_the_result(pool: InProcessCoordinator) -> None:
     pool.submit()
     worker = pool.worker()
     (attempt,) = worker.start()
@@ -69,7 +69,7 @@ def test_the_tail_of_a_log_may_come_with_the_result(pool: Pool) -> None:
     assert pool.log("1.1") == b"one two"
 
 
-def test_a_finished_log_is_sealed_into_a_blob_with_the_same_bytes(pool: Pool) -> None:
+def test_a_finished_log_is_sealed_into_a_blob_with_the_same_bytes(pool: InProcessCoordinator) -> None:
     pool.submit()
     worker = pool.worker()
     (attempt,) = worker.start()
@@ -84,7 +84,7 @@ def test_a_finished_log_is_sealed_into_a_blob_with_the_same_bytes(pool: Pool) ->
     assert Tidier(pool.ctx).seal_logs() == 0
 
 
-def test_a_log_whose_end_never_came_is_sealed_after_a_while(pool: Pool) -> None:
+def test_a_log_whose_end_never_came_is_sealed_after_a_while(pool: InProcessCoordinator) -> None:
     pool.submit()
     worker = pool.worker()
     (attempt,) = worker.start()
@@ -102,7 +102,7 @@ def test_fault_20_log_uploads_dropped_repeated_and_reordered_store_exactly_the_w
     data: bytes, cuts: list[tuple[int, int]], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     """Seen to fail when log bytes that are here already are stored once more."""
-    pool = Pool(tmp_path_factory.mktemp("logs"))
+    pool = InProcessCoordinator(tmp_path_factory.mktemp("logs"))
     pool.submit()
     worker = pool.worker()
     (attempt,) = worker.start()
@@ -117,10 +117,10 @@ def test_fault_20_log_uploads_dropped_repeated_and_reordered_store_exactly_the_w
     worker.finish(attempt, log_size=len(data))
     Tidier(pool.ctx).seal_logs()
     assert pool.log("1.1") == data
-    pool.close()
+    pool.stop()
 
 
-def test_blobs_that_nothing_refers_to_go_after_a_day_and_others_stay(pool: Pool) -> None:
+def test_blobs_that_nothing_refers_to_go_after_a_day_and_others_stay(pool: InProcessCoordinator) -> None:
     loose, file, made = put(pool, b"loose"), put(pool, b"file"), put(pool, b"made")
     pool.submit(files=[{"path": "a", "sha256": file, "size": 4, "mode": 0o644}])
     worker = pool.worker()
@@ -135,7 +135,7 @@ def test_blobs_that_nothing_refers_to_go_after_a_day_and_others_stay(pool: Pool)
     assert tidier.collect_blobs() == 0
 
 
-def test_a_blob_that_somebody_asked_for_stays_another_day(pool: Pool) -> None:
+def test_a_blob_that_somebody_asked_for_stays_another_day(pool: InProcessCoordinator) -> None:
     digest = put(pool, b"loose")
     pool.clock.pass_by(DAY - 10)
     assert here(pool, digest)
@@ -213,7 +213,7 @@ def test_tidying_up_never_holds_up_the_leases(make_pool: Any, monkeypatch: pytes
         pool.clock.pass_by(0.02)  # less than what a turn of the sweep calls late
         return pool.job("1.1").state == "failed"
 
-    wait_until(expired, 60)
+    wait_until(expired)
     pool.sweeper.stop()
 
 
@@ -236,7 +236,7 @@ def test_all_that_is_due_is_tidied_up_at_once_however_much_it_is(
     assert not any(here(pool, str(view.blob)) for view in views)
 
 
-def test_retention_is_off_by_default(pool: Pool) -> None:
+def test_retention_is_off_by_default(pool: InProcessCoordinator) -> None:
     pool.submit()
     worker = pool.worker()
     (attempt,) = worker.start()
@@ -249,7 +249,7 @@ def test_retention_is_off_by_default(pool: Pool) -> None:
     assert pool.log("1.1") == b"x"
 
 
-def filled(pool: Pool) -> str:
+def filled(pool: InProcessCoordinator) -> str:
     pool.submit(sweep={"grid": {"n": [1, 2]}}, labels={"project": "thesis"}, by="alice")
     worker = pool.worker()
     first, second = worker.start(2)
@@ -264,12 +264,12 @@ def filled(pool: Pool) -> str:
 
 @pytest.mark.parametrize("into", ["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
 def test_a_backup_brings_everything_back_into_either_database(
-    pool: Pool, tmp_path: Path, into: str, request: pytest.FixtureRequest
+    pool: InProcessCoordinator, tmp_path: Path, into: str, request: pytest.FixtureRequest
 ) -> None:
     token = filled(pool)
     backup.backup(pool.ctx, tmp_path / "b.tar.gz")
     url = request.getfixturevalue("postgres").database() if into == "postgres" else ""
-    other = Pool(tmp_path / "other", url)
+    other = InProcessCoordinator(tmp_path / "other", url)
     try:
         backup.restore(other.ctx, tmp_path / "b.tar.gz")
         assert [other.job(f"1.{n}") for n in (1, 2)] == [pool.job(f"1.{n}") for n in (1, 2)]
@@ -279,7 +279,7 @@ def test_a_backup_brings_everything_back_into_either_database(
         assert b"".join(blobs.open_range(other.ctx, hashlib.sha256(b"made").hexdigest(), 0, 4)) == b"made"
         assert other.submit().id == 2
     finally:
-        other.close()
+        other.stop()
 
 
 def test_a_retry_comes_back_wherever_its_row_lay(make_pool: Any, tmp_path: Path) -> None:
@@ -291,14 +291,14 @@ def test_a_retry_comes_back_wherever_its_row_lay(make_pool: Any, tmp_path: Path)
     runs.retry_run(pool.ctx, person("alice"), 1, "failed")
     worker.finish(second)  # PostgreSQL lays the row of run 1 behind that of run 2
     backup.backup(pool.ctx, tmp_path / "all.tar.gz")
-    fresh = Pool(tmp_path / "fresh")
+    fresh = InProcessCoordinator(tmp_path / "fresh")
     backup.restore(fresh.ctx, tmp_path / "all.tar.gz")
     assert fresh.run(2).retry_of == 1
-    fresh.close()
+    fresh.stop()
 
 
 def test_a_backup_stands_though_blobs_are_collected_meanwhile(
-    pool: Pool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    pool: InProcessCoordinator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     digest = put(pool, b"nobody refers to it")
     pool.clock.pass_by(2 * DAY)
@@ -317,7 +317,7 @@ def test_a_backup_stands_though_blobs_are_collected_meanwhile(
     assert Tidier(pool.ctx).collect_blobs() == 1
 
 
-def test_a_backup_is_not_restored_over_data(pool: Pool, tmp_path: Path) -> None:
+def test_a_backup_is_not_restored_over_data(pool: InProcessCoordinator, tmp_path: Path) -> None:
     filled(pool)
     backup.backup(pool.ctx, tmp_path / "b.tar.gz")
     with pytest.raises(Refusal, match="has data already"):
@@ -326,7 +326,7 @@ def test_a_backup_is_not_restored_over_data(pool: Pool, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("damage", ["cut", "flipped", "no manifest", "empty", "missing"])
 def test_a_damaged_backup_is_refused_and_nothing_is_changed(tmp_path: Path, damage: str) -> None:
-    pool, other = Pool(tmp_path / "a"), Pool(tmp_path / "b")
+    pool, other = InProcessCoordinator(tmp_path / "a"), InProcessCoordinator(tmp_path / "b")
     filled(pool)
     file = tmp_path / "b.tar.gz"
     backup.backup(pool.ctx, file)
@@ -346,8 +346,8 @@ def test_a_damaged_backup_is_refused_and_nothing_is_changed(tmp_path: Path, dama
         backup.restore(other.ctx, file)
     assert other.events() == []
     assert other.submit().id == 1
-    pool.close()
-    other.close()
+    pool.stop()
+    other.stop()
 
 
 def without_manifest(file: Path) -> None:
@@ -359,7 +359,7 @@ def without_manifest(file: Path) -> None:
     shorter.replace(file)
 
 
-def test_a_backup_that_fails_leaves_no_file(pool: Pool, tmp_path: Path) -> None:
+def test_a_backup_that_fails_leaves_no_file(pool: InProcessCoordinator, tmp_path: Path) -> None:
     put(pool, b"gone")
     pool.ctx.blobs.delete(hashlib.sha256(b"gone").hexdigest())
     with pytest.raises(Refusal, match="not whole"):

@@ -20,7 +20,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule, 
 from deborgen_coordinator.operations import claims, finish
 from deborgen_coordinator.storage import attempts, jobs
 from deborgen_shared.states import TERMINAL, Outcome, State
-from support.pool import LEASE, Pool, PoolWorker
+from support.in_process import LEASE, InProcessCoordinator, InProcessWorker
 
 TERMINAL_NAMES = {str(state) for state in TERMINAL}
 OUTCOMES = [str(outcome) for outcome in Outcome if outcome is not Outcome.LOST]
@@ -35,8 +35,8 @@ class Lifecycle(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.folder = Path(tempfile.mkdtemp(dir=IN_MEMORY))
-        self.pool = Pool(self.folder)
-        self.machines: dict[str, PoolWorker] = {name: self.pool.worker(name) for name in ("pc1", "pc2")}
+        self.pool = InProcessCoordinator(self.folder)
+        self.machines: dict[str, InProcessWorker] = {name: self.pool.worker(name) for name in ("pc1", "pc2")}
         self.owner: dict[str, str] = {}
         self.sent_claims: list[tuple[str, str, str, frozenset[str]]] = []
         self.terminal: dict[str, tuple[str, Any]] = {}
@@ -46,7 +46,7 @@ class Lifecycle(RuleBasedStateMachine):
         self.most: dict[int, int] = {}
 
     def teardown(self) -> None:
-        self.pool.close()
+        self.pool.stop()
         shutil.rmtree(self.folder)
 
     @rule(count=st.integers(1, 3), most=st.integers(1, 3), repeat=st.booleans())
@@ -271,8 +271,8 @@ def registration_without_memory(patch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("plant", "finding"),
     [
-        (no_fence, "CHECK constraint failed|two winners|left its terminal state|miscounts"),
-        (no_idempotent_claim, "the repeat of a claim got"),
+        (no_fence, "CHECK constraint failed|two winners|left its terminal state|miscounts|with live attempts"),
+        (no_idempotent_claim, "the repeat of a claim got|an old claim got more"),
         (check_then_write, "UNIQUE constraint failed|was given twice|two live attempts"),
         (lease_counted_while_down, "a restart of the coordinator lost a lease"),
         (registration_without_memory, "a repeated registration ended something"),

@@ -6,27 +6,27 @@ from typing import Any
 
 from deborgen_coordinator.operations import jobs
 from deborgen_shared import messages as m
-from support.pool import GIB, Pool
+from support.in_process import GIB, InProcessCoordinator
 
 
 def sweep(count: int) -> dict[str, Any]:
     return {"grid": {"n": {"from": 1, "to": count}}}
 
 
-def test_first_come_first_served_within_a_priority(pool: Pool) -> None:
+def test_first_come_first_served_within_a_priority(pool: InProcessCoordinator) -> None:
     pool.submit(sweep=sweep(2))
     pool.submit(priority=5, sweep=sweep(2))
     pool.submit(resources={"cpus": 2})
     assert pool.worker().claim(10) == ["2.1/1", "2.2/1", "1.1/1", "1.2/1", "3.1/1"]
 
 
-def test_classes_of_different_needs_share_one_order(pool: Pool) -> None:
+def test_classes_of_different_needs_share_one_order(pool: InProcessCoordinator) -> None:
     for at in range(6):
         pool.submit(resources={"cpus": 1 + at % 3})
     assert pool.worker().claim(10) == [f"{n}.1/1" for n in range(1, 7)]
 
 
-def test_a_job_goes_only_to_a_worker_whose_labels_and_resources_fit(pool: Pool) -> None:
+def test_a_job_goes_only_to_a_worker_whose_labels_and_resources_fit(pool: InProcessCoordinator) -> None:
     pool.submit(requires={"gpu": "rtx*"})
     pool.submit(resources={"memory": "32GiB"})
     pool.submit(image="python:3.12-slim")
@@ -40,14 +40,14 @@ def test_a_job_goes_only_to_a_worker_whose_labels_and_resources_fit(pool: Pool) 
     assert large.claim(10) == ["1.1/1", "2.1/1", "3.1/1", "4.1/1"]
 
 
-def test_jobs_are_packed_into_what_is_free(pool: Pool) -> None:
+def test_jobs_are_packed_into_what_is_free(pool: InProcessCoordinator) -> None:
     pool.submit(sweep=sweep(10), resources={"cpus": 3})
     pool.submit(sweep=sweep(10))
     given = pool.worker(cpus=8).claim(20, free=m.Resources(cpus=8, memory=GIB * 100))
     assert given == ["1.1/1", "1.2/1", "2.1/1", "2.2/1"]
 
 
-def test_jobs_that_follow_each_other_need_not_fit_together(pool: Pool) -> None:
+def test_jobs_that_follow_each_other_need_not_fit_together(pool: InProcessCoordinator) -> None:
     pool.submit(sweep=sweep(10), resources={"cpus": 3})
     pool.submit(resources={"cpus": 5})
     pool.submit(sweep=sweep(10))
@@ -84,7 +84,7 @@ def test_a_cap_on_running_jobs_holds_for_each_submitter(make_pool: Any) -> None:
     assert worker.claim(10) == ["1.3/1"]
 
 
-def test_identical_specs_are_stored_once(pool: Pool) -> None:
+def test_identical_specs_are_stored_once(pool: InProcessCoordinator) -> None:
     for _ in range(5):
         pool.submit(sweep=sweep(20))
     pool.submit(resources={"cpus": 2})
@@ -92,7 +92,7 @@ def test_identical_specs_are_stored_once(pool: Pool) -> None:
     assert count == [(2,), (2,)]
 
 
-def test_why_tells_a_line_for_each_worker(pool: Pool) -> None:
+def test_why_tells_a_line_for_each_worker(pool: InProcessCoordinator) -> None:
     pool.submit(resources={"memory": "16GiB"})
     paused = pool.worker("pc1", memory=64 * GIB)
     paused.beat(state="paused", reason="paused by its owner until 18:00")
@@ -111,7 +111,7 @@ def test_why_tells_a_line_for_each_worker(pool: Pool) -> None:
     ]
 
 
-def test_a_submit_warns_of_what_no_worker_can_run(pool: Pool) -> None:
+def test_a_submit_warns_of_what_no_worker_can_run(pool: InProcessCoordinator) -> None:
     assert "no worker has joined yet" in pool.submit().warnings[0]
     pool.clock.pass_by(2)
     pool.worker("pc1")

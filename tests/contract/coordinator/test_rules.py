@@ -13,7 +13,7 @@ from deborgen_coordinator.operations import blobs, jobs, runs, workers
 from deborgen_coordinator.storage import attempts as attempt_rows
 from deborgen_shared import messages as m
 from deborgen_shared.errors import Code, Refusal
-from support.pool import LEASE, Pool, person
+from support.in_process import LEASE, InProcessCoordinator, person
 
 
 def refused(code: Code, call: Any, *args: Any, **kwargs: Any) -> Refusal:
@@ -23,7 +23,7 @@ def refused(code: Code, call: Any, *args: Any, **kwargs: Any) -> Refusal:
     return caught.value
 
 
-def test_rule_01_workers_that_race_never_get_the_same_attempt(pool: Pool) -> None:
+def test_rule_01_workers_that_race_never_get_the_same_attempt(pool: InProcessCoordinator) -> None:
     pool.submit(sweep={"grid": {"n": {"from": 1, "to": 60}}})
     machines = [pool.worker(f"pc{i}") for i in range(6)]
     given: list[list[str]] = [[] for _ in machines]
@@ -41,7 +41,7 @@ def test_rule_01_workers_that_race_never_get_the_same_attempt(pool: Pool) -> Non
     assert sorted(everything) == sorted(f"1.{n}/1" for n in range(1, 61))
 
 
-def test_rule_02_the_same_claim_gets_the_same_attempts_back_and_never_more(pool: Pool) -> None:
+def test_rule_02_the_same_claim_gets_the_same_attempts_back_and_never_more(pool: InProcessCoordinator) -> None:
     pool.submit(sweep={"grid": {"n": {"from": 1, "to": 5}}})
     worker = pool.worker()
     first = worker.claim(2, request="r1")
@@ -49,7 +49,7 @@ def test_rule_02_the_same_claim_gets_the_same_attempts_back_and_never_more(pool:
     assert worker.claim(5, request="r2") == ["1.3/1", "1.4/1", "1.5/1"]
 
 
-def test_rule_02_a_used_up_claim_gets_nothing_new(pool: Pool) -> None:
+def test_rule_02_a_used_up_claim_gets_nothing_new(pool: InProcessCoordinator) -> None:
     pool.submit(sweep={"grid": {"n": {"from": 1, "to": 5}}})
     worker = pool.worker()
     (attempt,) = worker.claim(1, request="r1")
@@ -58,7 +58,9 @@ def test_rule_02_a_used_up_claim_gets_nothing_new(pool: Pool) -> None:
     assert worker.claim(5, request="r1") == []
 
 
-def test_rule_02_an_attempt_that_was_never_confirmed_is_released_when_its_lease_ends(pool: Pool) -> None:
+def test_rule_02_an_attempt_that_was_never_confirmed_is_released_when_its_lease_ends(
+    pool: InProcessCoordinator,
+) -> None:
     pool.submit()
     pool.worker().claim()
     pool.sleep(LEASE + 10)
@@ -67,7 +69,7 @@ def test_rule_02_an_attempt_that_was_never_confirmed_is_released_when_its_lease_
     assert pool.worker("pc2").claim() == ["1.1/2"]
 
 
-def test_rule_03_what_is_not_of_the_current_attempt_is_stale_and_changes_nothing(pool: Pool) -> None:
+def test_rule_03_what_is_not_of_the_current_attempt_is_stale_and_changes_nothing(pool: InProcessCoordinator) -> None:
     pool.submit(max_attempts=3, retry={"backoff": "1s"})
     old, new = pool.worker("old"), pool.worker("new")
     (first,) = old.start()
@@ -83,7 +85,7 @@ def test_rule_03_what_is_not_of_the_current_attempt_is_stale_and_changes_nothing
     assert new.finish(second) == "accepted"
 
 
-def test_rule_03_another_workers_attempt_is_forbidden(pool: Pool) -> None:
+def test_rule_03_another_workers_attempt_is_forbidden(pool: InProcessCoordinator) -> None:
     pool.submit()
     (attempt,) = pool.worker("pc1").start()
     thief = pool.worker("pc2")
@@ -93,7 +95,7 @@ def test_rule_03_another_workers_attempt_is_forbidden(pool: Pool) -> None:
     assert pool.job("1.1").state == "running"
 
 
-def test_rule_03_an_older_session_is_superseded(pool: Pool) -> None:
+def test_rule_03_an_older_session_is_superseded(pool: InProcessCoordinator) -> None:
     pool.submit()
     worker = pool.worker()
     (attempt,) = worker.start()
@@ -107,7 +109,7 @@ def test_rule_03_an_older_session_is_superseded(pool: Pool) -> None:
     assert worker.finish(attempt) == "accepted"
 
 
-def test_rule_04_the_first_terminal_result_wins_and_its_repeat_is_recorded_once(pool: Pool) -> None:
+def test_rule_04_the_first_terminal_result_wins_and_its_repeat_is_recorded_once(pool: InProcessCoordinator) -> None:
     pool.submit()
     worker = pool.worker()
     (attempt,) = worker.start()
@@ -120,7 +122,7 @@ def test_rule_04_the_first_terminal_result_wins_and_its_repeat_is_recorded_once(
     assert pool.types(job="1.1").count("result.stale") == 1
 
 
-def test_rule_04_a_repeat_is_the_same_result_whatever_part_of_the_log_goes_with_it(pool: Pool) -> None:
+def test_rule_04_a_repeat_is_the_same_result_whatever_part_of_the_log_goes_with_it(pool: InProcessCoordinator) -> None:
     pool.submit()
     worker = pool.worker()
     (attempt,) = worker.start()
@@ -131,7 +133,7 @@ def test_rule_04_a_repeat_is_the_same_result_whatever_part_of_the_log_goes_with_
 
 
 @pytest.mark.parametrize("step", [86_400.0, -86_400.0])
-def test_rule_05_a_step_of_the_wall_clock_decides_nothing(pool: Pool, step: float) -> None:
+def test_rule_05_a_step_of_the_wall_clock_decides_nothing(pool: InProcessCoordinator, step: float) -> None:
     pool.submit(timeout="1h")
     worker = pool.worker()
     (attempt,) = worker.start()
@@ -142,14 +144,14 @@ def test_rule_05_a_step_of_the_wall_clock_decides_nothing(pool: Pool, step: floa
 
 
 @pytest.mark.parametrize("outcome", ["failed", "timeout", "out_of_memory"])
-def test_rule_06_a_failure_of_the_program_is_final(pool: Pool, outcome: str) -> None:
+def test_rule_06_a_failure_of_the_program_is_final(pool: InProcessCoordinator, outcome: str) -> None:
     pool.submit(max_attempts=5)
     worker = pool.worker()
     worker.finish(*worker.start(), outcome)
     assert pool.job("1.1").state == "failed"
 
 
-def test_rule_06_a_program_that_opted_in_is_tried_again(pool: Pool) -> None:
+def test_rule_06_a_program_that_opted_in_is_tried_again(pool: InProcessCoordinator) -> None:
     pool.submit(max_attempts=2, retry={"program": True, "backoff": "1s"})
     worker = pool.worker()
     worker.finish(*worker.start(), "failed")
@@ -159,7 +161,9 @@ def test_rule_06_a_program_that_opted_in_is_tried_again(pool: Pool) -> None:
     assert pool.job("1.1").state == "failed"
 
 
-def test_rule_06_infrastructure_is_tried_again_after_a_backoff_while_attempts_are_left(pool: Pool) -> None:
+def test_rule_06_infrastructure_is_tried_again_after_a_backoff_while_attempts_are_left(
+    pool: InProcessCoordinator,
+) -> None:
     pool.submit(max_attempts=2, retry={"backoff": "30s"})
     worker, other = pool.worker("pc1"), pool.worker("pc2")
     worker.finish(*worker.start(), "error", reason="no such image")
@@ -172,7 +176,7 @@ def test_rule_06_infrastructure_is_tried_again_after_a_backoff_while_attempts_ar
     assert (job.state, job.reason, job.attempts) == ("failed", "no such image", 2)
 
 
-def test_rule_06_a_job_that_a_machine_could_not_run_is_offered_elsewhere_first(pool: Pool) -> None:
+def test_rule_06_a_job_that_a_machine_could_not_run_is_offered_elsewhere_first(pool: InProcessCoordinator) -> None:
     pool.submit(max_attempts=3, retry={"backoff": "3s"})
     worker = pool.worker("pc1")
     worker.finish(*worker.start(), "error", reason="no such image")
@@ -181,7 +185,7 @@ def test_rule_06_a_job_that_a_machine_could_not_run_is_offered_elsewhere_first(p
     assert pool.worker("pc2").claim() == ["1.1/2"]
 
 
-def test_rule_06_with_nobody_else_the_same_machine_gets_it_in_the_end(pool: Pool) -> None:
+def test_rule_06_with_nobody_else_the_same_machine_gets_it_in_the_end(pool: InProcessCoordinator) -> None:
     pool.submit(max_attempts=3, retry={"backoff": "3s"})
     worker = pool.worker("pc1")
     worker.finish(*worker.start(), "error", reason="no such image")
@@ -191,7 +195,7 @@ def test_rule_06_with_nobody_else_the_same_machine_gets_it_in_the_end(pool: Pool
     assert worker.claim() == ["1.1/2"]
 
 
-def test_rule_07_a_release_loses_nobody_an_attempt(pool: Pool) -> None:
+def test_rule_07_a_release_loses_nobody_an_attempt(pool: InProcessCoordinator) -> None:
     pool.submit(max_attempts=1)
     worker = pool.worker()
     for number in range(1, 5):
@@ -203,7 +207,7 @@ def test_rule_07_a_release_loses_nobody_an_attempt(pool: Pool) -> None:
     assert [attempt.outcome for attempt in pool.job("1.1").history] == ["released"] * 4
 
 
-def test_rule_07_a_worker_that_leaves_releases_all_it_held(pool: Pool) -> None:
+def test_rule_07_a_worker_that_leaves_releases_all_it_held(pool: InProcessCoordinator) -> None:
     pool.submit(sweep={"grid": {"n": [1, 2, 3]}})
     worker = pool.worker()
     worker.start(3)
@@ -214,7 +218,7 @@ def test_rule_07_a_worker_that_leaves_releases_all_it_held(pool: Pool) -> None:
     assert pool.worker("pc2").claim(3) == ["1.1/2", "1.2/2", "1.3/2"]
 
 
-def test_rule_07_an_older_twin_that_leaves_releases_nothing_of_the_newer_session(pool: Pool) -> None:
+def test_rule_07_an_older_twin_that_leaves_releases_nothing_of_the_newer_session(pool: InProcessCoordinator) -> None:
     pool.submit()
     worker = pool.worker()
     old = worker.session
@@ -224,7 +228,7 @@ def test_rule_07_an_older_twin_that_leaves_releases_nothing_of_the_newer_session
     assert worker.beat(attempt) == {attempt: "continue"}
 
 
-def test_rule_08_a_worker_that_was_away_takes_its_lease_up_again(pool: Pool) -> None:
+def test_rule_08_a_worker_that_was_away_takes_its_lease_up_again(pool: InProcessCoordinator) -> None:
     pool.submit(max_attempts=2)
     worker = pool.worker()
     (attempt,) = worker.start()
@@ -237,7 +241,7 @@ def test_rule_08_a_worker_that_was_away_takes_its_lease_up_again(pool: Pool) -> 
     assert (job.state, job.attempts, len(job.history)) == ("succeeded", 1, 1)
 
 
-def test_rule_08_a_finished_result_of_a_worker_that_was_away_counts_too(pool: Pool) -> None:
+def test_rule_08_a_finished_result_of_a_worker_that_was_away_counts_too(pool: InProcessCoordinator) -> None:
     pool.submit(max_attempts=2)
     worker = pool.worker()
     (attempt,) = worker.start()
@@ -246,7 +250,7 @@ def test_rule_08_a_finished_result_of_a_worker_that_was_away_counts_too(pool: Po
     assert pool.job("1.1").state == "succeeded"
 
 
-def test_rule_08_once_somebody_else_has_claimed_it_the_old_attempt_is_stale(pool: Pool) -> None:
+def test_rule_08_once_somebody_else_has_claimed_it_the_old_attempt_is_stale(pool: InProcessCoordinator) -> None:
     pool.submit(max_attempts=2, retry={"backoff": "1s"})
     worker, other = pool.worker("pc1"), pool.worker("pc2")
     (attempt,) = worker.start()
@@ -255,7 +259,7 @@ def test_rule_08_once_somebody_else_has_claimed_it_the_old_attempt_is_stale(pool
     assert worker.beat(attempt) == {attempt: "stop"}
 
 
-def test_rule_09_time_in_which_the_coordinator_was_down_does_not_count(pool: Pool) -> None:
+def test_rule_09_time_in_which_the_coordinator_was_down_does_not_count(pool: InProcessCoordinator) -> None:
     pool.submit()
     worker = pool.worker()
     (attempt,) = worker.start()
@@ -266,7 +270,7 @@ def test_rule_09_time_in_which_the_coordinator_was_down_does_not_count(pool: Poo
     assert worker.beat(attempt) == {attempt: "continue"}
 
 
-def test_rule_09_a_sweep_that_comes_far_too_late_expires_nothing(pool: Pool) -> None:
+def test_rule_09_a_sweep_that_comes_far_too_late_expires_nothing(pool: InProcessCoordinator) -> None:
     pool.submit()
     worker = pool.worker()
     worker.start()
@@ -278,7 +282,7 @@ def test_rule_09_a_sweep_that_comes_far_too_late_expires_nothing(pool: Pool) -> 
     assert pool.job("1.1").state == "failed"
 
 
-def test_rule_10_a_restarted_worker_goes_on_with_what_it_holds(pool: Pool) -> None:
+def test_rule_10_a_restarted_worker_goes_on_with_what_it_holds(pool: InProcessCoordinator) -> None:
     pool.submit(sweep={"grid": {"n": [1, 2]}})
     worker = pool.worker()
     first, second = worker.start(2)
@@ -288,7 +292,7 @@ def test_rule_10_a_restarted_worker_goes_on_with_what_it_holds(pool: Pool) -> No
     assert worker.finish(first) == "accepted"
 
 
-def test_rule_10_what_was_granted_and_never_confirmed_is_released_by_a_restart(pool: Pool) -> None:
+def test_rule_10_what_was_granted_and_never_confirmed_is_released_by_a_restart(pool: InProcessCoordinator) -> None:
     pool.submit()
     worker = pool.worker()
     worker.claim()
@@ -297,7 +301,7 @@ def test_rule_10_what_was_granted_and_never_confirmed_is_released_by_a_restart(p
     assert (job.state, job.attempts) == ("queued", 0)
 
 
-def test_rule_10_a_repeated_registration_loses_nothing_and_gets_the_same_answer(pool: Pool) -> None:
+def test_rule_10_a_repeated_registration_loses_nothing_and_gets_the_same_answer(pool: InProcessCoordinator) -> None:
     pool.submit(sweep={"grid": {"n": [1, 2]}}, max_attempts=2)
     worker = pool.worker()
     (first,) = worker.start()
@@ -308,7 +312,7 @@ def test_rule_10_a_repeated_registration_loses_nothing_and_gets_the_same_answer(
     assert worker.beat(second) == {second: "continue"}
 
 
-def test_rule_11_a_result_is_taken_as_long_as_the_lease_could_not_be_lost(pool: Pool) -> None:
+def test_rule_11_a_result_is_taken_as_long_as_the_lease_could_not_be_lost(pool: InProcessCoordinator) -> None:
     pool.submit()
     worker = pool.worker()
     (attempt,) = worker.start()
@@ -316,7 +320,7 @@ def test_rule_11_a_result_is_taken_as_long_as_the_lease_could_not_be_lost(pool: 
     assert worker.finish(attempt) == "accepted"
 
 
-def test_rule_12_a_result_counts_only_with_all_its_blobs(pool: Pool) -> None:
+def test_rule_12_a_result_counts_only_with_all_its_blobs(pool: InProcessCoordinator) -> None:
     pool.submit(artifacts=["out.txt"])
     worker = pool.worker()
     (attempt,) = worker.start()
@@ -330,14 +334,14 @@ def test_rule_12_a_result_counts_only_with_all_its_blobs(pool: Pool) -> None:
     assert [(a.path, a.sha256, a.size) for a in pool.job("1.1").artifacts] == [("out.txt", digest, 9)]
 
 
-def test_rule_13_a_cancel_of_a_queued_job_is_a_promise(pool: Pool) -> None:
+def test_rule_13_a_cancel_of_a_queued_job_is_a_promise(pool: InProcessCoordinator) -> None:
     pool.submit(sweep={"grid": {"n": [1, 2]}})
     assert pool.cancel("1.1") == {"1.1": "canceled"}
     assert pool.worker().claim(5) == ["1.2/1"]
     assert pool.cancel("1.1") == {"1.1": "already_terminal"}
 
 
-def test_rule_13_a_cancel_of_a_running_job_goes_with_the_next_heartbeat(pool: Pool) -> None:
+def test_rule_13_a_cancel_of_a_running_job_goes_with_the_next_heartbeat(pool: InProcessCoordinator) -> None:
     pool.submit()
     worker = pool.worker()
     (attempt,) = worker.start()
@@ -347,7 +351,7 @@ def test_rule_13_a_cancel_of_a_running_job_goes_with_the_next_heartbeat(pool: Po
     assert pool.job("1.1").state == "canceled"
 
 
-def test_rule_13_if_the_program_finished_first_its_result_wins(pool: Pool) -> None:
+def test_rule_13_if_the_program_finished_first_its_result_wins(pool: InProcessCoordinator) -> None:
     pool.submit()
     worker = pool.worker()
     (attempt,) = worker.start()
@@ -357,7 +361,7 @@ def test_rule_13_if_the_program_finished_first_its_result_wins(pool: Pool) -> No
 
 
 @pytest.mark.parametrize("end", ["lost", "error", "released"])
-def test_rule_13_a_job_whose_cancel_was_asked_for_is_never_tried_again(pool: Pool, end: str) -> None:
+def test_rule_13_a_job_whose_cancel_was_asked_for_is_never_tried_again(pool: InProcessCoordinator, end: str) -> None:
     pool.submit(max_attempts=5, retry={"program": True})
     worker = pool.worker()
     (attempt,) = worker.start()
@@ -369,7 +373,7 @@ def test_rule_13_a_job_whose_cancel_was_asked_for_is_never_tried_again(pool: Poo
     assert pool.job("1.1").state == "canceled"
 
 
-def test_rule_14_a_worker_that_renews_past_the_limit_is_ended(pool: Pool) -> None:
+def test_rule_14_a_worker_that_renews_past_the_limit_is_ended(pool: InProcessCoordinator) -> None:
     pool.submit(timeout="60s")
     worker = pool.worker()
     (attempt,) = worker.start()
@@ -381,7 +385,7 @@ def test_rule_14_a_worker_that_renews_past_the_limit_is_ended(pool: Pool) -> Non
     assert (job.state, job.history[0].outcome) == ("failed", "timeout")
 
 
-def test_rule_15_a_job_lost_on_three_machines_in_a_row_is_poison(pool: Pool) -> None:
+def test_rule_15_a_job_lost_on_three_machines_in_a_row_is_poison(pool: InProcessCoordinator) -> None:
     pool.submit(max_attempts=50, retry={"backoff": "1s"})
     for at in range(3):
         worker = pool.worker(f"pc{at}")
@@ -392,7 +396,7 @@ def test_rule_15_a_job_lost_on_three_machines_in_a_row_is_poison(pool: Pool) -> 
     assert job.reason.startswith("poisoned")
 
 
-def test_rule_15_the_same_machine_three_times_is_not_poison(pool: Pool) -> None:
+def test_rule_15_the_same_machine_three_times_is_not_poison(pool: InProcessCoordinator) -> None:
     pool.submit(max_attempts=50, retry={"backoff": "1s"})
     for at in range(4):
         worker = pool.worker("pc1")
@@ -401,7 +405,7 @@ def test_rule_15_the_same_machine_three_times_is_not_poison(pool: Pool) -> None:
     assert pool.job("1.1").state == "queued"
 
 
-def test_rule_15_a_worker_with_five_failures_in_a_row_rests_and_says_so(pool: Pool) -> None:
+def test_rule_15_a_worker_with_five_failures_in_a_row_rests_and_says_so(pool: InProcessCoordinator) -> None:
     pool.submit(sweep={"grid": {"n": {"from": 1, "to": 20}}})
     worker = pool.worker()
     for _ in range(FAILURES_BEFORE_REST):
@@ -416,7 +420,7 @@ def test_rule_15_a_worker_with_five_failures_in_a_row_rests_and_says_so(pool: Po
     assert worker.start() != []
 
 
-def test_rule_15_jobs_lost_together_count_as_one_failure(pool: Pool) -> None:
+def test_rule_15_jobs_lost_together_count_as_one_failure(pool: InProcessCoordinator) -> None:
     pool.submit(sweep={"grid": {"n": {"from": 1, "to": 20}}})
     worker = pool.worker()
     worker.start(8)
@@ -425,7 +429,7 @@ def test_rule_15_jobs_lost_together_count_as_one_failure(pool: Pool) -> None:
     assert len(worker.claim(2)) == 2
 
 
-def test_rule_16_the_history_tells_who_ran_what_where_and_how_it_ended(pool: Pool) -> None:
+def test_rule_16_the_history_tells_who_ran_what_where_and_how_it_ended(pool: InProcessCoordinator) -> None:
     pool.submit(by="alice")
     worker = pool.worker("pc1")
     worker.finish(*worker.start(), "failed", exit_code=3)
@@ -440,7 +444,7 @@ def test_rule_16_the_history_tells_who_ran_what_where_and_how_it_ended(pool: Poo
     assert [event.seq for event in pool.events()] == list(range(1, len(pool.events()) + 1))
 
 
-def test_a_transition_that_the_table_does_not_know_is_refused(pool: Pool) -> None:
+def test_a_transition_that_the_table_does_not_know_is_refused(pool: InProcessCoordinator) -> None:
     pool.submit()
     worker = pool.worker()
     worker.finish(*worker.start())
@@ -448,13 +452,13 @@ def test_a_transition_that_the_table_does_not_know_is_refused(pool: Pool) -> Non
     assert pool.cancel("1.1") == {"1.1": "already_terminal"}
 
 
-def test_only_the_submitter_or_an_admin_cancels(pool: Pool) -> None:
+def test_only_the_submitter_or_an_admin_cancels(pool: InProcessCoordinator) -> None:
     pool.submit(by="alice")
     refused(Code.FORBIDDEN, pool.cancel, "1", by="bob")
     assert jobs.get_job(pool.ctx, 1, 1).state == "queued"
 
 
-def test_at_most_one_attempt_of_a_job_lives_whatever_the_code_does(pool: Pool) -> None:
+def test_at_most_one_attempt_of_a_job_lives_whatever_the_code_does(pool: InProcessCoordinator) -> None:
     pool.submit()
     worker = pool.worker()
     worker.start()

@@ -15,17 +15,17 @@ from deborgen_coordinator.operations import retry
 from deborgen_coordinator.operations.tidy import DAY, Tidier
 from deborgen_coordinator.storage import blobs, jobs, runs, workers
 from deborgen_shared.errors import Code, Refusal
-from support.pool import Pool, PoolWorker, person
+from support.in_process import InProcessCoordinator, InProcessWorker, person
 
 pytestmark = pytest.mark.postgres
 
 
 @pytest.fixture
-def pair(tmp_path: Path, postgres_url: str) -> Iterator[tuple[Pool, Pool]]:
-    one, two = (Pool(tmp_path / name, postgres_url) for name in ("one", "two"))
+def pair(tmp_path: Path, postgres_url: str) -> Iterator[tuple[InProcessCoordinator, InProcessCoordinator]]:
+    one, two = (InProcessCoordinator(tmp_path / name, postgres_url) for name in ("one", "two"))
     yield one, two
-    one.close()
-    two.close()
+    one.stop()
+    two.stop()
 
 
 def once_after(monkeypatch: pytest.MonkeyPatch, module: Any, name: str, then: Callable[[], object]) -> list[object]:
@@ -45,7 +45,7 @@ def once_after(monkeypatch: pytest.MonkeyPatch, module: Any, name: str, then: Ca
 
 
 def test_rule_13_a_cancel_is_not_lost_when_another_coordinator_claims_the_job_meanwhile(
-    pair: tuple[Pool, Pool], monkeypatch: pytest.MonkeyPatch
+    pair: tuple[InProcessCoordinator, InProcessCoordinator], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one, two = pair
     one.submit()
@@ -57,13 +57,13 @@ def test_rule_13_a_cancel_is_not_lost_when_another_coordinator_claims_the_job_me
 
 
 def test_the_same_retry_at_two_coordinators_makes_one_run(
-    pair: tuple[Pool, Pool], monkeypatch: pytest.MonkeyPatch
+    pair: tuple[InProcessCoordinator, InProcessCoordinator], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one, two = pair
     one.submit()
     one.cancel("1")
 
-    def again(pool: Pool) -> int:
+    def again(pool: InProcessCoordinator) -> int:
         return retry.retry_run(pool.ctx, person("alice"), 1, "canceled", "key", "digest")[0].id
 
     made = once_after(monkeypatch, runs, "submission", lambda: again(two))
@@ -75,10 +75,10 @@ def test_the_same_retry_at_two_coordinators_makes_one_run(
 
 
 def test_the_same_first_registration_at_two_coordinators_is_one(
-    pair: tuple[Pool, Pool], monkeypatch: pytest.MonkeyPatch
+    pair: tuple[InProcessCoordinator, InProcessCoordinator], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one, _ = pair
-    mine, again = (PoolWorker(pool, "pc1") for pool in pair)
+    mine, again = (InProcessWorker(pool, "pc1") for pool in pair)
     again.session = mine.session
     once_after(monkeypatch, workers, "get", again.register)
     assert mine.register() == []
@@ -86,7 +86,7 @@ def test_the_same_first_registration_at_two_coordinators_is_one(
 
 
 def test_rule_12_a_blob_that_a_submit_is_about_to_name_is_not_collected_by_another_coordinator(
-    pair: tuple[Pool, Pool], monkeypatch: pytest.MonkeyPatch
+    pair: tuple[InProcessCoordinator, InProcessCoordinator], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one, two = pair
     digest = hashlib.sha256(b"input").hexdigest()

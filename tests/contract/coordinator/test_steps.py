@@ -10,7 +10,7 @@ import pytest
 from deborgen_coordinator.operations import blobs, runs
 from deborgen_shared import messages as m
 from deborgen_shared.errors import Code, Refusal
-from support.pool import Pool, PoolWorker, person
+from support.in_process import InProcessCoordinator, InProcessWorker, person
 
 PIPELINE: dict[str, Any] = {
     "steps": [
@@ -21,11 +21,11 @@ PIPELINE: dict[str, Any] = {
 }
 
 
-def submit(pool: Pool, document: dict[str, Any], by: str = "alice") -> m.Run:
+def submit(pool: InProcessCoordinator, document: dict[str, Any], by: str = "alice") -> m.Run:
     return runs.submit(pool.ctx, person(by), document, None, "")[0]
 
 
-def artifact(pool: Pool, path: str, data: bytes) -> m.Artifact:
+def artifact(pool: InProcessCoordinator, path: str, data: bytes) -> m.Artifact:
     digest = hashlib.sha256(data).hexdigest()
     blobs.put(pool.ctx, digest, [data])
     return m.Artifact(path=path, sha256=digest, size=len(data))
@@ -35,7 +35,7 @@ def laid(assignment: m.Assignment) -> list[str]:
     return [made.target for made in assignment.inputs]
 
 
-def through(pool: Pool, worker: PoolWorker) -> None:
+def through(pool: InProcessCoordinator, worker: InProcessWorker) -> None:
     """Run the first two steps to their end."""
     (first,) = worker.start(10)
     worker.finish(first, artifacts=[artifact(pool, "data/a.csv", b"a"), artifact(pool, "data/b.csv", b"b")])
@@ -43,7 +43,7 @@ def through(pool: Pool, worker: PoolWorker) -> None:
         worker.finish(attempt, artifacts=[artifact(pool, "out.txt", attempt.encode())])
 
 
-def test_a_step_starts_when_all_it_needs_has_succeeded(pool: Pool) -> None:
+def test_a_step_starts_when_all_it_needs_has_succeeded(pool: InProcessCoordinator) -> None:
     submit(pool, PIPELINE)
     worker = pool.worker()
     (first,) = worker.start(10)
@@ -60,7 +60,7 @@ def test_a_step_starts_when_all_it_needs_has_succeeded(pool: Pool) -> None:
     assert pool.run(1).state == "succeeded"
 
 
-def test_what_a_step_left_is_handed_on(pool: Pool) -> None:
+def test_what_a_step_left_is_handed_on(pool: InProcessCoordinator) -> None:
     submit(pool, PIPELINE)
     worker = pool.worker()
     (first,) = worker.start(10)
@@ -75,7 +75,7 @@ def test_what_a_step_left_is_handed_on(pool: Pool) -> None:
 
 
 @pytest.mark.parametrize("how", ["failed", "canceled"])
-def test_what_needs_a_step_that_did_not_succeed_is_canceled(pool: Pool, how: str) -> None:
+def test_what_needs_a_step_that_did_not_succeed_is_canceled(pool: InProcessCoordinator, how: str) -> None:
     submit(pool, PIPELINE)
     worker = pool.worker()
     (first,) = worker.start()
@@ -85,7 +85,7 @@ def test_what_needs_a_step_that_did_not_succeed_is_canceled(pool: Pool, how: str
     assert worker.start(10) == []
 
 
-def test_one_failure_in_a_sweep_cancels_what_follows_and_not_its_siblings(pool: Pool) -> None:
+def test_one_failure_in_a_sweep_cancels_what_follows_and_not_its_siblings(pool: InProcessCoordinator) -> None:
     submit(pool, PIPELINE)
     worker = pool.worker()
     worker.finish(*worker.start(10))
@@ -98,7 +98,7 @@ def test_one_failure_in_a_sweep_cancels_what_follows_and_not_its_siblings(pool: 
     assert pool.run(1).state == "failed"
 
 
-def test_a_retry_is_a_new_run_of_the_same_jobs_under_their_old_index(pool: Pool) -> None:
+def test_a_retry_is_a_new_run_of_the_same_jobs_under_their_old_index(pool: InProcessCoordinator) -> None:
     submit(pool, PIPELINE)
     worker = pool.worker()
     (first,) = worker.start()
@@ -123,7 +123,7 @@ def test_a_retry_is_a_new_run_of_the_same_jobs_under_their_old_index(pool: Pool)
     ]
 
 
-def test_a_retry_of_all_runs_everything_again(pool: Pool) -> None:
+def test_a_retry_of_all_runs_everything_again(pool: InProcessCoordinator) -> None:
     submit(pool, PIPELINE)
     worker = pool.worker()
     through(pool, worker)
@@ -134,7 +134,7 @@ def test_a_retry_of_all_runs_everything_again(pool: Pool) -> None:
     assert pool.run(again.id).state == "succeeded"
 
 
-def test_files_of_a_job_that_was_tried_again_come_from_the_later_run_alone(pool: Pool) -> None:
+def test_files_of_a_job_that_was_tried_again_come_from_the_later_run_alone(pool: InProcessCoordinator) -> None:
     submit(pool, PIPELINE)
     worker = pool.worker()
     through(pool, worker)
@@ -146,7 +146,7 @@ def test_files_of_a_job_that_was_tried_again_come_from_the_later_run_alone(pool:
 
 
 @pytest.mark.parametrize("only", ["canceled", "failed"])
-def test_a_retry_takes_along_what_its_jobs_need_and_what_did_not_succeed(pool: Pool, only: str) -> None:
+def test_a_retry_takes_along_what_its_jobs_need_and_what_did_not_succeed(pool: InProcessCoordinator, only: str) -> None:
     submit(pool, {"steps": [
         {"id": "a", "run": "true", "sweep": {"grid": {"n": [1, 2]}}}, {"id": "b", "run": "true"},
         {"id": "c", "run": "true", "needs": []}, {"id": "d", "run": "true", "needs": ["c"]},
@@ -164,7 +164,7 @@ def test_a_retry_takes_along_what_its_jobs_need_and_what_did_not_succeed(pool: P
     assert [job.id for job in listed] == ["2.1", "2.2", "2.3"]
 
 
-def test_a_retry_of_what_failed_leaves_alone_what_somebody_canceled_elsewhere(pool: Pool) -> None:
+def test_a_retry_of_what_failed_leaves_alone_what_somebody_canceled_elsewhere(pool: InProcessCoordinator) -> None:
     submit(pool, {"steps": [
         {"id": "a", "run": "true"}, {"id": "b", "run": "true"}, {"id": "c", "run": "true", "needs": []},
     ]})  # fmt: skip
@@ -176,7 +176,7 @@ def test_a_retry_of_what_failed_leaves_alone_what_somebody_canceled_elsewhere(po
     assert [job.id for job in listed] == ["2.3"]
 
 
-def test_a_repeated_retry_under_one_key_makes_one_run(pool: Pool) -> None:
+def test_a_repeated_retry_under_one_key_makes_one_run(pool: InProcessCoordinator) -> None:
     pool.submit()
     pool.cancel("1")
     first = runs.retry_run(pool.ctx, person("alice"), 1, "canceled", "key", "digest")
@@ -186,7 +186,7 @@ def test_a_repeated_retry_under_one_key_makes_one_run(pool: Pool) -> None:
     assert caught.value.code is Code.IDEMPOTENCY_CONFLICT
 
 
-def test_fault_05_the_same_key_with_another_body_is_refused_and_nothing_is_stored(pool: Pool) -> None:
+def test_fault_05_the_same_key_with_another_body_is_refused_and_nothing_is_stored(pool: InProcessCoordinator) -> None:
     """Seen to fail when a key says nothing about its body."""
     pool.submit(key="k")
     assert pool.submit(key="k").id == 1
@@ -198,11 +198,11 @@ def test_fault_05_the_same_key_with_another_body_is_refused_and_nothing_is_store
     ] == [1]
 
 
-def test_the_same_key_of_two_people_is_two_keys(pool: Pool) -> None:
+def test_the_same_key_of_two_people_is_two_keys(pool: InProcessCoordinator) -> None:
     assert [pool.submit(key="k", by=who).id for who in ("alice", "bob", "alice")] == [1, 2, 1]
 
 
-def test_templates_are_filled_in_for_each_job(pool: Pool) -> None:
+def test_templates_are_filled_in_for_each_job(pool: InProcessCoordinator) -> None:
     submit(
         pool,
         {
@@ -226,7 +226,7 @@ def test_templates_are_filled_in_for_each_job(pool: Pool) -> None:
         {"workspace": {"shared": "data"}},
     ],
 )
-def test_what_cannot_be_executed_yet_is_refused_not_ignored(pool: Pool, keys: dict[str, Any]) -> None:
+def test_what_cannot_be_executed_yet_is_refused_not_ignored(pool: InProcessCoordinator, keys: dict[str, Any]) -> None:
     with pytest.raises(Refusal) as caught:
         pool.submit(**keys)
     assert caught.value.code is Code.INVALID_JOB
@@ -240,7 +240,7 @@ def test_the_default_image_is_recorded_at_submit(make_pool: Any) -> None:
     assert [pool.job(f"{n}.1").spec["image"] for n in (1, 2)] == ["python:3.12-slim", "alpine"]
 
 
-def test_files_must_have_been_uploaded(pool: Pool) -> None:
+def test_files_must_have_been_uploaded(pool: InProcessCoordinator) -> None:
     data = b"print(1)"
     digest = hashlib.sha256(data).hexdigest()
     files = [{"path": "sim.py", "sha256": digest, "size": len(data), "mode": 0o644}]

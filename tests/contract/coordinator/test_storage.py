@@ -16,8 +16,9 @@ from deborgen_coordinator.storage.database import Database, DatabaseDamaged, Dat
 from deborgen_coordinator.storage.migrate import Migration, migrate, statements
 from deborgen_coordinator.storage.store import Store
 from deborgen_coordinator.storage.transactions import Tx
-from support.pool import Pool
+from support.in_process import InProcessCoordinator
 from support.postgres import PostgresCluster
+from support.waiting import wait_until
 
 
 @pytest.fixture
@@ -129,7 +130,7 @@ IMPOSSIBLE = {
 
 
 @pytest.mark.parametrize("what", IMPOSSIBLE)
-def test_the_database_refuses(pool: Pool, what: str) -> None:
+def test_the_database_refuses(pool: InProcessCoordinator, what: str) -> None:
     if "attempt" in IMPOSSIBLE[what].split()[1] or "attempt SET" in IMPOSSIBLE[what]:
         pool.submit()
         pool.worker().start()
@@ -373,7 +374,7 @@ def test_a_writer_that_closes_leaves_no_trace_of_itself(tmp_path: Path, database
     connection.close()
 
 
-def test_fault_68_text_with_nul_is_taken_by_either_database(pool: Pool) -> None:
+def test_fault_68_text_with_nul_is_taken_by_either_database(pool: InProcessCoordinator) -> None:
     """Seen to fail when NUL goes to PostgreSQL as it is."""
     pool.submit()
     worker = pool.worker()
@@ -436,9 +437,7 @@ def test_a_reader_that_was_kept_over_a_restart_of_the_server_is_replaced(
 
 
 def wait_for_more(acknowledged: list[str], count: int) -> None:
-    from support.coordinator import wait_until
-
-    wait_until(lambda: len(acknowledged) >= count, seconds=60)
+    wait_until(lambda: len(acknowledged) >= count)
 
 
 @pytest.mark.postgres
@@ -455,9 +454,7 @@ def test_a_commit_in_one_process_wakes_another(tmp_path: Path, postgres_url: str
     assert listening.wait(20)  # the first word is that it listens now
     told.clear()
     one.write(lambda tx: tx.wake("jobs"))
-    from support.coordinator import wait_until
-
-    wait_until(lambda: any("jobs" in signals for signals in told), seconds=20)
+    wait_until(lambda: any("jobs" in signals for signals in told))
     one.close()
     other.close()
 

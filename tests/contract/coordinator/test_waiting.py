@@ -16,8 +16,9 @@ from deborgen_coordinator.operations.claims import NoWork
 from deborgen_coordinator.operations.context import Context
 from deborgen_coordinator.operations.sweep import PATIENCE_SECONDS, Sweeper
 from deborgen_shared import messages as m
-from support.coordinator import wait_until
-from support.pool import LEASE, FakeClock, Pool, PoolWorker
+from support.clock import FakeClock
+from support.in_process import LEASE, InProcessCoordinator, InProcessWorker
+from support.waiting import wait_until
 
 
 def waiting(ctx: Context) -> int:
@@ -29,7 +30,7 @@ def queued(ctx: Context) -> int:
     return len(ctx.wakeups._waiters["jobs"])
 
 
-def claim(ctx: Context, worker: PoolWorker, request: str, wait: float = 30) -> Any:
+def claim(ctx: Context, worker: InProcessWorker, request: str, wait: float = 30) -> Any:
     body = m.Claim(session=worker.session, request_id=request, free=worker.capacity, max=64, wait_seconds=wait)
     return workers.claim(ctx, worker.actor, worker.name, body)
 
@@ -41,7 +42,7 @@ def in_thread(work: Any) -> tuple[threading.Thread, list[Any]]:
     return thread, found
 
 
-def test_a_waiting_claim_wakes_for_a_submit(pool: Pool) -> None:
+def test_a_waiting_claim_wakes_for_a_submit(pool: InProcessCoordinator) -> None:
     worker = pool.worker()
     thread, found = in_thread(lambda: claim(pool.ctx, worker, "r1"))
     wait_until(lambda: waiting(pool.ctx) == 1)
@@ -51,7 +52,7 @@ def test_a_waiting_claim_wakes_for_a_submit(pool: Pool) -> None:
     assert waiting(pool.ctx) == 0
 
 
-def test_a_waiting_claim_wakes_for_a_release_and_for_the_end_of_a_backoff(pool: Pool) -> None:
+def test_a_waiting_claim_wakes_for_a_release_and_for_the_end_of_a_backoff(pool: InProcessCoordinator) -> None:
     pool.submit(max_attempts=3, retry={"backoff": "5s"})
     holder, other = pool.worker("pc1"), pool.worker("pc2")
     (attempt,) = holder.start()
@@ -69,7 +70,9 @@ def test_a_waiting_claim_wakes_for_a_release_and_for_the_end_of_a_backoff(pool: 
     assert [a.attempt for a in found[0].assignments] == ["1.1/3"]
 
 
-def test_one_new_job_costs_one_look_however_many_wait(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_new_job_costs_one_look_however_many_wait(
+    pool: InProcessCoordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Each look is a transaction: thirty idle workers must not make thirty of them for every job."""
     looks: list[str] = []
     look = claims._claim
@@ -95,7 +98,7 @@ def test_one_new_job_costs_one_look_however_many_wait(pool: Pool, monkeypatch: p
         thread.join(20)
 
 
-def test_a_job_is_not_given_to_a_claim_whose_worker_is_gone(pool: Pool) -> None:
+def test_a_job_is_not_given_to_a_claim_whose_worker_is_gone(pool: InProcessCoordinator) -> None:
     """It would lie there until its lease is over. Seen to fail when nobody asks whether it is."""
     here, dead = pool.worker("here"), pool.worker("dead")
     one = in_thread(lambda: claim(pool.ctx, here, "r"))
@@ -110,7 +113,7 @@ def test_a_job_is_not_given_to_a_claim_whose_worker_is_gone(pool: Pool) -> None:
     assert isinstance(two[1][0], NoWork)
 
 
-def test_what_the_first_cannot_take_reaches_whoever_can(pool: Pool) -> None:
+def test_what_the_first_cannot_take_reaches_whoever_can(pool: InProcessCoordinator) -> None:
     machines = [pool.worker("large", labels={"gpu": True})] + [pool.worker(f"pc{at}") for at in range(9)]
     waits = []
     for at, worker in enumerate(machines, 1):
@@ -125,7 +128,7 @@ def test_what_the_first_cannot_take_reaches_whoever_can(pool: Pool) -> None:
     assert [len(found[0].assignments) for _, found in waits] == [1] + [64] * 9
 
 
-def test_a_look_that_fails_lets_the_next_one_look(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_look_that_fails_lets_the_next_one_look(pool: InProcessCoordinator, monkeypatch: pytest.MonkeyPatch) -> None:
     look = claims._claim
 
     def broken(ctx: Any, tx: Any, actor: Any, name: str, *rest: Any, **options: Any) -> Any:
@@ -135,7 +138,7 @@ def test_a_look_that_fails_lets_the_next_one_look(pool: Pool, monkeypatch: pytes
 
     monkeypatch.setattr(claims, "_claim", broken)
 
-    def fails(worker: PoolWorker) -> str:
+    def fails(worker: InProcessWorker) -> str:
         with pytest.raises(ZeroDivisionError) as failure:
             claim(pool.ctx, worker, "r")
         return str(failure.value)
@@ -165,7 +168,7 @@ def test_beyond_the_places_to_wait_the_answer_comes_at_once_with_a_pace_for_the_
     thread.join(20)
 
 
-def test_a_stop_answers_every_long_poll(pool: Pool) -> None:
+def test_a_stop_answers_every_long_poll(pool: InProcessCoordinator) -> None:
     worker = pool.worker()
     thread, found = in_thread(lambda: claim(pool.ctx, worker, "r1", wait=60))
     wait_until(lambda: waiting(pool.ctx) == 1)
@@ -174,7 +177,7 @@ def test_a_stop_answers_every_long_poll(pool: Pool) -> None:
     assert isinstance(found[0], NoWork)
 
 
-def test_a_paused_worker_gets_nothing_and_is_told_to_ask_seldom(pool: Pool) -> None:
+def test_a_paused_worker_gets_nothing_and_is_told_to_ask_seldom(pool: InProcessCoordinator) -> None:
     pool.submit()
     worker = pool.worker()
     workers.steer(pool.ctx, worker.actor, "pc1", m.SteerWorker(paused=True))
@@ -189,22 +192,22 @@ def test_a_paused_worker_gets_nothing_and_is_told_to_ask_seldom(pool: Pool) -> N
 
 @pytest.mark.postgres
 def test_a_claim_that_waits_at_one_coordinator_wakes_for_a_submit_at_another(tmp_path: Path, postgres_url: str) -> None:
-    one = Pool(tmp_path / "one", postgres_url)
-    two = Pool(tmp_path / "two", postgres_url)
+    one = InProcessCoordinator(tmp_path / "one", postgres_url)
+    two = InProcessCoordinator(tmp_path / "two", postgres_url)
     worker = one.worker()
     thread, found = in_thread(lambda: claim(one.ctx, worker, "r1"))
     wait_until(lambda: waiting(one.ctx) == 1)
     two.submit()
     thread.join(20)
     assert [a.attempt for a in found[0].assignments] == ["1.1/1"]
-    one.close()
-    two.close()
+    one.stop()
+    two.stop()
 
 
 @pytest.mark.postgres
 def test_a_claim_looks_again_soon_at_what_another_coordinator_held_and_left(tmp_path: Path, postgres_url: str) -> None:
     """Nobody tells it when the other one is done. Seen to fail when it waits for a signal."""
-    pool = Pool(tmp_path, postgres_url)
+    pool = InProcessCoordinator(tmp_path, postgres_url)
     pool.submit()
     worker = pool.worker()
     with psycopg.connect(postgres_url) as other:
@@ -214,18 +217,18 @@ def test_a_claim_looks_again_soon_at_what_another_coordinator_held_and_left(tmp_
         other.rollback()
     thread.join(20)
     assert [a.attempt for a in found[0].assignments] == ["1.1/1"]
-    pool.close()
+    pool.stop()
 
 
 def test_fault_08_64_claimers_on_1000_jobs_get_disjoint_ones(tmp_path: Path, database: str) -> None:
     """At one coordinator on SQLite, at two on PostgreSQL. Seen to fail when claimers at two coordinators look at
     the same rows.
     """
-    pools = [Pool(tmp_path / name, database) for name in (("one", "two") if database else ("one",))]
+    pools = [InProcessCoordinator(tmp_path / name, database) for name in (("one", "two") if database else ("one",))]
     pools[0].submit(sweep={"grid": {"n": {"from": 1, "to": 1000}}})
     machines = [pools[at % len(pools)].worker(f"pc{at}") for at in range(64)]
 
-    def take(worker: PoolWorker) -> list[str]:
+    def take(worker: InProcessWorker) -> list[str]:
         given = []
         while found := worker.claim(7):
             given += found
@@ -237,14 +240,14 @@ def test_fault_08_64_claimers_on_1000_jobs_get_disjoint_ones(tmp_path: Path, dat
     sequence = [event.seq for event in pools[0].events(limit=10_000)]
     assert sequence == sorted(set(sequence))
     for pool in pools:
-        pool.close()
+        pool.stop()
 
 
 @pytest.mark.postgres
 def test_of_two_coordinators_one_sweeps_and_the_other_takes_over_when_it_stands_still(
     tmp_path: Path, postgres_url: str
 ) -> None:
-    one = Pool(tmp_path / "one", postgres_url)
+    one = InProcessCoordinator(tmp_path / "one", postgres_url)
     two_clock = FakeClock()
     two_ctx = open_context(one.settings, two_clock)
     two = Sweeper(two_ctx)
@@ -265,4 +268,4 @@ def test_of_two_coordinators_one_sweeps_and_the_other_takes_over_when_it_stands_
         two.turn()
     assert one.job("1.1").state == "failed"
     two_ctx.store.close()
-    one.close()
+    one.stop()

@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 import requests
 
-from support.coordinator import Client, CoordinatorProcess, wait_until
+from support.coordinator import Client, CoordinatorProcess
 from support.scripted_worker import ScriptedWorker
+from support.waiting import wait_until
 
 
 @pytest.fixture(scope="module")

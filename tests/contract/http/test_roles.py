@@ -9,6 +9,7 @@ from deborgen_coordinator.http.ids import PATH_NAMES
 from deborgen_coordinator.http.routes import ROUTES
 from deborgen_shared.states import Role
 from support.coordinator import CoordinatorProcess
+from support.waiting import wait_until
 
 assert application.NOUNS, "importing them fills the table of routes"
 
@@ -126,8 +127,6 @@ def test_a_revoked_token_opens_nothing(coordinator: CoordinatorProcess) -> None:
 
 
 def test_a_token_that_has_expired_opens_nothing(coordinator: CoordinatorProcess) -> None:
-    from support.coordinator import wait_until
-
     body = {"role": "viewer", "name": "brief", "expires_in_seconds": 0.05}
     made = coordinator.client("admin").post("/v1/tokens", json=body).json()
     headers = {"Authorization": "Bearer " + made["token"]}

@@ -7,7 +7,9 @@ import stat
 import time
 from pathlib import Path
 
-from .conftest import Person, Pool, eventually
+from support.person import Person
+from support.pool import Pool
+from support.waiting import wait_until
 
 
 def state_of(person: Person, run: str) -> str:
@@ -26,7 +28,7 @@ def test_a_queued_job_that_is_canceled_never_starts(anna: Person) -> None:
 
 def test_a_running_job_that_is_canceled_is_told_to_stop(anna: Person) -> None:
     run = anna.submit("run: echo up; sleep 600\n")
-    eventually(lambda: anna.out("logs", run) == "up\n", "the job runs")
+    wait_until(lambda: anna.out("logs", run) == "up\n", what="the first line of the log")
     assert "1 job: told to stop" in anna.err("cancel", run, code=0)
     anna.out("wait", run, "--timeout", "30s", code=11)
 
@@ -68,9 +70,9 @@ def test_a_worker_is_paused_drained_and_resumed(admin: Person, anna: Person) -> 
     admin.out("workers", "resume", "box")
     anna.out("wait", run, "--timeout", "30s")
     admin.out("workers", "drain", "box")
-    eventually(lambda: admin.rows("workers")[0]["state"] in ("draining", "left", "offline"), "it drains")
+    wait_until(lambda: admin.rows("workers")[0]["state"] in ("draining", "left", "offline"), what="the worker to drain")
     admin.out("workers", "resume", "box")
-    eventually(lambda: admin.rows("workers")[0]["state"] == "open", "it is open again")
+    wait_until(lambda: admin.rows("workers")[0]["state"] == "open", what="the worker to be open again")
 
 
 def test_only_an_admin_steers_and_mints(anna: Person) -> None:

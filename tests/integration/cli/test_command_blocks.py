@@ -38,9 +38,12 @@ from support.documents import (
     documents,
     is_the_organisers,
 )
+from support.person import Person
 from support.podman import CONF, podman_ready
+from support.pool import Pool
+from support.waiting import wait_until
 
-from .conftest import Person, Pool, eventually
+from .conftest import pool_with_a_box
 
 __all__ = ["podman_ready"]
 
@@ -185,7 +188,7 @@ class Typist:
             )
         self.servers.append(server)
         if "serve" in command:
-            eventually(self.answers, "the coordinator answers", self.log())
+            wait_until(self.answers, what="the coordinator to answer", log=self.log())
 
     def answers(self) -> bool:
         with socket.socket() as probe:
@@ -207,7 +210,7 @@ class Typist:
 @pytest.fixture(scope="module")
 def pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pool]:
     """A pool of the documents' own: machines join it and are seen by whoever looks."""
-    with Pool(tmp_path_factory.mktemp("documented")) as pool:
+    with pool_with_a_box(tmp_path_factory.mktemp("documented")) as pool:
         yield pool
 
 
@@ -230,7 +233,7 @@ def test_a_pool_set_up_by_hand(document: str, typist: Typist) -> None:
     for line in lines:
         typist.type(line)
         if line.startswith("deborgen-worker run"):
-            eventually(typist.joined, "the worker joins", typist.log())
+            wait_until(typist.joined, what="the worker to join", log=typist.log())
 
 
 def test_the_unit_starts_what_is_typed_by_hand(tmp_path: Path) -> None:
@@ -271,7 +274,7 @@ def test_the_coordinator_starts_from_the_settings_file(typist: Typist) -> None:
         timeout=10,
     )  # fmt: skip
     assert submitted.status_code == 201
-    eventually(lambda: '\n{"' in "\n" + typist.log().read_text(), "the log has the format that it says", typist.log())
+    wait_until(lambda: '\n{"' in "\n" + typist.log().read_text(), what="a line of JSON in the log", log=typist.log())
 
 
 def test_the_owners_file_is_read_by_the_worker(tmp_path: Path) -> None:
@@ -303,7 +306,7 @@ def test_the_owner_of_a_machine_is_in_charge(document: str, typist: Typist, pool
             found = admin.get("/v1/workers/garage-pc")
             return bool(found.status_code == 200 and found.json()["state"] == state)
 
-        return eventually(look, f"garage-pc is {state}", typist.log())
+        return wait_until(look, what=f"garage-pc to be {state}", log=typist.log())
 
     seen("open")
     lines = commands_in_tables(document, "deborgen-worker")
@@ -405,9 +408,7 @@ def test_a_pc_joins_without_ssh(typist: Typist, pool: Pool) -> None:
     typist.type(paste, stdin=token)
     typist.type(run)
     admin = pool.coordinator.client("admin")
-    eventually(
-        lambda: admin.get("/v1/workers/bob-laptop").json().get("state") == "open", "bob-laptop joins", typist.log()
-    )
+    wait_until(lambda: pool.state_of("bob-laptop") == "open", what="bob-laptop to join", log=typist.log())
     assert admin.get("/v1/workers/bob-laptop").json()["capacity"]["memory"] == 4 << 30
     typist.end()
     assert "bob-laptop" in {each["name"] for each in admin.get("/v1/workers").json()["items"]}

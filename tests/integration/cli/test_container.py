@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from support.person import Person
 from support.podman import CONF, IMAGE, podman_ready
-
-from .conftest import Person
 
 __all__ = ["podman_ready"]
 

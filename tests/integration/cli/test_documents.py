@@ -15,8 +15,7 @@ from deborgen_shared.states import Role
 from deborgen_worker.runners.podman.spec import container_spec
 from deborgen_worker.runners.protocol import Launch
 from support.documents import ROOT, differences, documents
-
-from .conftest import Pool
+from support.pool import Pool
 
 BIN = Path(sys.executable).parent
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from .conftest import Person
+from support.person import Person
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 

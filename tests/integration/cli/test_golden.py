@@ -14,7 +14,10 @@ from typing import Any
 
 import pytest
 
-from .conftest import Person, Pool
+from support.person import Person
+from support.pool import Pool
+
+from .conftest import pool_with_a_box
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -54,7 +57,7 @@ def steady(value: Any, key: str = "") -> Any:
 @pytest.fixture(scope="module")
 def new_pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pool]:
     """A pool that has seen nothing: the golden files speak of its first runs."""
-    with Pool(tmp_path_factory.mktemp("golden")) as pool:
+    with pool_with_a_box(tmp_path_factory.mktemp("golden")) as pool:
         yield pool
 
 

@@ -12,7 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from .conftest import Person, Pool, eventually
+from support.person import Person
+from support.pool import Pool
+from support.waiting import wait_until
 
 SWEEP = """
 name: curve
@@ -258,11 +260,11 @@ def test_events_are_followed_live_and_survive_a_restart_of_the_coordinator(pool:
             run = anna.submit("run: 'true'\n")
             return run if any(f'"run":{run}' in line for line in lines) else ""
 
-        first = eventually(heard, "an event arrives")
+        first = wait_until(heard, what="a first event")
         pool.coordinator.restart()
-        eventually(lambda: pool.coordinator.client().get("/health").ok, "the coordinator is back")
+        wait_until(lambda: pool.coordinator.client().get("/health").ok, what="the coordinator to be back")
         second = anna.submit("run: 'true'\n")
-        eventually(lambda: any(f'"run":{second}' in line for line in lines), "events arrive after the restart")
+        wait_until(lambda: any(f'"run":{second}' in line for line in lines), what="an event after the restart")
         numbers = [json.loads(line)["event"]["seq"] for line in lines]
         assert numbers == sorted(set(numbers)), "none twice, all in order"
         assert int(second) > int(first)

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import deborgen
-
-from .conftest import Person, Pool
+from support.person import Person
+from support.pool import Pool
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 

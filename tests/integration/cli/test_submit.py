@@ -13,7 +13,8 @@ from contextlib import contextmanager, suppress
 
 import pytest
 
-from .conftest import Person, Pool
+from support.person import Person
+from support.pool import Pool
 
 HELLO = "run: echo hello\n"
 MIXED = "run: exit ${{ code }}\nsweep: {grid: {code: [0, 3]}}\n"

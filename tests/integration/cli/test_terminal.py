@@ -9,7 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from .conftest import DEBORGEN, Person, Pool, eventually
+from support.person import DEBORGEN, Person
+from support.pool import Pool
+from support.waiting import wait_until
+
 from .screen import Terminal
 
 SWEEP = """
@@ -195,7 +198,7 @@ def test_a_coordinator_that_is_away_for_a_while_is_waited_for(pool: Pool, anna: 
     run = watching.screen.lines[0].split()[1].rstrip(":")
     waiting = anna.start("wait", "-q", run)
     # One connection asks, the other listens: it has found its run, and waits.
-    eventually(lambda: sockets(waiting.pid) >= 2, "wait waits")
+    wait_until(lambda: sockets(waiting.pid) >= 2, what="the command to wait at the coordinator")
     pool.coordinator.kill()
     watching.until(lambda screen: "trying again" in screen.text, 60)
     gates.open(1, 2, 3, 4)

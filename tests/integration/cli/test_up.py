@@ -13,7 +13,9 @@ from typing import Any
 
 import pytest
 
-from .conftest import DEBORGEN, Person, eventually
+from support.person import DEBORGEN, Person
+from support.waiting import wait_until
+
 from .screen import Terminal
 
 
@@ -73,7 +75,7 @@ def test_a_run_and_its_results_outlive_a_restart(home: Person) -> None:
     go = home.folder / "go"
     wait = f"while [ ! -e {go} ]; do sleep 0.05; done; echo done"
     queued = home.submit(f"run: {wait}\nsweep: {{grid: {{x: {{from: 1, to: 6}}}}}}\n")
-    eventually(lambda: "running" in home.out("show", queued), "some of it runs")
+    wait_until(lambda: "running" in home.out("show", queued), what="a job to run")
     home.out("down")
     up(home)
     go.touch()
@@ -99,7 +101,7 @@ def test_ctrl_c_ends_it_and_its_children(home: Person) -> None:
 @pytest.mark.parametrize("child", ["coordinator", "worker"])
 def test_when_one_of_the_two_dies_it_says_so_and_ends_the_other(home: Person, child: str) -> None:
     process = home.start("up", "--runner", "subprocess", stderr=subprocess.PIPE)
-    eventually(lambda: (home.home / "state/deborgen/up.json").exists(), "it is up")
+    wait_until(lambda: (home.home / "state/deborgen/up.json").exists(), what="the pool to be up")
     state = runtime(home)
     os.kill(state["children"][child], signal.SIGKILL)
     said = process.communicate(timeout=30)[1].decode()
@@ -114,7 +116,7 @@ def test_when_it_is_killed_its_trace_is_stale_and_the_next_up_works(home: Person
     run = home.submit("run: echo kept\n", "--wait")
     state = runtime(home)
     os.kill(state["pid"], signal.SIGKILL)
-    eventually(lambda: not is_alive(state["pid"]), "it is gone")
+    wait_until(lambda: not is_alive(state["pid"]), what="the pool to be gone")
     assert "no coordinator is known" in home.err("list", code=5)
     up(home)
     assert home.out("logs", run) == "kept\n"

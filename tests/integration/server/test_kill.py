@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 import requests
 
-from support.coordinator import Client, CoordinatorProcess, clean_environment, wait_until
+from support.coordinator import Client, CoordinatorProcess, clean_environment
 from support.scripted_worker import ROOM
+from support.waiting import wait_until
 
 
 class Traffic:
@@ -150,7 +151,7 @@ def storm(coordinator: CoordinatorProcess, kills: int) -> Traffic:
     try:
         for _ in range(kills):
             before, more = traffic.acknowledged(), chance.randrange(1, 40)
-            wait_until(lambda: traffic.acknowledged() >= before + more, 60, every=0.001)  # noqa: B023
+            wait_until(lambda: traffic.acknowledged() >= before + more, every=0.001)  # noqa: B023
             coordinator.restart()
     finally:
         traffic.stop()

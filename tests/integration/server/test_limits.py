@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from support.coordinator import CoordinatorProcess, children_of, wait_until
+from support.coordinator import CoordinatorProcess, children_of
 from support.scripted_worker import ScriptedWorker
+from support.waiting import wait_until
 
 
 @pytest.fixture
@@ -59,7 +60,7 @@ def test_fault_30_a_full_disk_is_503_while_reads_go_on_and_it_recovers_by_itself
             assert answer.json()["error"]["code"] == "unavailable"
             return True
 
-        wait_until(refused, 30)
+        wait_until(refused)
         assert all(refused() for _ in range(60)), "what is left is for heartbeats and results"
         data = b"y" * 2_000_000
         blob = admin.put(f"/v1/blobs/{hashlib.sha256(data).hexdigest()}", data=data)
@@ -69,8 +70,8 @@ def test_fault_30_a_full_disk_is_503_while_reads_go_on_and_it_recovers_by_itself
         for _ in range(20):
             assert worker.heartbeat(assignment["attempt"])["attempts"] == {assignment["attempt"]: "continue"}
         filler.unlink()
-        wait_until(lambda: admin.get("/health").status_code == 200, 30)
-        wait_until(lambda: not refused(), 30)
+        wait_until(lambda: admin.get("/health").status_code == 200)
+        wait_until(lambda: not refused())
         assert admin.put(f"/v1/blobs/{hashlib.sha256(data).hexdigest()}", data=data).status_code == 201
         assert worker.heartbeat(assignment["attempt"])["attempts"] == {assignment["attempt"]: "continue"}
         assert worker.finish(assignment["attempt"]) == "accepted"

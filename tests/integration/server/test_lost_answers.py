@@ -13,8 +13,9 @@ from typing import Any
 
 import requests
 
-from support.coordinator import Client, CoordinatorProcess, wait_until
+from support.coordinator import Client, CoordinatorProcess
 from support.scripted_worker import ROOM
+from support.waiting import wait_until
 
 
 class Lossy:
@@ -38,7 +39,7 @@ class Lossy:
                 f"Content-Length: {len(raw)}\r\n\r\n".encode()
                 + raw
             )
-            wait_until(done, 20)
+            wait_until(done)
             self.coordinator.restart()
         assert done(), "what was done is still done"
         answer = client.request(method, path, data=raw, headers=given)
@@ -155,7 +156,7 @@ def test_a_job_is_not_given_to_a_waiting_claim_whose_worker_was_killed(tmp_path:
                         connection.sendall(request)
                 return claim().headers["Retry-After"] != "0"
 
-            wait_until(waits, 20)
+            wait_until(waits)
         assert coordinator.client("admin").post("/v1/runs", json={"run": "true"}).status_code == 201
-        answer = wait_until(lambda: (found := claim()).status_code == 200 and found, 20)
+        answer = wait_until(lambda: (found := claim()).status_code == 200 and found)
         assert [each["attempt"] for each in answer.json()["assignments"]] == ["1.1/1"]

@@ -9,9 +9,10 @@ from typing import Any
 import psycopg
 import pytest
 
-from support.coordinator import CoordinatorProcess, wait_until
+from support.coordinator import CoordinatorProcess
 from support.postgres import PostgresCluster
 from support.scripted_worker import ScriptedWorker
+from support.waiting import wait_until
 
 pytestmark = pytest.mark.postgres
 
@@ -71,10 +72,10 @@ def test_fault_45_a_restart_of_postgres_loses_nothing_and_nobody_notices(
         try:
             for mode in ("fast", "immediate"):
                 seen = len(acknowledged)
-                wait_until(lambda: len(acknowledged) > seen + 20, 30)  # noqa: B023
+                wait_until(lambda: len(acknowledged) > seen + 20)  # noqa: B023
                 own_postgres.restart(mode)
             seen = len(acknowledged)
-            wait_until(lambda: len(acknowledged) > seen + 20, 30)
+            wait_until(lambda: len(acknowledged) > seen + 20)
         finally:
             stop.set()
             thread.join()

@@ -10,8 +10,9 @@ import threading
 import time
 from collections import Counter
 
-from support.coordinator import CoordinatorProcess, wait_until
+from support.coordinator import CoordinatorProcess
 from support.scripted_worker import ScriptedWorker
+from support.waiting import wait_until
 
 
 def closed(connection: socket.socket) -> bool:

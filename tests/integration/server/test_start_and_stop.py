@@ -11,8 +11,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-from support.coordinator import CoordinatorProcess, children_of, clean_environment, wait_until
+from support.coordinator import CoordinatorProcess, children_of, clean_environment
 from support.scripted_worker import ScriptedWorker
+from support.waiting import wait_until
 
 
 def run(coordinator: CoordinatorProcess, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -90,7 +91,7 @@ def test_a_worker_process_that_dies_is_replaced(own_coordinator: CoordinatorProc
         except OSError:
             return False
 
-    wait_until(answers, 20)
+    wait_until(answers)
     assert children_of(own_coordinator.process.pid) != [child]
 
 

@@ -10,7 +10,8 @@ import pytest
 
 from support.coordinator import CoordinatorProcess
 from support.podman import CONF, Podman, podman, podman_ready
-from support.worker import Pool, WorkerProcess
+from support.pool import Pool
+from support.worker import WorkerProcess
 
 __all__ = ["podman", "podman_ready"]
 

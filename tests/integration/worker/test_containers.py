@@ -17,7 +17,9 @@ from deborgen_worker.settings import Settings
 from support.aimed_proxy import AimedProxy
 from support.coordinator import CoordinatorProcess
 from support.podman import CONF, IMAGE, Podman
-from support.worker import Pool, WorkerProcess, wait_until
+from support.pool import Pool
+from support.waiting import wait_until
+from support.worker import WorkerProcess
 
 pytestmark = [pytest.mark.podman, pytest.mark.root]
 
@@ -280,7 +282,7 @@ def test_fault_49_conmon_killed_ends_the_attempt_as_an_error(pool: Pool, podman:
 
     assert outcome(job)[0] == "error"
     assert "conmon" in job["reason"]
-    wait_until(lambda: not runs(state["Pid"]), 20)
+    wait_until(lambda: not runs(state["Pid"]))
     wait_until(lambda: podman.of(worker.name) == [], 90)
 
 
@@ -332,7 +334,7 @@ def test_a_container_that_cannot_be_looked_at_after_its_start_goes_on(
 ) -> None:
     own, proxy = aimed
     each = behind(proxy, new_worker, "unseen")
-    wait_until(lambda: "is registered" in each.said(), 30)
+    wait_until(lambda: "is registered" in each.said())
     proxy.aim = once(json="drop_before")
     run = pool.submit(run="echo once; exit 3", image=IMAGE, requires={"test": "unseen"})
     job = pool.until(run)
@@ -370,10 +372,10 @@ def test_fault_48_a_service_that_hangs_or_dies_stops_new_work_and_nothing_else(
         wait_until(lambda: pool.log(running) == b"up\n", 90)
         own.service.send_signal(signal.SIGSTOP)
         wait_until(lambda: "no new work is taken: podman" in each.said(), 90)
-        seen = pool.person.get(f"/v1/workers/{each.name}").json()
-        wait_until(lambda: pool.person.get(f"/v1/workers/{each.name}").json()["state"] == "paused")
+        seen = pool.admin.get(f"/v1/workers/{each.name}").json()
+        wait_until(lambda: pool.admin.get(f"/v1/workers/{each.name}").json()["state"] == "paused")
         first = seen["last_seen_at"]
-        wait_until(lambda: pool.person.get(f"/v1/workers/{each.name}").json()["last_seen_at"] > first)
+        wait_until(lambda: pool.admin.get(f"/v1/workers/{each.name}").json()["last_seen_at"] > first)
         waiting = pool.submit(run="true", image=IMAGE, requires={"test": "hang"})
         own.service.send_signal(signal.SIGCONT)
         own.stop_service()

@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 
 from support.coordinator import CoordinatorProcess
-from support.worker import Pool, WorkerProcess, wait_until
+from support.pool import Pool
+from support.waiting import wait_until
+from support.worker import WorkerProcess
 
 Make = Callable[..., WorkerProcess]
 
@@ -25,7 +27,7 @@ def worker(coordinator: CoordinatorProcess, tmp_path_factory: pytest.TempPathFac
 
 def put(pool: Pool, path: str, data: bytes, mode: int = 0o644) -> dict[str, Any]:
     sha256 = hashlib.sha256(data).hexdigest()
-    assert pool.person.put(f"/v1/blobs/{sha256}", data=data).status_code == 201
+    assert pool.admin.put(f"/v1/blobs/{sha256}", data=data).status_code == 201
     return {"path": path, "sha256": sha256, "size": len(data), "mode": mode}
 
 
@@ -122,7 +124,7 @@ def test_jobs_are_packed_within_what_is_offered(pool: Pool, worker: WorkerProces
     wait_until(lambda: len(list(tmp_path.glob("begun-*"))) == 4, 90)
     assert worker.status()["free"]["cpus"] == 0
     # After short jobs, one more may have been asked for ahead of its turn; when that does not come, it is given back.
-    wait_until(lambda: pool.run(halves)["jobs"]["queued"] == 1, 30)
+    wait_until(lambda: pool.run(halves)["jobs"]["queued"] == 1)
     assert len(list(tmp_path.glob("begun-*"))) == 4
     go.touch()
     assert pool.done(halves)["jobs"]["succeeded"] == 5
@@ -132,13 +134,13 @@ def test_a_job_that_asks_for_internet_is_not_given_to_an_owner_who_allows_none(
     pool: Pool, worker: WorkerProcess
 ) -> None:
     number = pool.submit(run="true", network="internet", requires={"test": "main"})
-    why = pool.person.get(f"/v1/jobs/{number}.1/why").json()
+    why = pool.admin.get(f"/v1/jobs/{number}.1/why").json()
     assert "no network" in " ".join(each["reason"] for each in why["workers"] if each["worker"] == worker.name)
-    pool.person.post(f"/v1/jobs/{number}.1/cancel", json={})
+    pool.admin.post(f"/v1/jobs/{number}.1/cancel", json={})
 
 
 def test_the_worker_says_what_it_can_do(pool: Pool, worker: WorkerProcess) -> None:
-    labels = pool.person.get(f"/v1/workers/{worker.name}").json()["labels"]
+    labels = pool.admin.get(f"/v1/workers/{worker.name}").json()["labels"]
     assert labels["runner.subprocess"] is True
     assert labels["runner.podman"] is False
     assert {"os", "arch", "kernel", "cores", "memory", "network", "rootless"} <= set(labels)
@@ -149,7 +151,7 @@ def test_output_is_seen_within_about_a_second_of_being_written(
 ) -> None:
     go = tmp_path / "go"
     number = pool.submit(run=f"echo early; while [ ! -e {go} ]; do sleep 0.02; done", requires={"test": "main"})
-    wait_until(lambda: pool.log(number) == b"early\n", 10)
+    wait_until(lambda: pool.log(number) == b"early\n")
     assert pool.job(number)["state"] == "running"
     go.touch()
     pool.until(number)

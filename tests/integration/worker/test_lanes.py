@@ -15,7 +15,7 @@ import pytest
 
 from deborgen_worker.runners.protocol import Exit, Launch, Standing
 from deborgen_worker.runners.subprocess import SubprocessRunner
-from support.worker import wait_until
+from support.waiting import wait_until
 
 UNTIL = "import pathlib, time\nwhile not pathlib.Path({gate!r}).exists(): time.sleep(0.01)"
 

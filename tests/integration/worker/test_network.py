@@ -15,7 +15,9 @@ from deborgen_worker import coordinator as coordinator_module
 from deborgen_worker.coordinator import HttpCoordinator
 from support.coordinator import CoordinatorProcess
 from support.fault_proxy import FaultProxy
-from support.worker import Pool, WorkerProcess, wait_until
+from support.pool import Pool
+from support.waiting import wait_until
+from support.worker import WorkerProcess
 
 Make = Callable[..., WorkerProcess]
 
@@ -45,7 +47,7 @@ def test_300_short_jobs_through_a_faulty_network_all_end_exactly_once(own: Coord
         assert all(proxy.seen[fault] > 0 for fault in ("drop_before", "drop_after", "delay", "duplicate", "cut")), (
             proxy.seen
         )
-        jobs = pool.person.get(f"/v1/runs/{run}/jobs?limit=1000").json()["items"]
+        jobs = pool.admin.get(f"/v1/runs/{run}/jobs?limit=1000").json()["items"]
         assert {job["attempts"] for job in jobs} == {1}
 
 
@@ -127,12 +129,12 @@ def test_fault_61_a_revoked_token_ends_what_runs_and_a_new_one_is_taken_up(
         pool = Pool(own)
         run = pool.submit(run=f"echo $$ > {mark}; sleep 1000")
         pid = int(wait_until(lambda: mark.exists() and mark.read_text(), 90))
-        [token] = [each for each in pool.person.get("/v1/tokens").json()["items"] if each["name"] == worker.name]
-        assert pool.person.delete(f"/v1/tokens/{token['id']}").status_code < 300
+        [token] = [each for each in pool.admin.get("/v1/tokens").json()["items"] if each["name"] == worker.name]
+        assert pool.admin.delete(f"/v1/tokens/{token['id']}").status_code < 300
         wait_until(lambda: not Path(f"/proc/{pid}").exists(), 90)
         assert worker.said().count("does not accept the token") == 1
         assert pool.job(run)["state"] == "queued"
-        fresh = pool.person.post("/v1/tokens", json={"role": "worker", "name": worker.name}).json()["token"]
+        fresh = pool.admin.post("/v1/tokens", json={"role": "worker", "name": worker.name}).json()["token"]
         worker.token_file.write_text(fresh)
         pool.until(run, "running", seconds=120)
 

@@ -15,7 +15,9 @@ import pytest
 
 from support.coordinator import clean_environment
 from support.podman import IMAGE, Podman
-from support.worker import Pool, WorkerProcess, wait_until
+from support.pool import Pool
+from support.waiting import wait_until
+from support.worker import WorkerProcess
 
 Make = Callable[..., WorkerProcess]
 
@@ -44,7 +46,7 @@ def test_pause_stops_new_work_at_once_and_lets_what_runs_finish(new_worker: Make
     wait_until(lambda: worker.stages() == ["running"])
     assert worker.command("pause", "2h").stdout.startswith("paused until ")
     second = pool.submit(run="true", requires={"test": "pause"})
-    seen = wait_until(lambda: pool.person.get(f"/v1/workers/{worker.name}").json()["state"] == "paused")
+    seen = wait_until(lambda: pool.admin.get(f"/v1/workers/{worker.name}").json()["state"] == "paused")
     assert seen
     go.touch()
     assert pool.until(first)["state"] == "succeeded"
@@ -81,7 +83,7 @@ def test_pause_now_freezes_what_runs_and_resume_wakes_it(new_worker: Make, pool:
     wait_until(lambda: ") T " not in Path(f"/proc/{pid}/stat").read_text())
     before = count.read_text()
     wait_until(lambda: count.read_text() not in {before, ""})
-    pool.person.post(f"/v1/jobs/{run}.1/cancel", json={})
+    pool.admin.post(f"/v1/jobs/{run}.1/cancel", json={})
     assert pool.until(run)["state"] == "canceled"
 
 
@@ -102,7 +104,7 @@ def test_cancel_reaches_the_job_within_a_heartbeat(new_worker: Make, pool: Pool,
     new_worker(labels="test=cancel").start()
     run = pool.submit(run=f"echo $$ > {mark}; sleep 1000", requires={"test": "cancel"})
     pid = pid_in(mark)
-    pool.person.post(f"/v1/jobs/{run}.1/cancel", json={"reason": "enough"})
+    pool.admin.post(f"/v1/jobs/{run}.1/cancel", json={"reason": "enough"})
     job = pool.until(run)
     assert (job["state"], job["history"][0]["outcome"]) == ("canceled", "canceled")
     assert gone(pid)
@@ -148,7 +150,7 @@ def test_sigterm_lets_a_short_job_finish(new_worker: Make, pool: Pool, tmp_path:
     pid_in(mark)
     assert worker.process is not None
     worker.process.send_signal(signal.SIGTERM)
-    wait_until(lambda: pool.person.get(f"/v1/workers/{worker.name}").json()["state"] == "draining")
+    wait_until(lambda: pool.admin.get(f"/v1/workers/{worker.name}").json()["state"] == "draining")
     go.touch()
     assert worker.process.wait(90) == 0
     assert pool.job(run)["state"] == "succeeded"
@@ -181,7 +183,7 @@ def test_leave_gives_everything_back_and_says_goodbye(new_worker: Make, pool: Po
     assert worker.process is not None
     assert worker.process.wait(90) == 0
     assert gone(pid)
-    assert pool.person.get(f"/v1/workers/{worker.name}").json()["state"] == "left"
+    assert pool.admin.get(f"/v1/workers/{worker.name}").json()["state"] == "left"
     assert pool.job(run)["state"] == "queued"
 
 

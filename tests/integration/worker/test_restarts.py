@@ -11,7 +11,9 @@ import pytest
 
 from deborgen_worker.crash import POINTS, VARIABLE
 from support.podman import IMAGE, Podman
-from support.worker import Pool, WorkerProcess, wait_until
+from support.pool import Pool
+from support.waiting import wait_until
+from support.worker import WorkerProcess
 
 Make = Callable[..., WorkerProcess]
 

@@ -10,7 +10,7 @@ import pytest
 
 from deborgen import children
 from deborgen.runtime import Runtime
-from support.coordinator import wait_until
+from support.waiting import wait_until
 
 SLEEP = [sys.executable, "-c", "import time; time.sleep(600)"]
 

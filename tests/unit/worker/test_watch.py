@@ -13,7 +13,7 @@ import pytest
 
 from deborgen_worker.runners.podman import watch
 from deborgen_worker.runners.podman.watch import Watch
-from support.coordinator import wait_until
+from support.waiting import wait_until
 
 
 @pytest.fixture

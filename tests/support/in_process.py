@@ -1,0 +1,225 @@
+"""A coordinator in the process of the test, on a clock that the test moves, and workers that do as the test says.
+
+The test calls the operations of the coordinator directly: there is no HTTP and no other process.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from deborgen_coordinator.app import open_context
+from deborgen_coordinator.operations import events, jobs, logs, runs, workers
+from deborgen_coordinator.operations.audit import Report, run_audit
+from deborgen_coordinator.operations.context import Actor, Context
+from deborgen_coordinator.operations.sweep import Sweeper
+from deborgen_coordinator.settings import Settings
+from deborgen_coordinator.storage import database
+from deborgen_shared import messages as m
+from deborgen_shared.states import Role
+from support.clock import FakeClock
+
+GIB = 2**30
+LEASE = 60.0
+HEARTBEAT = 10.0
+SWEEP = 3.0
+
+
+def person(name: str, role: Role = Role.SUBMITTER) -> Actor:
+    return Actor(role, name, "token")
+
+
+@contextmanager
+def unsynced_sqlite() -> Iterator[None]:
+    """Meanwhile SQLite does not flush its commits to the disk.
+
+    No commit is lost when only a process dies. This makes it quick to open thousands of coordinators in a row.
+    """
+    real = database.SqliteConnection.__init__
+
+    def init(self: Any, path: Path, *, readonly: bool) -> None:
+        real(self, path, readonly=readonly)
+        self.run("PRAGMA synchronous = OFF")
+
+    database.SqliteConnection.__init__ = init  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        database.SqliteConnection.__init__ = real  # type: ignore[method-assign]
+
+
+class InProcessCoordinator:
+    """One coordinator. `stop` and `start` do what the end of a process and a new process would do."""
+
+    def __init__(self, folder: Path, database: str = "", clock: FakeClock | None = None, **settings: Any) -> None:
+        self.clock = clock or FakeClock()
+        values = {"lease_seconds": LEASE, "heartbeat_seconds": HEARTBEAT, **settings}
+        self.settings = Settings(data_dir=str(folder), database=database, **values)
+        self.ctx: Context
+        self.sweeper: Sweeper
+        self.start()
+
+    def start(self) -> None:
+        self.ctx = open_context(self.settings, self.clock)
+        self.sweeper = Sweeper(self.ctx)
+        self.sweeper.turn()
+
+    def stop(self) -> None:
+        self.ctx.wakeups.close()
+        self.ctx.store.close()
+
+    def restart(self, down_for: float = 0.0) -> None:
+        self.stop()
+        self.clock.pass_by(down_for)
+        self.start()
+
+    def sleep(self, seconds: float) -> None:
+        """Let so much time pass, with a turn of the sweep every three seconds, as in a running coordinator."""
+        while seconds > 0:
+            step = min(SWEEP, seconds)
+            self.clock.pass_by(step)
+            self.sweeper.turn()
+            seconds -= step
+
+    def submit(
+        self, document: dict[str, Any] | None = None, by: str = "alice", key: str | None = None, **keys: Any
+    ) -> m.Run:
+        """Submit a job file. One that says nothing of what to run runs `true`."""
+        body = {**(document or {}), **keys}
+        if "steps" not in body:
+            body = {"run": "true", **body}
+        return runs.submit(self.ctx, person(by), body, key, repr(sorted(body.items(), key=str)))[0]
+
+    def run(self, run: int) -> m.Run:
+        return runs.get_run(self.ctx, run)
+
+    def job(self, name: str) -> m.JobDetail:
+        return jobs.get_job(self.ctx, *_job(name))
+
+    def cancel(self, name: str, by: str = "alice") -> dict[str, str]:
+        run, _, index = name.partition(".")
+        if index:
+            return dict(jobs.cancel_job(self.ctx, person(by), int(run), int(index), "").jobs)
+        return dict(runs.cancel_run(self.ctx, person(by), int(run), "").jobs)
+
+    def events(self, **where: Any) -> list[m.Event]:
+        filters = {"after": 0, "run": None, "job": None, "worker": None, "limit": 1000, **where}
+        return events.list_events(self.ctx, **filters).items
+
+    def types(self, **where: Any) -> list[str]:
+        return [event.type for event in self.events(**where)]
+
+    def log(self, name: str, number: int = 1) -> bytes:
+        return logs.read(self.ctx, *_job(name), number, 0, 1 << 30)
+
+    def audit(self) -> Report:
+        return run_audit(self.ctx)
+
+    def worker(self, name: str = "pc1", **capacity: Any) -> InProcessWorker:
+        """A worker that has registered."""
+        worker = InProcessWorker(self, name, **capacity)
+        worker.register()
+        return worker
+
+
+class InProcessWorker:
+    """A worker whose every call the test makes.
+
+    Every verb may be called again with the same arguments, as after an answer that was lost.
+    """
+
+    _sessions = itertools.count(1)
+
+    def __init__(
+        self, coordinator: InProcessCoordinator, name: str, labels: dict[str, Any] | None = None, **capacity: Any
+    ) -> None:
+        self.coordinator = coordinator
+        self.name = name
+        self.actor = Actor(Role.WORKER, name, "token")
+        self.labels = {"runner.subprocess": True, "os": "linux", **(labels or {})}
+        self.capacity = m.Resources(**{"cpus": 64, "memory": 256 * GIB, "gpus": 0, **capacity})
+        self.session = f"s{next(self._sessions)}"
+        self._requests = itertools.count(1)
+        self.holding: list[str] = []
+
+    def register(self, holding: list[str] | None = None) -> list[str]:
+        """Register this session; the attempts that the coordinator takes for lost."""
+        body = m.Register(session=self.session, labels=self.labels, capacity=self.capacity, holding=holding or [])
+        self.holding = list(holding or [])
+        return workers.register(self.coordinator.ctx, self.actor, self.name, body).lost
+
+    def restart(self, holding: list[str] | None = None) -> list[str]:
+        """Register a new session, as a new process of the worker does."""
+        self.session = f"s{next(self._sessions)}"
+        return self.register(holding)
+
+    def claim(self, most: int = 1, request: str | None = None, **how: Any) -> list[str]:
+        """The attempts that were given."""
+        return [assignment.attempt for assignment in self.assignments(most, request, **how)]
+
+    def assignments(
+        self,
+        most: int = 1,
+        request: str | None = None,
+        free: m.Resources | None = None,
+        wait: float = 0,
+        ahead: bool = False,
+    ) -> list[m.Assignment]:
+        body = m.Claim(
+            session=self.session,
+            request_id=request or f"{self.session}-{next(self._requests)}",
+            free=free or self.capacity,
+            max=most,
+            wait_seconds=wait,
+            ahead=ahead,
+        )
+        answer = workers.claim(self.coordinator.ctx, self.actor, self.name, body)
+        given = answer.assignments if isinstance(answer, m.Claimed) else []
+        self.holding += [assignment.attempt for assignment in given if assignment.attempt not in self.holding]
+        return given
+
+    def beat(self, *attempts: str, state: str = "open", reason: str = "", **progress: Any) -> dict[str, str]:
+        """Send a heartbeat for these attempts, or for all that the worker holds; the answer for each."""
+        holding = [m.Held(attempt=attempt, **progress) for attempt in attempts or self.holding]
+        body = m.Heartbeat(session=self.session, holding=holding, state=state, reason=reason)  # type: ignore[arg-type]
+        return dict(workers.heartbeat(self.coordinator.ctx, self.actor, self.name, body).attempts)
+
+    def start(self, most: int = 1) -> list[str]:
+        """Claim and confirm."""
+        given = self.claim(most)
+        if given:
+            self.beat(*given)
+        return given
+
+    def take(self) -> str:
+        """Claim and confirm one attempt, which must be there to be had."""
+        [attempt] = self.claim()
+        assert self.beat(attempt) == {attempt: "continue"}
+        return attempt
+
+    def finish(self, attempt: str, outcome: str = "succeeded", **fields: Any) -> str:
+        default = {"exit_code": 0} if outcome == "succeeded" else {"exit_code": 1} if outcome == "failed" else {}
+        result = m.Result(attempt=attempt, outcome=outcome, **{**default, **fields})  # type: ignore[arg-type]
+        body = m.Finish(session=self.session, results=[result])
+        answer = workers.finish(self.coordinator.ctx, self.actor, self.name, body).results[attempt]
+        if answer != "missing_blobs" and attempt in self.holding:
+            self.holding.remove(attempt)
+        return answer
+
+    def write_log(self, attempt: str, data: bytes, offset: int = 0) -> int:
+        """Append to the log of an attempt; the size of the log afterwards."""
+        job, _, number = attempt.partition("/")
+        ctx = self.coordinator.ctx
+        return logs.append(ctx, self.actor, *_job(job), int(number), offset, data, self.session).size
+
+    def leave(self) -> None:
+        workers.leave(self.coordinator.ctx, self.actor, self.name)
+
+
+def _job(name: str) -> tuple[int, int]:
+    """The numbers of the run and of the job in a name such as 3.1."""
+    run, _, index = name.partition(".")
+    return int(run), int(index)
