@@ -7,49 +7,31 @@ import json
 import socket
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-import requests
 
 from support.compose import POSTGRES, Compose, make_postgres, run
 from support.podman import Podman
+from support.published_pool import PublishedPool
 from support.waiting import wait_until
 
 pytestmark = [pytest.mark.podman, pytest.mark.root, pytest.mark.timeout(900)]
 
 
-class ComposedPool:
-    """The pool from outside: its compose file, and the API at its published port."""
+class ComposedPool(PublishedPool):
+    """The pool of the compose file."""
 
     def __init__(self, compose: Compose, url: str) -> None:
-        self.compose, self.url = compose, url
-        self.http = requests.Session()
-        self.http.trust_env = False
+        super().__init__()
+        self.compose, self._url = compose, url
 
-    def login(self) -> None:
-        self.http.headers["Authorization"] = f"Bearer {self.token('admin', 'organiser')}"
+    @property
+    def url(self) -> str:
+        return self._url
 
     def token(self, role: str, name: str) -> str:
         words = ("deborgen-coordinator", "token", "create", "--role", role, "--name", name)
         return run("podman", "exec", f"{self.compose.name}_coordinator_1", *words)
-
-    def healthy(self) -> bool:
-        try:
-            return self.http.get(f"{self.url}/health", timeout=5).status_code == 200
-        except requests.RequestException:
-            return False
-
-    def submit(self, **document: Any) -> int:
-        answer = self.http.post(f"{self.url}/v1/runs", json=document, timeout=20)
-        assert answer.status_code == 201, answer.text
-        return int(answer.json()["id"])
-
-    def job(self, run_: int) -> dict[str, Any]:
-        return dict(self.http.get(f"{self.url}/v1/jobs/{run_}.1", timeout=20).json())
-
-    def log(self, run_: int) -> bytes:
-        return self.http.get(f"{self.url}/v1/jobs/{run_}.1/log", timeout=20).content
 
 
 @contextlib.contextmanager
@@ -70,7 +52,7 @@ def brought_up(images: Path, podman: Podman, folder: Path, *profiles: str, **set
     try:
         compose.run(*chosen, "up", "-d", *profiles, "coordinator")
         wait_until(pool.healthy, every=0.2)
-        pool.login()
+        pool.login(pool.token("admin", "organiser"))
         (folder / "token").write_text(pool.token("worker", "worker-1"))
         compose.run(*chosen, "up", "-d", "worker")
         yield pool

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import requests
 
 from support.compose import COORDINATOR, POSTGRES, WORKER, make_postgres, run
 from support.podman import IMAGE, Podman
+from support.published_pool import PublishedPool
 from support.waiting import wait_until
 
 DEAF = """
@@ -36,13 +36,14 @@ def pointed_at(podman: Podman) -> Iterator[None]:
         yield
 
 
-class ContainerPool:
+class ContainerPool(PublishedPool):
     """A coordinator and its workers, each in a container. Containers are killed, stopped and cut off by name."""
 
     def __init__(self, podman: Podman, folder: Path, lease: float, heartbeat: float, *, postgres: bool = False) -> None:
         from testcontainers.core.container import DockerContainer
         from testcontainers.core.network import Network
 
+        super().__init__()
         self._podman, self._folder = podman, folder
         self._make = DockerContainer
         self.network = Network().create()
@@ -58,10 +59,8 @@ class ContainerPool:
             self.coordinator.with_env("DEBORGEN_DATABASE", "postgresql://deborgen:sesame@postgres/deborgen")
         self.coordinator.start()
         self.workers: dict[str, Any] = {}
-        self.http = requests.Session()
-        self.http.trust_env = False
         wait_until(self.healthy, every=0.2)
-        self.http.headers["Authorization"] = f"Bearer {self.token('admin', 'organiser')}"
+        self.login(self.token("admin", "organiser"))
 
     def _start_database(self) -> None:
         make_postgres(self._folder)
@@ -76,12 +75,6 @@ class ContainerPool:
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self.coordinator.get_exposed_port(8765)}"
-
-    def healthy(self) -> bool:
-        try:
-            return self.http.get(f"{self.url}/health", timeout=5).status_code == 200
-        except requests.RequestException:
-            return False
 
     def token(self, role: str, name: str) -> str:
         code, said = self.coordinator.exec(["deborgen-coordinator", "token", "create", "--role", role, "--name", name])
@@ -140,17 +133,6 @@ class ContainerPool:
         finally:
             settings.write_text(before)
             deaf.communicate()  # it ends with its input
-
-    def submit(self, **document: Any) -> int:
-        answer = self.http.post(f"{self.url}/v1/runs", json=document, timeout=20)
-        assert answer.status_code == 201, answer.text
-        return int(answer.json()["id"])
-
-    def job(self, run_: int) -> dict[str, Any]:
-        return dict(self.http.get(f"{self.url}/v1/jobs/{run_}.1", timeout=20).json())
-
-    def log(self, run_: int) -> bytes:
-        return self.http.get(f"{self.url}/v1/jobs/{run_}.1/log", timeout=20).content
 
     def close(self) -> None:
         for name, worker in self.workers.items():
