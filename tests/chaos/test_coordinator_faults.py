@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from deborgen_coordinator.operations import jobs, logs, runs, workers
-from deborgen_coordinator.storage.database import DatabaseUnavailable
+from deborgen_coordinator.storage.database import Connection, DatabaseUnavailable
 from deborgen_shared.errors import Refusal
 from deborgen_shared.messages import Claim, Finish, Heartbeat, Held, JobDetail, Register, Result
 from support.in_process import InProcessCoordinator, InProcessWorker, person
@@ -154,18 +154,20 @@ def test_fault_71_old_requests_replayed_and_reordered_have_no_effect(both: InPro
     for name in ("w1", "w2"):
         worker = both.worker(name)
         tape += _conversation(both, worker)
-    before = [both.ctx.store.read(lambda reader, t=table: reader.rows(f"SELECT * FROM {t} ORDER BY 1, 2"))
-              for table in ("job", "artifact", "log_chunk", "run", "step")]  # fmt: skip
+    before = both.ctx.store.read(_all_rows)
     chance = random.Random(7)
     for _ in range(5):
         chance.shuffle(tape)
         for call in tape:
             with contextlib.suppress(Refusal):
                 call()
-    after = [both.ctx.store.read(lambda reader, t=table: reader.rows(f"SELECT * FROM {t} ORDER BY 1, 2"))
-             for table in ("job", "artifact", "log_chunk", "run", "step")]  # fmt: skip
-    assert after == before
+    assert both.ctx.store.read(_all_rows) == before
     assert both.audit().clean
+
+
+def _all_rows(reader: Connection) -> list[Any]:
+    tables = ("job", "artifact", "log_chunk", "run", "step")
+    return [reader.rows(f"SELECT * FROM {table} ORDER BY 1, 2") for table in tables]
 
 
 def _conversation(coordinator: InProcessCoordinator, worker: InProcessWorker) -> list[Callable[[], Any]]:

@@ -45,9 +45,9 @@ def environment(**more: str) -> dict[str, str]:
     return clean | {"CONTAINERS_CONF": str(CONF)} | more
 
 
-def run(*words: str | Path, seconds: float = 600, **env: str) -> str:
+def run(*words: str | Path, **env: str) -> str:
     done = subprocess.run(
-        [str(word) for word in words], capture_output=True, text=True, timeout=seconds, check=False,
+        [str(word) for word in words], capture_output=True, text=True, timeout=600, check=False,
         env=environment(**env), cwd=ROOT,
     )  # fmt: skip
     assert done.returncode == 0, f"{' '.join(map(str, words))}:\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
@@ -98,8 +98,8 @@ def make_context(folder: Path) -> Path:
     parts = [f"{context}/shared[http]", f"{context}/coordinator[postgres]", f"{context}/worker"]
     run(sys.executable, "-m", "pip", "wheel", "-q", "-c", ROOT / "constraints.txt", "-w", wheels, *parts,
         "setuptools", "wheel")  # fmt: skip
-    for part in wheels.glob("deborgen*.whl"):
-        part.unlink()  # these are built inside, from source
+    for wheel in wheels.glob("deborgen*.whl"):
+        wheel.unlink()  # these are built inside, from source
     return context
 
 

@@ -37,7 +37,7 @@ class Client(requests.Session):
         if token:
             self.headers["Authorization"] = f"Bearer {token}"
 
-    def request(self, method: str | bytes, url: str | bytes, *args: Any, **kwargs: Any) -> requests.Response:  # type: ignore[override]
+    def request(self, method: str | bytes, url: str | bytes, *args: Any, **kwargs: Any) -> requests.Response:
         kwargs.setdefault("timeout", 60)
         return super().request(method, self._coordinator.url + str(url), *args, **kwargs)
 

@@ -20,6 +20,7 @@ import threading
 import time
 from collections import Counter
 from types import TracebackType
+from typing import Self
 
 FAULTS = ("drop_before", "drop_after", "delay", "duplicate", "cut")
 
@@ -42,7 +43,7 @@ class FaultProxy:
         self.cut_off = threading.Event()
         threading.Thread(target=self._accept, daemon=True).start()
 
-    def __enter__(self) -> FaultProxy:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:

@@ -14,6 +14,7 @@ import sqlite3
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from unittest import mock
 
 from deborgen_coordinator.lifecycle import TRANSITIONS
 from deborgen_coordinator.operations import jobs, logs
@@ -24,7 +25,8 @@ from deborgen_worker import agent, journal, outbox, spool, starting
 from support.clock import FakeClock
 from support.in_process import InProcessCoordinator, unsynced_sqlite
 from support.simulation_faults import Faults, key_of, resume, steer, strike, submit
-from support.simulation_machine import FOREVER, Crash, Machine
+from support.simulation_life import FOREVER, Crash
+from support.simulation_machine import Machine
 from support.simulation_network import IMPOSSIBLE, Network
 from support.simulation_truth import Plan, Truth, Violation
 
@@ -372,17 +374,12 @@ def _name(job: int | None) -> str:
 @contextlib.contextmanager
 def _points_of(world: World) -> Iterator[None]:
     """The worker's crash points lead here; its reserve is small, and it does not wait in real time for files."""
-    places = [(module, module.point) for module in (agent, starting, spool, outbox)]
-    reserve, fetch = journal.RESERVE, starting.FETCH_SECONDS
-    for module, _ in places:
-        module.point = world.point
-    journal.RESERVE, starting.FETCH_SECONDS = 4096, -1.0
-    try:
+    with contextlib.ExitStack() as patches:
+        for module in (agent, starting, spool, outbox):
+            patches.enter_context(mock.patch.object(module, "point", world.point))
+        patches.enter_context(mock.patch.object(journal, "RESERVE", 4096))
+        patches.enter_context(mock.patch.object(starting, "FETCH_SECONDS", -1.0))
         yield
-    finally:
-        for module, real in places:
-            module.point = real
-        journal.RESERVE, starting.FETCH_SECONDS = reserve, fetch
 
 
 def simulate(seed: int) -> list[str]:

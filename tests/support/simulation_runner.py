@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from deborgen_worker.logs import Log
 from deborgen_worker.runners.protocol import CannotStart, Exit, Host, Launch, OnExit, RunnerDown, Standing
 
 if TYPE_CHECKING:
@@ -138,14 +140,14 @@ class PretendedRunner:
     def thaw(self, attempt: str) -> None:
         self._machine.thaw(attempt)
 
-    def log(self, launch: Launch) -> LiveLog:
+    def log(self, launch: Launch) -> Log:
         return LiveLog(self._machine, launch.attempt)
 
     def discard(self, attempt: str) -> None:
         self._machine.take_out(attempt)
         self._machine.remove_program(attempt)
 
-    def sweep(self, keep: frozenset[str]) -> list[str]:
+    def sweep(self, keep: Collection[str]) -> list[str]:
         waiting = [launch.attempt for queue in self._machine.lanes.values() for _, launch in queue]
         gone = [attempt for attempt in [*waiting, *self._machine.programs] if attempt not in keep]
         for attempt in gone:

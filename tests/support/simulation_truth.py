@@ -11,7 +11,8 @@ from deborgen_shared.messages import Result
 
 if TYPE_CHECKING:
     from support.simulation import World
-    from support.simulation_machine import Life, Machine
+    from support.simulation_life import Life
+    from support.simulation_machine import Machine
 
 
 class Violation(AssertionError):

@@ -74,7 +74,8 @@ class Pretend:
     def claim(self, message: Claim) -> Claimed | NoWork:
         self._called("claim", message)
         if message.request_id not in self.granted:
-            taken, cpus = [], message.free.cpus
+            taken: list[Assignment] = []
+            cpus = message.free.cpus
             while self.queue and len(taken) < message.max and cpus >= 1:
                 taken.append(self.queue.pop(0))
                 cpus -= not message.ahead
@@ -106,7 +107,7 @@ class Pretend:
             self.logs[attempt] = held[:offset] + data
         return len(self.logs.get(attempt, b""))
 
-    def leave(self) -> None: ...
+    def leave(self, session: str) -> None: ...
 
     def missing(self, digests: list[str]) -> dict[str, str]:
         return {}

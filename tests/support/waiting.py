@@ -5,14 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 T = TypeVar("T")
 TAIL = 3000
 
 
 def wait_until(
-    condition: Callable[[], T | None],
+    condition: Callable[[], T | Literal[False] | None],
     seconds: float = 60.0,
     what: str = "the condition",
     every: float = 0.05,

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from deborgen_coordinator.operations import backup, blobs, logs, runs, tidy, tokens
 from deborgen_coordinator.operations.context import COORDINATOR
 from deborgen_coordinator.operations.tidy import DAY, LATE_LOG_SECONDS, TIDY_SECONDS, Tidier
+from deborgen_coordinator.storage import blobs as blob_rows
 from deborgen_shared import messages as m
 from deborgen_shared.errors import Code, Refusal
 from support.in_process import InProcessCoordinator, person
@@ -196,7 +197,7 @@ def test_what_cannot_be_sealed_keeps_nothing_else_from_being_tidied(
 
 
 def test_tidying_up_never_holds_up_the_leases(make_pool: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    pool = make_pool(lease_seconds=1, heartbeat_seconds=0.4)
+    pool: InProcessCoordinator = make_pool(lease_seconds=1, heartbeat_seconds=0.4)
     tidying = threading.Event()
 
     def endlessly(tidier: Tidier, stop: threading.Event) -> None:
@@ -302,14 +303,14 @@ def test_a_backup_stands_though_blobs_are_collected_meanwhile(
 ) -> None:
     digest = put(pool, b"nobody refers to it")
     pool.clock.pass_by(2 * DAY)
-    original = backup.blob_rows.every
+    original = blob_rows.every
 
     def meanwhile(reader: Any) -> Any:
         found = original(reader)
         Tidier(pool.ctx).collect_blobs()
         return found
 
-    monkeypatch.setattr(backup.blob_rows, "every", meanwhile)
+    monkeypatch.setattr(blob_rows, "every", meanwhile)
     backup.backup(pool.ctx, tmp_path / "all.tar.gz")
     with tarfile.open(tmp_path / "all.tar.gz") as archive:
         assert f"blobs/{digest}" in archive.getnames()

@@ -17,8 +17,8 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
-from deborgen_coordinator.operations import claims, finish
-from deborgen_coordinator.storage import attempts, jobs
+from deborgen_coordinator.operations import sweep
+from deborgen_coordinator.storage import attempts, jobs, workers
 from deborgen_shared.states import TERMINAL, Outcome, State
 from support.in_process import LEASE, InProcessCoordinator, InProcessWorker
 
@@ -52,7 +52,11 @@ class Lifecycle(RuleBasedStateMachine):
     @rule(count=st.integers(1, 3), most=st.integers(1, 3), repeat=st.booleans())
     def submit(self, count: int, most: int, repeat: bool) -> None:
         key = f"key-{self.acknowledged}"
-        keys = {"sweep": {"grid": {"n": list(range(count))}}, "max_attempts": most, "retry": {"backoff": "5s"}}
+        keys: dict[str, Any] = {
+            "sweep": {"grid": {"n": list(range(count))}},
+            "max_attempts": most,
+            "retry": {"backoff": "5s"},
+        }
         run = self.pool.submit(key=key, **keys)
         if repeat:
             assert self.pool.submit(key=key, **keys).id == run.id, "a repeated submit made another run"
@@ -214,7 +218,7 @@ def no_fence(patch: pytest.MonkeyPatch) -> None:
         )
         return tx.run(sql + " WHERE id = ?", (state.value, exit_code, now, job))  # type: ignore[no-any-return]
 
-    patch.setattr(finish.attempts, "get", current_by_decree)
+    patch.setattr(attempts, "get", current_by_decree)
     patch.setattr(attempts, "end", end_regardless)
     patch.setattr(jobs, "finish", finish_regardless)
 
@@ -222,9 +226,9 @@ def no_fence(patch: pytest.MonkeyPatch) -> None:
 def no_idempotent_claim(patch: pytest.MonkeyPatch) -> None:
     """A repeated claim is answered as if it were new."""
     numbers = iter(range(10**6))
-    patch.setattr(claims.attempts, "claim_of", lambda *args: None)
+    patch.setattr(attempts, "claim_of", lambda *args: None)
     real = attempts.new_claim
-    patch.setattr(claims.attempts, "new_claim", lambda tx, w, r, now: real(tx, w, f"{r}-{next(numbers)}", now))
+    patch.setattr(attempts, "new_claim", lambda tx, w, r, now: real(tx, w, f"{r}-{next(numbers)}", now))
 
 
 def check_then_write(patch: pytest.MonkeyPatch) -> None:
@@ -243,15 +247,13 @@ def check_then_write(patch: pytest.MonkeyPatch) -> None:
             [(worker_id, now, job) for job in picked],
         )
 
-    patch.setattr(claims.jobs, "first_of_lane", late)
+    patch.setattr(jobs, "first_of_lane", late)
     patch.setattr(jobs, "start", regardless)
 
 
 def lease_counted_while_down(patch: pytest.MonkeyPatch) -> None:
     """A restart gives live leases no further time, and the clock runs on while nobody is there."""
-    from deborgen_coordinator.operations import sweep
-
-    patch.setattr(sweep, "turn", lambda elapsed, lease: sweep.attempts and _Turn(elapsed or 2 * LEASE))
+    patch.setattr(sweep, "turn", lambda elapsed, lease: _Turn(elapsed or 2 * LEASE))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -262,10 +264,8 @@ class _Turn:
 
 def registration_without_memory(patch: pytest.MonkeyPatch) -> None:
     """A repeated registration is taken for a new one."""
-    from deborgen_coordinator.operations import workers as operations
-
-    patch.setattr(operations.workers, "session", lambda *args: None)
-    patch.setattr(operations.workers, "add_session", lambda *args: None)
+    patch.setattr(workers, "session", lambda *args: None)
+    patch.setattr(workers, "add_session", lambda *args: None)
 
 
 @pytest.mark.parametrize(

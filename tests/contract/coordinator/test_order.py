@@ -60,7 +60,7 @@ def test_fair_share_serves_who_has_used_least(make_pool: Any) -> None:
     pool = make_pool(scheduler="fair")
     worker = pool.worker()
     pool.submit(by="alice", sweep=sweep(3))
-    worker.finish(*worker.start(), seconds=500)
+    worker.finish(worker.take(), seconds=500)
     pool.submit(by="bob", sweep=sweep(3))
     assert worker.claim(4) == ["2.1/1", "2.2/1", "2.3/1", "1.2/1"]
 

@@ -147,14 +147,14 @@ def test_rule_05_a_step_of_the_wall_clock_decides_nothing(pool: InProcessCoordin
 def test_rule_06_a_failure_of_the_program_is_final(pool: InProcessCoordinator, outcome: str) -> None:
     pool.submit(max_attempts=5)
     worker = pool.worker()
-    worker.finish(*worker.start(), outcome)
+    worker.finish(worker.take(), outcome)
     assert pool.job("1.1").state == "failed"
 
 
 def test_rule_06_a_program_that_opted_in_is_tried_again(pool: InProcessCoordinator) -> None:
     pool.submit(max_attempts=2, retry={"program": True, "backoff": "1s"})
     worker = pool.worker()
-    worker.finish(*worker.start(), "failed")
+    worker.finish(worker.take(), "failed")
     pool.sleep(3)
     assert worker.start() == ["1.1/2"]
     worker.finish("1.1/2", "failed")
@@ -166,7 +166,7 @@ def test_rule_06_infrastructure_is_tried_again_after_a_backoff_while_attempts_ar
 ) -> None:
     pool.submit(max_attempts=2, retry={"backoff": "30s"})
     worker, other = pool.worker("pc1"), pool.worker("pc2")
-    worker.finish(*worker.start(), "error", reason="no such image")
+    worker.finish(worker.take(), "error", reason="no such image")
     assert pool.job("1.1").state == "queued"
     assert other.claim() == []
     pool.sleep(33)
@@ -179,7 +179,7 @@ def test_rule_06_infrastructure_is_tried_again_after_a_backoff_while_attempts_ar
 def test_rule_06_a_job_that_a_machine_could_not_run_is_offered_elsewhere_first(pool: InProcessCoordinator) -> None:
     pool.submit(max_attempts=3, retry={"backoff": "3s"})
     worker = pool.worker("pc1")
-    worker.finish(*worker.start(), "error", reason="no such image")
+    worker.finish(worker.take(), "error", reason="no such image")
     pool.sleep(6)
     assert worker.claim() == []
     assert pool.worker("pc2").claim() == ["1.1/2"]
@@ -188,7 +188,7 @@ def test_rule_06_a_job_that_a_machine_could_not_run_is_offered_elsewhere_first(p
 def test_rule_06_with_nobody_else_the_same_machine_gets_it_in_the_end(pool: InProcessCoordinator) -> None:
     pool.submit(max_attempts=3, retry={"backoff": "3s"})
     worker = pool.worker("pc1")
-    worker.finish(*worker.start(), "error", reason="no such image")
+    worker.finish(worker.take(), "error", reason="no such image")
     for _ in range(30):
         pool.sleep(3)
         worker.beat()
@@ -409,7 +409,7 @@ def test_rule_15_a_worker_with_five_failures_in_a_row_rests_and_says_so(pool: In
     pool.submit(sweep={"grid": {"n": {"from": 1, "to": 20}}})
     worker = pool.worker()
     for _ in range(FAILURES_BEFORE_REST):
-        worker.finish(*worker.start(), "error", reason="no disk")
+        worker.finish(worker.take(), "error", reason="no disk")
     assert worker.claim() == []
     shown = workers.get_worker(pool.ctx, "pc1")
     assert shown.state == "resting"
@@ -432,7 +432,7 @@ def test_rule_15_jobs_lost_together_count_as_one_failure(pool: InProcessCoordina
 def test_rule_16_the_history_tells_who_ran_what_where_and_how_it_ended(pool: InProcessCoordinator) -> None:
     pool.submit(by="alice")
     worker = pool.worker("pc1")
-    worker.finish(*worker.start(), "failed", exit_code=3)
+    worker.finish(worker.take(), "failed", exit_code=3)
     story = [(e.type, e.actor, e.worker, e.attempt, e.old_state, e.new_state) for e in pool.events(run=1)]
     assert story == [
         ("run.submitted", "submitter:alice", None, None, None, "queued"),
@@ -447,7 +447,7 @@ def test_rule_16_the_history_tells_who_ran_what_where_and_how_it_ended(pool: InP
 def test_a_transition_that_the_table_does_not_know_is_refused(pool: InProcessCoordinator) -> None:
     pool.submit()
     worker = pool.worker()
-    worker.finish(*worker.start())
+    worker.finish(worker.take())
     refused(Code.INVALID_TRANSITION, runs.retry_run, pool.ctx, person("alice"), 1, "failed")
     assert pool.cancel("1.1") == {"1.1": "already_terminal"}
 

@@ -170,7 +170,8 @@ def test_a_retry_of_what_failed_leaves_alone_what_somebody_canceled_elsewhere(po
     ]})  # fmt: skip
     pool.cancel("1.1")
     worker = pool.worker()
-    worker.finish(*worker.start(10), "failed")
+    [attempt] = worker.start(10)
+    worker.finish(attempt, "failed")
     runs.retry_run(pool.ctx, person("alice"), 1, "failed")
     listed = runs.list_jobs(pool.ctx, run=2, state=None, worker=None, cursor=None, limit=9).items
     assert [job.id for job in listed] == ["2.3"]

@@ -86,7 +86,7 @@ def test_one_new_job_costs_one_look_however_many_wait(
     waits = []
     for at, worker in enumerate(machines, 1):
         waits.append(in_thread(lambda worker=worker: claim(pool.ctx, worker, "r")))
-        wait_until(lambda at=at: queued(pool.ctx) == at)
+        wait_until(lambda: queued(pool.ctx) == at)  # noqa: B023
     looks.clear()
     for at in range(3):
         pool.submit()
@@ -118,7 +118,7 @@ def test_what_the_first_cannot_take_reaches_whoever_can(pool: InProcessCoordinat
     waits = []
     for at, worker in enumerate(machines, 1):
         waits.append(in_thread(lambda worker=worker: claim(pool.ctx, worker, "r", wait=60)))
-        wait_until(lambda at=at: queued(pool.ctx) == at)
+        wait_until(lambda: queued(pool.ctx) == at)  # noqa: B023
     pool.submit(requires={"gpu": True})
     waits[0][0].join(20)
     assert [a.attempt for a in waits[0][1][0].assignments] == ["1.1/1"]

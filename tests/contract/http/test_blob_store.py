@@ -234,7 +234,12 @@ def test_the_lock_of_a_digest_keeps_a_put_from_committing(blobs: LocalBlobs) -> 
     data = b"locked"
     digest = digest_of(data)
     done = threading.Event()
-    thread = threading.Thread(target=lambda: (blobs.put(digest, [data], nothing), done.set()), daemon=True)
+
+    def put() -> None:
+        blobs.put(digest, [data], nothing)
+        done.set()
+
+    thread = threading.Thread(target=put, daemon=True)
     with blobs.locked(digest):
         thread.start()
         assert not done.wait(0.2)

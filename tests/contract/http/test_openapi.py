@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 import schemathesis
@@ -92,11 +93,11 @@ def what_the_examples_name(coordinator: CoordinatorProcess) -> None:
 class Roles:
     """Requests are made before there is a coordinator, so each carries the role for now, and the token later."""
 
-    def get(self, case: schemathesis.Case, context: schemathesis.AuthContext) -> str:
+    def get(self, case: schemathesis.Case[Any], context: schemathesis.AuthContext) -> str:
         roles = {r.roles for r in ROUTES if (r.method, r.path) == (case.method.upper(), case.path)}
         return "worker" if roles == {frozenset({Role.WORKER})} else "admin"
 
-    def set(self, case: schemathesis.Case, data: str, context: schemathesis.AuthContext) -> None:
+    def set(self, case: schemathesis.Case[Any], data: str, context: schemathesis.AuthContext) -> None:
         case.headers["Authorization"] = data
 
 
@@ -109,7 +110,7 @@ class Roles:
     suppress_health_check=list(HealthCheck),
 )
 def test_whatever_is_sent_the_answer_is_one_of_the_contract(
-    case: schemathesis.Case, coordinator: CoordinatorProcess
+    case: schemathesis.Case[Any], coordinator: CoordinatorProcess
 ) -> None:
     """All checks of schemathesis: no 5xx, no undocumented status, type, header or body, no way around the token."""
     if "x-schemathesis-unknown-property" in case.headers:

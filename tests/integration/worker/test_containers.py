@@ -8,6 +8,7 @@ import signal
 import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -40,10 +41,10 @@ def worker(
 
 
 @pytest.fixture
-def ask(pool: Pool, worker: WorkerProcess) -> Callable[..., tuple[dict, bytes]]:
+def ask(pool: Pool, worker: WorkerProcess) -> Callable[..., tuple[dict[str, Any], bytes]]:
     """Run something in a container; how it ended and what it wrote."""
 
-    def run(script: object, seconds: float = 60.0, **body: object) -> tuple[dict, bytes]:
+    def run(script: object, seconds: float = 60.0, **body: object) -> tuple[dict[str, Any], bytes]:
         number = pool.submit(run=script, **{"image": IMAGE, "requires": {"test": "main"}, **body})
         job = pool.until(number, seconds=seconds)
         return job, pool.log(number)
@@ -51,10 +52,10 @@ def ask(pool: Pool, worker: WorkerProcess) -> Callable[..., tuple[dict, bytes]]:
     return run
 
 
-Ask = Callable[..., tuple[dict, bytes]]
+Ask = Callable[..., tuple[dict[str, Any], bytes]]
 
 
-def outcome(job: dict) -> tuple[str, int | None]:
+def outcome(job: dict[str, Any]) -> tuple[str, int | None]:
     last = job["history"][-1]
     return last["outcome"], last["exit_code"]
 
@@ -293,7 +294,7 @@ def test_fault_58_a_timeout_holds_while_the_worker_is_dead(
     monkeypatch.setattr(spec, "BACKSTOP_SECONDS", 1)
     name = f"w-{tmp_path.name}"
     settings = Settings(name=name, podman_socket=str(podman.socket))
-    runner = PodmanRunner(settings, tmp_path, lambda _attempt, _exit: None)
+    runner = PodmanRunner(settings, tmp_path, lambda _ended: None)
     workspace = tmp_path / "work"
     workspace.mkdir()
     launch = Launch(

@@ -8,6 +8,7 @@ import pytest
 
 from deborgen import preparation, submission
 from deborgen.errors import InvalidJob
+from deborgen_shared.jobfile import limits
 
 
 def prepare(folder: Path, text: str, **params: object) -> preparation.Prepared:
@@ -67,7 +68,7 @@ def test_a_file_whose_name_no_workspace_takes_is_refused_at_its_line(tmp_path: P
 
 
 def test_too_many_files_are_refused_before_any_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(preparation.limits, "FILES", 3)
+    monkeypatch.setattr(limits, "FILES", 3)
     (tmp_path / "data").mkdir()
     for number in range(4):
         (tmp_path / f"data/{number}").write_text("")

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from deborgen_shared.jobfile import JobFileInvalid, JobSpec, load, parse_document, unsupported
+from deborgen_shared.jobfile import JobFile, JobFileInvalid, JobSpec, load, parse_document, unsupported
 
 HERE = Path(__file__).parent
 WRONG = sorted((HERE / "wrong").glob("*.yml"))
@@ -16,25 +16,25 @@ RIGHT = sorted((HERE / "right").glob("*.yml"))
 DEFAULTS = msgspec.to_builtins(JobSpec())
 
 
-def read(file: Path):
+def read(file: Path) -> JobFile:
     return parse_document(load(file.read_bytes(), file.name), default_name=file.stem)
 
 
 @pytest.mark.parametrize("file", WRONG, ids=lambda file: file.stem)
-def test_a_wrong_file_is_refused_with_exactly_these_words(file):
+def test_a_wrong_file_is_refused_with_exactly_these_words(file: Path) -> None:
     with pytest.raises(JobFileInvalid) as refused:
         read(file)
     assert refused.value.render() + "\n" == file.with_suffix(".expected").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("file", [file for file in WRONG if file.stem.startswith("yaml")], ids=lambda file: file.stem)
-def test_the_words_are_the_same_without_the_parser_in_c(file, monkeypatch):
+def test_the_words_are_the_same_without_the_parser_in_c(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr("yaml.CSafeLoader", raising=False)
     test_a_wrong_file_is_refused_with_exactly_these_words(file)
 
 
 @pytest.mark.parametrize("file", WRONG, ids=lambda file: file.stem)
-def test_the_problems_of_a_wrong_file_are_in_its_order_and_inside_of_it(file):
+def test_the_problems_of_a_wrong_file_are_in_its_order_and_inside_of_it(file: Path) -> None:
     with pytest.raises(JobFileInvalid) as refused:
         read(file)
     places = [(problem.line or 0, problem.column or 0) for problem in refused.value.problems]
@@ -42,12 +42,12 @@ def test_the_problems_of_a_wrong_file_are_in_its_order_and_inside_of_it(file):
     assert all(line <= max(1, len(refused.value.lines)) for line, _ in places)
 
 
-def test_the_corpus_of_wrong_files_is_large():
+def test_the_corpus_of_wrong_files_is_large() -> None:
     assert len(WRONG) >= 70
 
 
 @pytest.mark.parametrize("file", RIGHT, ids=lambda file: file.stem)
-def test_a_right_file_means_this(file):
+def test_a_right_file_means_this(file: Path) -> None:
     jobfile = read(file)
     steps = []
     for step in jobfile.steps:

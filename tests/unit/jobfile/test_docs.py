@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,7 +25,7 @@ def table(first_column: str) -> dict[str, list[str]]:
     return {cells[0]: cells[1:] for cells in rows}
 
 
-def test_the_table_of_keys_is_the_table_of_the_code():
+def test_the_table_of_keys_is_the_table_of_the_code() -> None:
     expected = {f"`{key.name}`": [key.summary, key.default] for key in KEYS}
     found = table("key")
     steps = found.pop("`steps`")
@@ -31,7 +33,7 @@ def test_the_table_of_keys_is_the_table_of_the_code():
     assert schema()["properties"]["steps"]["description"] == f"{steps[0]} Default: {steps[1]}."
 
 
-def test_the_table_of_a_steps_keys_is_that_of_the_schema():
+def test_the_table_of_a_steps_keys_is_that_of_the_schema() -> None:
     properties = schema()["properties"]["steps"]["items"]["properties"]
     for name, (summary, default) in table("key of a step").items():
         described = properties[name.strip("`")]["description"]
@@ -39,25 +41,25 @@ def test_the_table_of_a_steps_keys_is_that_of_the_schema():
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=range(len(EXAMPLES)))
-def test_every_example_is_a_right_job_file(example):
+def test_every_example_is_a_right_job_file(example: str) -> None:
     jobfile = parse_document(load(example))
     assert jobfile.count >= 1
     keys_not_yet = {str(problem.path[-1]) for problem in unsupported(jobfile)}
     assert keys_not_yet <= set(NOT_YET)
 
 
-def test_the_larger_example_makes_the_number_of_jobs_that_is_told():
+def test_the_larger_example_makes_the_number_of_jobs_that_is_told() -> None:
     assert "It makes 140 jobs" in DOCS
     assert parse_document(load(EXAMPLES[1])).count == 140
 
 
-def test_what_is_not_executed_yet_is_said():
+def test_what_is_not_executed_yet_is_said() -> None:
     said = re.search(r"This version reads and checks (.*?), but cannot", DOCS, re.DOTALL)
     assert said
     assert set(re.findall(r"`(\w+)`", said[1])) == set(NOT_YET)
 
 
-def test_the_axes_have_the_values_that_are_told():
+def test_the_axes_have_the_values_that_are_told() -> None:
     for axis, (values,) in table("an axis").items():
         sweep = parse_document(load(f"run: x\nsweep: {{grid: {{x: {axis.strip('`')}}}}}")).steps[0].sweep
         assert sweep is not None
@@ -65,12 +67,12 @@ def test_the_axes_have_the_values_that_are_told():
             assert ", ".join(map(str, sweep.values("x"))) == values.split(":")[0]
 
 
-def test_all_lookups_are_listed():
+def test_all_lookups_are_listed() -> None:
     listed = re.findall(r"`([a-z._]+)`", " ".join(table("name")))
     assert listed == [*FACTS, *GIT_FACTS]
 
 
-def test_the_problems_that_are_shown_are_those_that_are_told():
+def test_the_problems_that_are_shown_are_those_that_are_told() -> None:
     shown = re.search(r"^```text\n(pendulum\.yml.*?)\n```$", DOCS, re.MULTILINE | re.DOTALL)
     assert shown
     text = "run: python sim.py\n" + "#\n" * 4 + "resources:\n  memroy: 8GiB\n\ntimeout: 2 hours\n"
@@ -79,13 +81,13 @@ def test_the_problems_that_are_shown_are_those_that_are_told():
     assert refused.value.render() == shown[1]
 
 
-def test_the_limits_are_those_of_the_code():
+def test_the_limits_are_those_of_the_code() -> None:
     rows = table("what")
 
-    def spans(least, most, spell) -> str:
+    def spans(least: float, most: float, spell: Callable[[Any], str]) -> str:
         return f"{spell(least)} to {spell(most)}"
 
-    def number(value) -> str:
+    def number(value: Any) -> str:
         return f"{value:,}"
 
     mebibytes = limits.DOCUMENT_BYTES // 2**20

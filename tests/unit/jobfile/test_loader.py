@@ -28,7 +28,7 @@ def problems_of(text: str | bytes) -> list[str]:
     return [problem.message for problem in refused.value.problems]
 
 
-def test_the_example_of_the_docs_comes_out_character_by_character():
+def test_the_example_of_the_docs_comes_out_character_by_character() -> None:
     with pytest.raises(JobFileInvalid) as refused:
         parse_document(load(DESIGN, "pendulum.yml"))
     assert (
@@ -44,20 +44,20 @@ pendulum.yml:9:10: 'timeout' is not a duration
     )
 
 
-def test_a_document_over_one_mebibyte_is_refused_before_it_is_parsed(monkeypatch):
+def test_a_document_over_one_mebibyte_is_refused_before_it_is_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "yaml", None)  # an import of it would raise
     assert problems_of("run: " + "x" * 2**20) == ["the file has 1,048,581 bytes, and the limit is 1,048,576"]
     assert problems_of(b"#" * (2**20 + 1)) == ["the file has 1,048,577 bytes, and the limit is 1,048,576"]
 
 
-def test_a_document_of_one_mebibyte_is_read():
+def test_a_document_of_one_mebibyte_is_read() -> None:
     text = "run: echo hello\n"
     text += "#" * (2**20 - len(text))
     assert load(text).data == {"run": "echo hello"}
 
 
 @pytest.mark.parametrize("levels", [10, 30, 200])
-def test_a_bomb_of_aliases_is_refused_at_once_whatever_its_size(levels):
+def test_a_bomb_of_aliases_is_refused_at_once_whatever_its_size(levels: int) -> None:
     text = "run: echo hello\nlabels:\n  a0: &a0 [x, x]\n"
     text += "".join(f"  a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]\n" for i in range(1, levels))
     started = time.monotonic()
@@ -66,20 +66,20 @@ def test_a_bomb_of_aliases_is_refused_at_once_whatever_its_size(levels):
     assert time.monotonic() - started < 20
 
 
-def test_deep_nesting_is_refused_without_recursion():
+def test_deep_nesting_is_refused_without_recursion() -> None:
     for bracket in ("[", "{a: "):
         (message,) = problems_of("run: " + bracket * 100_000)
         assert message == "the file is nested more than 32 levels deep"
 
 
-def test_aliases_do_not_smuggle_depth_in():
+def test_aliases_do_not_smuggle_depth_in() -> None:
     text = "run: x\nlabels:\n  a0: &a0 " + "[" * 20 + "]" * 20 + "\n"
     text += "".join(f"  a{i}: &a{i} {'[' * 20}*a{i - 1}{']' * 20}\n" for i in range(1, 100))
     (message,) = problems_of(text)
     assert message == "the file is nested more than 32 levels deep"
 
 
-def test_many_problems_end_the_search():
+def test_many_problems_end_the_search() -> None:
     started = time.monotonic()
     assert len(problems_of("run: x\n" + "".join(f"k: {i}\n" for i in range(100_000)))) == 100
     data = {f"key{i}": i for i in range(300_000)}
@@ -90,7 +90,7 @@ def test_many_problems_end_the_search():
     assert time.monotonic() - started < 20
 
 
-def test_every_key_and_value_has_its_place():
+def test_every_key_and_value_has_its_place() -> None:
     document = load("run: echo\nenv: {A: 1, ü: [x]}\nsteps:\n  - id: one\n    run: |\n      two\n")
     assert document.where(("run",)) == (1, 6, 4)
     assert document.where(("run",), key=True) == (1, 1, 3)
@@ -103,14 +103,14 @@ def test_every_key_and_value_has_its_place():
     assert document.where(("steps", 0, "timeout")) == (4, 5, 7), "what is not there points at what is around it"
 
 
-def test_places_count_characters_and_not_bytes():
+def test_places_count_characters_and_not_bytes() -> None:
     document = load("# 日本語 ü\nname: 日本語\nrun: echo ${{ x }}\n")
     assert document.where(("name",)) == (2, 7, 3)
     assert document.where(("run",), find="${{ x }}") == (3, 11, 8)
 
 
 @pytest.mark.parametrize("newline", ["\n", "\r\n", "\r", "\x85", "\u2028"])
-def test_lines_are_counted_as_yaml_counts_them(newline):
+def test_lines_are_counted_as_yaml_counts_them(newline: str) -> None:
     document = load(newline.join(["# a", "run: echo", "timeout: 1h", ""]))
     line, column, width = document.where(("timeout",))
     assert document.lines[line - 1][column - 1 : column - 1 + width] == "1h"
@@ -132,15 +132,15 @@ def is_well_told(refused: JobFile | JobFileInvalid) -> bool:
 
 
 @given(st.text(max_size=200))
-def test_any_text_is_a_document_or_a_refusal_with_a_place(text):
+def test_any_text_is_a_document_or_a_refusal_with_a_place(text: str) -> None:
     assert is_well_told(outcome(text))
 
 
 @given(st.binary(max_size=200))
-def test_any_bytes_are_a_document_or_a_refusal(data):
+def test_any_bytes_are_a_document_or_a_refusal(data: bytes) -> None:
     assert is_well_told(outcome(data))
 
 
 @given(st.text(alphabet="ab:- \n[]{}\"'|>&*!%@`#,?\t${}", max_size=60))
-def test_any_heap_of_yaml_signs_is_read_or_explained(text):
+def test_any_heap_of_yaml_signs_is_read_or_explained(text: str) -> None:
     assert is_well_told(outcome(text))

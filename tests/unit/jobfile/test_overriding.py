@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from deborgen_shared.jobfile import load, override, parse, parse_axis
@@ -21,32 +23,32 @@ from deborgen_shared.jobfile import load, override, parse, parse_axis
         ("1..x", ["1..x"]),
     ],
 )
-def test_an_axis_as_a_person_types_it(text, axis):
+def test_an_axis_as_a_person_types_it(text: str, axis: Any) -> None:
     assert parse_axis(text) == axis
 
 
-def expand(data) -> list[dict]:
+def expand(data: Any) -> list[dict[str, Any]]:
     return [params for step in parse(data, wire=False).steps for params in step.params()]
 
 
-def test_an_axis_is_replaced_in_its_place():
-    data = {"run": "x", "sweep": {"grid": {"a": [1, 2, 3], "b": [1]}}}
+def test_an_axis_is_replaced_in_its_place() -> None:
+    data: dict[str, Any] = {"run": "x", "sweep": {"grid": {"a": [1, 2, 3], "b": [1]}}}
     changed = override(data, {"a": [9]})
     assert expand(changed) == [{"a": 9, "b": 1}]
     assert data["sweep"]["grid"]["a"] == [1, 2, 3], "what was given is not changed"
 
 
-def test_an_axis_is_added_also_where_there_was_no_sweep():
+def test_an_axis_is_added_also_where_there_was_no_sweep() -> None:
     assert expand(override({"run": "echo ${{ seed }}"}, {"seed": parse_axis("1..2")})) == [{"seed": 1}, {"seed": 2}]
 
 
-def test_a_parameter_of_the_cases_becomes_an_axis():
+def test_a_parameter_of_the_cases_becomes_an_axis() -> None:
     data = {"run": "x", "sweep": {"cases": [{"m": 1, "n": 5}, {"m": 2, "n": 5}]}}
     assert expand(override(data, {"m": [7]})) == [{"n": 5, "m": 7}]
     assert expand(override(data, {"m": [7], "n": [8]})) == [{"m": 7, "n": 8}]
 
 
-def test_in_steps_those_that_sweep_over_the_name_get_it():
+def test_in_steps_those_that_sweep_over_the_name_get_it() -> None:
     data = {
         "steps": [
             {"id": "a", "run": "x"},
@@ -56,21 +58,21 @@ def test_in_steps_those_that_sweep_over_the_name_get_it():
     assert expand(override(data, {"seed": [5]})) == [{}, {"seed": 5}]
 
 
-def test_in_steps_those_that_look_the_name_up_get_it_when_none_sweeps():
+def test_in_steps_those_that_look_the_name_up_get_it_when_none_sweeps() -> None:
     data = {"steps": [{"id": "a", "run": "x"}, {"id": "b", "run": ["x", "${{ seed }}"]}]}
     assert expand(override(data, {"seed": [5, 6]})) == [{}, {"seed": 5}, {"seed": 6}]
     with pytest.raises(ValueError, match="no step has a parameter 'speed', and none looks it up"):
         override(data, {"speed": [1]})
 
 
-def test_a_sweep_that_two_steps_share_by_an_alias_is_changed_where_it_should_be():
+def test_a_sweep_that_two_steps_share_by_an_alias_is_changed_where_it_should_be() -> None:
     document = load(
         'steps:\n  - {id: a, run: x, sweep: &s {grid: {n: [1]}}}\n  - {id: b, run: "x ${{ m }}", sweep: *s}\n'
     )
     assert expand(override(document.data, {"m": [3]})) == [{"n": 1}, {"n": 1, "m": 3}]
 
 
-def test_what_is_not_a_job_is_left_for_the_parser_to_refuse():
+def test_what_is_not_a_job_is_left_for_the_parser_to_refuse() -> None:
     assert override(["x"], {"a": [1]}) == ["x"]
     assert override({"run": "x", "sweep": 5}, {"a": [1]}) == {"run": "x", "sweep": 5}
     assert override({"run": "x", "sweep": {"grid": 5}}, {"a": [1]}) == {"run": "x", "sweep": {"grid": 5}}

@@ -16,26 +16,26 @@ def loaded_after(code: str) -> set[str]:
     return set(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split())
 
 
-def test_every_public_name_is_there_and_is_no_module():
+def test_every_public_name_is_there_and_is_no_module() -> None:
     assert sorted(package._MODULES) == sorted(package.__all__)
     assert all(callable(getattr(package, name)) for name in package.__all__)
     assert not set(package.__all__) & set(MODULES), "a module of that name would hide it"
 
 
-def test_an_unknown_name_is_an_attribute_error():
+def test_an_unknown_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="nonsense"):
         _ = package.nonsense
 
 
-def test_who_needs_a_duration_does_not_pay_for_the_parser():
+def test_who_needs_a_duration_does_not_pay_for_the_parser() -> None:
     loaded = loaded_after("from deborgen_shared.jobfile import parse_duration")
     assert not loaded & {"deborgen_shared.jobfile.parser", "msgspec", "dataclasses"}
 
 
-def test_yaml_is_imported_only_to_read_text():
+def test_yaml_is_imported_only_to_read_text() -> None:
     assert "yaml" not in loaded_after("from deborgen_shared.jobfile import parse, load, schema")
 
 
 @pytest.mark.parametrize("module", MODULES)
-def test_every_module_can_be_the_first_one_imported(module):
+def test_every_module_can_be_the_first_one_imported(module: str) -> None:
     assert f"deborgen_shared.jobfile.{module}" in loaded_after(f"import deborgen_shared.jobfile.{module}")

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import pytest
 from hypothesis import given
@@ -20,13 +22,13 @@ from deborgen_shared.jobfile import (
 DIGEST = "a" * 64
 
 
-def problems(data, **more) -> list[tuple[str, str]]:
+def problems(data: Any, **more: Any) -> list[tuple[str, str]]:
     with pytest.raises(JobFileInvalid) as refused:
         parse(data, **({"wire": True} | more))
     return [(problem.path_text, problem.message) for problem in refused.value.problems]
 
 
-def test_one_line_is_a_complete_job_with_the_defaults_of_the_docs():
+def test_one_line_is_a_complete_job_with_the_defaults_of_the_docs() -> None:
     jobfile = parse({"run": "echo hello"}, wire=True, default_name="hello")
     (step,) = jobfile.steps
     assert (jobfile.name, jobfile.labels, jobfile.priority, jobfile.count) == ("hello", {}, 0, 1)
@@ -39,7 +41,7 @@ def test_one_line_is_a_complete_job_with_the_defaults_of_the_docs():
     assert (spec.network, spec.image, spec.priority, spec.result) == ("none", None, 0, None)
 
 
-def test_a_spec_survives_the_way_to_the_worker():
+def test_a_spec_survives_the_way_to_the_worker() -> None:
     data = {
         "run": ["a", "b"],
         "image": "busybox",
@@ -53,7 +55,7 @@ def test_a_spec_survives_the_way_to_the_worker():
     assert msgspec.json.decode(b'{"run":"x","of_a_newer_version":1}', type=JobSpec).run == "x"
 
 
-def test_files_on_the_wire_are_blobs():
+def test_files_on_the_wire_are_blobs() -> None:
     files = [{"path": "sim.py", "sha256": DIGEST, "size": 3, "mode": 0o755}, {"path": "b", "sha256": DIGEST, "size": 0}]
     (step,) = parse({"run": "x", "files": files}, wire=True).steps
     assert step.spec.files == [
@@ -63,7 +65,7 @@ def test_files_on_the_wire_are_blobs():
     assert step.local_files == []
 
 
-def test_files_by_hand_are_paths_still_to_be_uploaded():
+def test_files_by_hand_are_paths_still_to_be_uploaded() -> None:
     (step,) = parse({"run": "x", "files": ["./sim.py", "data/"]}, wire=False).steps
     assert step.local_files == ["sim.py", "data"]
     assert step.spec.files == []
@@ -88,17 +90,17 @@ def test_files_by_hand_are_paths_still_to_be_uploaded():
         ({"path": "a", "sha256": DIGEST, "size": 1, "owner": "root"}, "files[0].owner"),
     ],
 )
-def test_a_file_on_the_wire_that_is_wrong_is_named(file, where):
+def test_a_file_on_the_wire_that_is_wrong_is_named(file: Any, where: str) -> None:
     assert where in [path for path, _ in problems({"run": "x", "files": [file]})]
 
 
-def test_files_that_some_machines_take_for_one_are_refused():
+def test_files_that_some_machines_take_for_one_are_refused() -> None:
     files = [{"path": path, "sha256": DIGEST, "size": 1} for path in ("a", "A", "b", "b/c")]
     found = problems({"run": "x", "files": files})
     assert [path for path, _ in found] == ["files[1]", "files[3]"]
 
 
-def test_all_problems_are_found_at_once():
+def test_all_problems_are_found_at_once() -> None:
     found = problems({"run": "", "timeout": 5, "env": {"A B": [1]}, "steps": [], "nonsense": 1, "network": "lan"})
     assert sorted(path for path, _ in found) == [
         "env.A B",
@@ -112,7 +114,7 @@ def test_all_problems_are_found_at_once():
     ]
 
 
-def test_the_keys_of_the_file_are_the_defaults_of_its_steps():
+def test_the_keys_of_the_file_are_the_defaults_of_its_steps() -> None:
     jobfile = parse(
         {
             "name": "n",
@@ -153,7 +155,7 @@ def test_the_keys_of_the_file_are_the_defaults_of_its_steps():
     assert [step.path for step in jobfile.steps] == [("steps", 0), ("steps", 1)]
 
 
-def test_a_step_needs_the_one_above_unless_it_says_otherwise():
+def test_a_step_needs_the_one_above_unless_it_says_otherwise() -> None:
     steps = [
         {"id": "a", "run": "x"},
         {"id": "b", "run": "x"},
@@ -163,7 +165,7 @@ def test_a_step_needs_the_one_above_unless_it_says_otherwise():
     assert [step.needs for step in parse({"steps": steps}, wire=True).steps] == [[], ["a"], [], ["a", "b"]]
 
 
-def test_a_circle_is_found_wherever_it_is():
+def test_a_circle_is_found_wherever_it_is() -> None:
     steps = [{"id": f"s{i}", "run": "x", "needs": [f"s{i + 1}"]} for i in range(999)]
     parse({"steps": [*steps, {"id": "s999", "run": "x", "needs": []}]}, wire=True)
     ((path, message),) = problems({"steps": [*steps, {"id": "s999", "run": "x", "needs": ["s997"]}]})
@@ -171,7 +173,7 @@ def test_a_circle_is_found_wherever_it_is():
     assert message == "the steps need each other in a circle: s997 → s998 → s999 → s997"
 
 
-def test_the_limit_on_jobs_holds_over_all_steps():
+def test_the_limit_on_jobs_holds_over_all_steps() -> None:
     steps = [{"id": f"s{i}", "run": "x", "sweep": {"grid": {"n": {"from": 1, "to": 10}}}} for i in range(3)]
     assert parse({"steps": steps}, wire=True, max_jobs=30).count == 30
     assert problems({"steps": steps}, max_jobs=29) == [("steps", "the steps make 30 jobs, and the limit is 29")]
@@ -205,7 +207,7 @@ def test_the_limit_on_jobs_holds_over_all_steps():
         ("workspace", {"git": "https://x", "ref": "x" * 251}),
     ],
 )
-def test_everything_has_a_limit_that_the_message_names(key, value):
+def test_everything_has_a_limit_that_the_message_names(key: str, value: Any) -> None:
     data = {"steps": value} if key == "steps" else {"run": "x", key: value}
     with pytest.raises(JobFileInvalid) as refused:
         parse(data, wire=True)
@@ -215,8 +217,8 @@ def test_everything_has_a_limit_that_the_message_names(key, value):
 
 @pytest.mark.parametrize("text", ["a\0b", "a\ud800b"])
 @pytest.mark.parametrize("place", ["name", "run", "env", "labels", "argument", "parameter", "image", "result"])
-def test_text_that_cannot_be_stored_is_refused(place, text):
-    data = {"run": "x"}
+def test_text_that_cannot_be_stored_is_refused(place: str, text: str) -> None:
+    data: dict[str, Any] = {"run": "x"}
     if place in ("name", "run", "image", "result"):
         data[place] = text
     elif place in ("env", "labels"):
@@ -228,26 +230,26 @@ def test_text_that_cannot_be_stored_is_refused(place, text):
     assert problems(data)
 
 
-def test_hostile_text_is_stored_as_it_is():
+def test_hostile_text_is_stored_as_it_is() -> None:
     text = "'; DROP TABLE jobs; --<script>alert(1)</script>$(reboot)\r\n\x1b[31m"
     (step,) = parse({"name": text, "run": text, "env": {"A": text}, "labels": {"a": text}}, wire=True).steps
     assert (step.spec.name, step.spec.run, step.spec.env, step.spec.labels) == (text, text, {"A": text}, {"a": text})
 
 
-def test_hostile_text_is_harmless_in_a_message():
+def test_hostile_text_is_harmless_in_a_message() -> None:
     ((_, message),) = problems({"run": "x", "\x1b]0;owned\x07": 1})
     assert message.isprintable()
 
 
-def test_the_name_of_a_run_shows_where_its_jobs_differ():
+def test_the_name_of_a_run_shows_where_its_jobs_differ() -> None:
     jobfile = parse({"name": "pi ${{ n }}", "run": "x", "sweep": {"grid": {"n": [1, 2]}}}, wire=True)
     assert jobfile.name == "pi *"
     assert jobfile.steps[0].spec.name == "pi ${{ n }}"
     assert parse({"run": "x"}, wire=True, default_name="y" * 300).name == "y" * 200
 
 
-def test_jobs_that_fit_the_same_workers_have_the_same_key():
-    def key(**keys) -> str:
+def test_jobs_that_fit_the_same_workers_have_the_same_key() -> None:
+    def key(**keys: Any) -> str:
         return parse({"run": "x", **keys}, wire=True).steps[0].spec.needs_key()
 
     assert key() == key(name="other", env={"A": "1"}, timeout="5s", resources={"cpus": 1})
@@ -270,7 +272,7 @@ def test_jobs_that_fit_the_same_workers_have_the_same_key():
         ("secrets", ["KEY"]),
     ],
 )
-def test_what_cannot_be_executed_yet_is_checked_and_named(key, value):
+def test_what_cannot_be_executed_yet_is_checked_and_named(key: str, value: Any) -> None:
     run = {} if key == "build" else {"run": "x"}
     (problem,) = unsupported(parse({**run, key: value}, wire=True))
     assert problem.path == (key,)
@@ -279,7 +281,7 @@ def test_what_cannot_be_executed_yet_is_checked_and_named(key, value):
     assert problem.path == ("steps", 0, key)
 
 
-def test_what_cannot_be_executed_yet_has_its_place_in_the_file():
+def test_what_cannot_be_executed_yet_has_its_place_in_the_file() -> None:
     document = load("run: x\nsecrets: [KEY]\n", "job.yml")
     (problem,) = unsupported(parse_document(document))
     assert problem.render(document.source, document.lines) == (
@@ -287,7 +289,7 @@ def test_what_cannot_be_executed_yet_has_its_place_in_the_file():
     )
 
 
-def test_what_can_be_executed_is_not_complained_about():
+def test_what_can_be_executed_is_not_complained_about() -> None:
     assert unsupported(parse({"run": "x", "image": "busybox", "artifacts": ["a"]}, wire=True)) == []
 
 
@@ -312,7 +314,7 @@ NESTED = st.recursive(
 
 
 @given(JSON | st.dictionaries(st.sampled_from(KEYS), NESTED, max_size=6), st.booleans())
-def test_any_data_is_a_job_file_or_a_refusal_and_never_another_error(data, wire):
+def test_any_data_is_a_job_file_or_a_refusal_and_never_another_error(data: Any, wire: bool) -> None:
     try:
         parse(data, wire=wire)
     except JobFileInvalid as refused:
@@ -322,7 +324,7 @@ def test_any_data_is_a_job_file_or_a_refusal_and_never_another_error(data, wire)
     assert found
 
 
-def test_data_from_python_may_have_the_strangest_keys_and_numbers():
+def test_data_from_python_may_have_the_strangest_keys_and_numbers() -> None:
     strange = {None: 1, 5: 2, (1, 2): 3, True: 4}
     huge = 10**5000
     for data in (
@@ -361,7 +363,7 @@ def test_data_from_python_may_have_the_strangest_keys_and_numbers():
     ],
     ids=["lookups", "blanks", "values", "paths", "excludes", "openings", "long-keys"],
 )
-def test_hostile_data_costs_little(data):
+def test_hostile_data_costs_little(data: Any) -> None:
     try:
         parse(data, wire=True)
     except JobFileInvalid as refused:
@@ -371,7 +373,7 @@ def test_hostile_data_costs_little(data):
     assert len(told) < 100_000
 
 
-def test_a_secret_may_not_be_a_variable_too_wherever_either_is_written():
+def test_a_secret_may_not_be_a_variable_too_wherever_either_is_written() -> None:
     both = [("steps[0].secrets[0]", "'KEY' is in 'env' and in 'secrets'")]
     steps = [{"id": "a", "run": "x", "env": {"A": 1}, "secrets": ["KEY"]}, {"id": "b", "run": "x"}]
     assert problems({"env": {"KEY": 1}, "steps": steps}) == both

@@ -8,29 +8,29 @@ from deborgen_shared.jobfile import JobFileInvalid, Problem
 from deborgen_shared.jobfile.problems import did_you_mean
 
 
-def test_a_path_is_written_as_people_do():
+def test_a_path_is_written_as_people_do() -> None:
     assert Problem(("steps", 1, "run"), "x").path_text == "steps[1].run"
     assert Problem((), "x").path_text == ""
 
 
-def test_a_problem_without_a_line_names_its_path():
+def test_a_problem_without_a_line_names_its_path() -> None:
     problem = Problem(("steps", 1, "run"), "is wrong", "do this")
     assert problem.render("job.yml", []) == "job.yml: steps[1].run: is wrong\n   | do this"
 
 
-def test_problems_are_in_the_order_of_the_file():
+def test_problems_are_in_the_order_of_the_file() -> None:
     found = JobFileInvalid([Problem((), "b", line=3, column=1), Problem((), "a", line=2, column=9), Problem((), "c")])
     assert [problem.message for problem in found.problems] == ["c", "a", "b"]
     assert found.render("just checked").endswith("3 problems, just checked.")
 
 
-def test_a_large_line_number_keeps_the_margin():
+def test_a_large_line_number_keeps_the_margin() -> None:
     lines = ["x"] * 12345
     assert Problem((), "m", "h", 12345, 1).render("f", lines) == "f:12345:1: m\n12345| x\n     | ^ h"
 
 
 @given(st.text(max_size=300), st.integers(1, 300), st.integers(1, 300))
-def test_what_is_shown_is_short_and_harmless(line, column, width):
+def test_what_is_shown_is_short_and_harmless(line: str, column: int, width: int) -> None:
     shown = Problem((), "message", "hint", 1, column, width).render("f", [line])
     rows = shown.split("\n")
     assert len(rows) <= 3
@@ -39,9 +39,9 @@ def test_what_is_shown_is_short_and_harmless(line, column, width):
 
 
 @pytest.mark.parametrize(("word", "meant"), [("memroy", "memory"), ("MEMORY", "memory"), ("cpu", "cpus")])
-def test_near_words_are_offered(word, meant):
+def test_near_words_are_offered(word: str, meant: str) -> None:
     assert did_you_mean(word, ["cpus", "memory", "gpus"]) == f"did you mean '{meant}'?"
 
 
-def test_far_words_are_not():
+def test_far_words_are_not() -> None:
     assert did_you_mean("zebra", ["cpus", "memory"], "otherwise") == "otherwise"

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from math import inf, isnan
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -34,33 +35,35 @@ STRINGS = [
 
 
 @pytest.mark.parametrize(("text", "value"), NUMBERS.items())
-def test_these_are_numbers(text, value):
+def test_these_are_numbers(text: str, value: float) -> None:
     assert resolve(text) == value
     assert type(resolve(text)) is type(value)
 
 
 @pytest.mark.parametrize("text", STRINGS)
-def test_these_are_strings(text):
+def test_these_are_strings(text: str) -> None:
     assert resolve(text) == text
 
 
 @pytest.mark.parametrize("text", ["", "~", "null", "Null", "NULL"])
-def test_these_are_nothing(text):
+def test_these_are_nothing(text: str) -> None:
     assert resolve(text) is None
 
 
-def test_booleans_and_what_is_no_number():
+def test_booleans_and_what_is_no_number() -> None:
     assert [resolve(text) for text in ("true", "True", "TRUE", "false", "False", "FALSE")] == [True] * 3 + [False] * 3
-    assert isnan(resolve(".nan"))
+    found = resolve(".nan")
+    assert isinstance(found, float)
+    assert isnan(found)
 
 
 @given(st.floats(allow_nan=False, allow_infinity=False))
-def test_every_float_that_python_writes_is_read_back(value):
+def test_every_float_that_python_writes_is_read_back(value: float) -> None:
     assert resolve(repr(value)) == value
 
 
 @given(st.integers(-(10**30), 10**30))
-def test_every_integer_is_read_back(value):
+def test_every_integer_is_read_back(value: int) -> None:
     assert resolve(str(value)) == value
 
 
@@ -73,12 +76,12 @@ JSON = st.recursive(
 
 
 @given(st.dictionaries(TEXT, JSON, max_size=5))
-def test_json_is_yaml(data):
+def test_json_is_yaml(data: dict[str, Any]) -> None:
     data = {f"k{key}": value for key, value in data.items()}  # not `env`, whose numbers stay as they are written
     assert load(json.dumps(data, ensure_ascii=False)).data == data
 
 
-def test_numbers_in_env_labels_requires_and_arguments_stay_as_they_are_written():
+def test_numbers_in_env_labels_requires_and_arguments_stay_as_they_are_written() -> None:
     document = load(
         "env: {V: 3.10, E: 1e5, T: true, N: null}\nlabels: {v: 1.10}\nrequires: {cuda: 12.0}\n"
         "run: [sleep, 1.50]\nresources: {cpus: 1.50}\nsteps:\n  - env: {V: 3.10}\n    sweep: {grid: {env: [3.10]}}\n"

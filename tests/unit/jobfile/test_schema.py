@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import jsonschema_rs
 import pytest
@@ -78,7 +79,7 @@ FILES = {
 }
 
 
-def accepted(data, wire: bool) -> bool:
+def accepted(data: Any, wire: bool) -> bool:
     try:
         parse(data, wire=wire)
     except JobFileInvalid:
@@ -86,14 +87,14 @@ def accepted(data, wire: bool) -> bool:
     return True
 
 
-def pools(wire: bool) -> tuple[dict, dict]:
+def pools(wire: bool) -> tuple[dict[str, Any], dict[str, Any]]:
     good, bad = FILES[wire]
     return GOOD | {"files": good}, BAD | {"files": bad}
 
 
 @pytest.mark.parametrize("wire", [False, True])
 @pytest.mark.parametrize("key", [*GOOD, "files"])
-def test_the_schema_and_the_parser_agree_on_each_value(key, wire):
+def test_the_schema_and_the_parser_agree_on_each_value(key: str, wire: bool) -> None:
     good, bad = pools(wire)
     for value in good[key]:
         data = {"run": "x"} | {key: value}
@@ -106,11 +107,11 @@ def test_the_schema_and_the_parser_agree_on_each_value(key, wire):
 
 
 @st.composite
-def documents(draw, wire: bool):
+def documents(draw: st.DrawFn, wire: bool) -> dict[str, Any]:
     """Documents of values that are right, with now and then one that is wrong, as one job or as steps."""
     good, bad = pools(wire)
 
-    def level(keys: list[str]) -> dict:
+    def level(keys: list[str]) -> dict[str, Any]:
         picked = draw(st.lists(st.sampled_from(keys), max_size=5, unique=True))
         found = {key: draw(st.sampled_from(good[key])) for key in picked}
         if picked and draw(st.integers(0, 3)) == 0:
@@ -134,17 +135,17 @@ def documents(draw, wire: bool):
 @pytest.mark.parametrize("wire", [False, True])
 @settings(max_examples=300, deadline=None)
 @given(data=st.data())
-def test_the_schema_and_the_parser_agree_on_whole_documents(wire, data):
+def test_the_schema_and_the_parser_agree_on_whole_documents(wire: bool, data: st.DataObject) -> None:
     document = data.draw(documents(wire))
     assert VALIDATORS[wire].is_valid(document) == accepted(document, wire)
 
 
 @pytest.mark.parametrize("file", RIGHT, ids=lambda file: file.stem)
-def test_an_editor_does_not_complain_about_a_right_file(file):
+def test_an_editor_does_not_complain_about_a_right_file(file: Path) -> None:
     VALIDATORS[False].validate(load(file.read_bytes()).data)
 
 
-def test_every_key_is_described():
+def test_every_key_is_described() -> None:
     for wire in (False, True):
         found = schema(wire)
         assert set(found["properties"]) == {key.name for key in KEYS} | {"steps"}
@@ -156,6 +157,6 @@ def test_every_key_is_described():
     jsonschema_rs.meta.validate(schema())
 
 
-def test_a_schema_that_was_changed_by_its_reader_is_whole_again():
+def test_a_schema_that_was_changed_by_its_reader_is_whole_again() -> None:
     schema()["properties"].clear()
     assert schema()["properties"]

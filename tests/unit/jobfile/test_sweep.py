@@ -5,6 +5,7 @@ import tracemalloc
 from collections import deque
 from itertools import product
 from math import isfinite, prod
+from typing import Any
 
 import pytest
 from hypothesis import assume, given
@@ -14,25 +15,25 @@ from deborgen_shared.jobfile import JobFileInvalid, Sweep, parse
 from deborgen_shared.jobfile.axes import significant
 
 
-def a_sweep(grid=None, **more) -> Sweep:
+def a_sweep(grid: dict[str, Any] | None = None, **more: Any) -> Sweep:
     data = {"run": "echo", "sweep": ({"grid": grid} if grid else {}) | more}
     sweep = parse(data, wire=True).steps[0].sweep
     assert sweep is not None
     return sweep
 
 
-def axis(value) -> list:
+def axis(value: Any) -> list[Any]:
     return list(a_sweep({"x": value}).values("x"))
 
 
-def problem(sweep, **more) -> str:
+def problem(sweep: Any, **more: Any) -> str:
     with pytest.raises(JobFileInvalid) as refused:
         parse({"run": "echo", "sweep": sweep}, wire=True, **more)
     (found,) = refused.value.problems
     return found.message
 
 
-def test_the_last_axis_varies_fastest_and_cases_slowest():
+def test_the_last_axis_varies_fastest_and_cases_slowest() -> None:
     sweep = a_sweep({"a": [1, 2], "b": ["x", "y"]}, cases=[{"m": 1.0, "n": 5}, {"m": 2.0, "n": 6}])
     assert [tuple(params.values()) for params in sweep.params()] == [
         *((1.0, 5, 1, "x"), (1.0, 5, 1, "y"), (1.0, 5, 2, "x"), (1.0, 5, 2, "y")),
@@ -41,11 +42,11 @@ def test_the_last_axis_varies_fastest_and_cases_slowest():
     assert list(next(sweep.params())) == ["m", "n", "a", "b"]
 
 
-def test_cases_alone_are_a_sweep():
+def test_cases_alone_are_a_sweep() -> None:
     assert list(a_sweep(cases=[{"m": 1}, {"m": 2}]).params()) == [{"m": 1}, {"m": 2}]
 
 
-def test_a_case_may_name_its_parameters_in_another_order():
+def test_a_case_may_name_its_parameters_in_another_order() -> None:
     assert list(a_sweep(cases=[{"m": 1, "n": 2}, {"n": 4, "m": 3}]).params()) == [{"m": 1, "n": 2}, {"m": 3, "n": 4}]
 
 
@@ -67,7 +68,7 @@ def test_a_case_may_name_its_parameters_in_another_order():
         ({"from": 0.1, "to": 0.7, "count": 7, "scale": "linear"}, [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7]),
     ],
 )
-def test_ranges_are_inclusive_and_rounded(written, values):
+def test_ranges_are_inclusive_and_rounded(written: dict[str, Any], values: list[Any]) -> None:
     assert axis(written) == values
     assert [type(value) for value in axis(written)] == [type(value) for value in values]
 
@@ -79,7 +80,9 @@ AXES = st.dictionaries(
 
 
 @given(AXES, st.lists(st.integers(0, 9), max_size=3, unique=True), st.data())
-def test_there_are_as_many_parameters_as_are_counted_and_all_differ(grid, rows, data):
+def test_there_are_as_many_parameters_as_are_counted_and_all_differ(
+    grid: dict[str, list[Any]], rows: list[int], data: st.DataObject
+) -> None:
     cases = [{"case": row} for row in rows]
     names = [*grid, *(["case"] if cases else [])]
     pools = {**grid, "case": rows}
@@ -92,7 +95,7 @@ def test_there_are_as_many_parameters_as_are_counted_and_all_differ(grid, rows, 
         )
     )
 
-    def excluded(params) -> bool:
+    def excluded(params: dict[str, Any]) -> bool:
         return any(
             all(params[n] == v and isinstance(params[n], bool) == isinstance(v, bool) for n, v in row.items())
             for row in exclude
@@ -116,7 +119,9 @@ def test_there_are_as_many_parameters_as_are_counted_and_all_differ(grid, rows, 
     st.sampled_from(["log", "linear"]),
     st.data(),
 )
-def test_exclude_finds_every_generated_float_as_people_write_it(first, last, count, scale, data):
+def test_exclude_finds_every_generated_float_as_people_write_it(
+    first: float, last: float, count: int, scale: str, data: st.DataObject
+) -> None:
     assume(abs(first - last) > 1e-3 * max(first, last))
     values = axis({"from": first, "to": last, "count": count, "scale": scale})
     assert len(values) == count == len(set(values))
@@ -129,24 +134,24 @@ def test_exclude_finds_every_generated_float_as_people_write_it(first, last, cou
     assert unwanted not in [params["x"] for params in sweep.params()]
 
 
-def test_exclude_finds_a_generated_float_by_its_written_form():
+def test_exclude_finds_a_generated_float_by_its_written_form() -> None:
     sweep = a_sweep({"dt": {"from": 1e-4, "to": 1e-1, "count": 4, "scale": "log"}}, exclude=[{"dt": 1e-3}])
     assert [params["dt"] for params in sweep.params()] == [0.0001, 0.01, 0.1]
     assert a_sweep({"x": [0.1 + 0.2, 1]}, exclude=[{"x": 0.3}]).count == 1
 
 
-def test_true_is_not_one_for_exclude():
+def test_true_is_not_one_for_exclude() -> None:
     assert a_sweep({"x": [0, 1]}, exclude=[{"x": True}]).count == 2
     assert a_sweep({"x": [0, 1]}, exclude=[{"x": 1.0}]).count == 1
 
 
 @given(st.floats(allow_nan=False, allow_infinity=False))
-def test_twelve_digits_are_kept(value):
+def test_twelve_digits_are_kept(value: float) -> None:
     assert significant(value) == pytest.approx(value, rel=1e-11)
     assert significant(significant(value)) == significant(value)
 
 
-def test_a_sweep_over_the_limit_is_found_without_making_it():
+def test_a_sweep_over_the_limit_is_found_without_making_it() -> None:
     million = {"from": 1, "to": 10**6}
     started = time.monotonic()
     assert problem({"grid": {"a": million}}) == "the sweep makes 1,000,000 jobs, and the limit is 100,000"
@@ -158,11 +163,11 @@ def test_a_sweep_over_the_limit_is_found_without_making_it():
     assert time.monotonic() - started < 20
 
 
-def test_a_sweep_of_exactly_the_limit_is_accepted():
+def test_a_sweep_of_exactly_the_limit_is_accepted() -> None:
     assert parse({"run": "x", "sweep": {"grid": {"a": {"from": 1, "to": 7}}}}, wire=True, max_jobs=7).count == 7
 
 
-def test_a_hundred_thousand_parameters_stream_in_flat_memory():
+def test_a_hundred_thousand_parameters_stream_in_flat_memory() -> None:
     sweep = a_sweep({"a": {"from": 1, "to": 1000}, "b": {"from": 1, "to": 100}})
     assert sweep.count == 100_000
     tracemalloc.start()
@@ -175,14 +180,14 @@ def test_a_hundred_thousand_parameters_stream_in_flat_memory():
     assert peak < 500_000, "a list of them would take thirty megabytes"
 
 
-def test_the_work_of_exclude_is_bounded():
+def test_the_work_of_exclude_is_bounded() -> None:
     grid = {f"a{i}": [0, 1] for i in range(16)}
     rows = [{f"a{i}": 0 for i in range(16) if bits >> i & 1} for bits in range(1, 18)]
     assert "more than 16 different sets" in problem({"grid": grid, "exclude": rows})
     assert a_sweep(grid, exclude=rows[:16]).count < 2**16
 
 
-def test_each_limit_of_a_sweep_is_named():
+def test_each_limit_of_a_sweep_is_named() -> None:
     assert "the limit is 32" in problem({"grid": {f"a{i}": [1] for i in range(33)}})
     assert "the limit is 32" in problem({"cases": [{f"a{i}": 1 for i in range(33)}]})
     assert "the limit is 1,000" in problem({"grid": {"a": [1, 2]}, "exclude": [{"a": 1}] * 1001})
@@ -199,11 +204,11 @@ NUMBERS = st.integers(-(2**64), 2**64) | st.floats() | st.sampled_from([0, 1, -1
         optional={"step": NUMBERS, "count": NUMBERS, "scale": st.sampled_from(["linear", "log"])},
     )
 )
-def test_any_range_is_an_axis_of_finite_numbers_that_differ_or_is_refused(written):
+def test_any_range_is_an_axis_of_finite_numbers_that_differ_or_is_refused(written: dict[str, Any]) -> None:
     try:
-        values = (
-            parse({"run": "x", "sweep": {"grid": {"x": written}}}, wire=True, max_jobs=2_000).steps[0].sweep.values("x")
-        )
+        sweep = parse({"run": "x", "sweep": {"grid": {"x": written}}}, wire=True, max_jobs=2_000).steps[0].sweep
+        assert sweep is not None
+        values: list[Any] = list(sweep.values("x"))
     except JobFileInvalid as refused:
         values = []
         told = refused.render()
@@ -224,5 +229,5 @@ def test_any_range_is_an_axis_of_finite_numbers_that_differ_or_is_refused(writte
         {"from": 1.0, "to": 1.0000000001, "step": 1e-14},
     ],
 )
-def test_a_range_that_cannot_be_computed_is_refused(written):
+def test_a_range_that_cannot_be_computed_is_refused(written: dict[str, Any]) -> None:
     assert problem({"grid": {"x": written}}).startswith(("the range 'sweep.grid.x'", "the axis 'sweep.grid.x'"))

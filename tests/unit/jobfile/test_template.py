@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import subprocess
+from typing import Any
 
 import msgspec
 import pytest
@@ -13,11 +14,11 @@ from deborgen_shared.jobfile.template import text_of
 FACTS = {"run.id": "42", "job.id": "42.7", "job.index": "7", "attempt": "2"}
 
 
-def spec_of(**keys) -> dict:
-    return msgspec.to_builtins(parse({"run": "echo", **keys}, wire=True).steps[0].spec)
+def spec_of(**keys: Any) -> dict[str, Any]:
+    return dict(msgspec.to_builtins(parse({"run": "echo", **keys}, wire=True).steps[0].spec))
 
 
-def test_every_place_that_can_look_something_up_does():
+def test_every_place_that_can_look_something_up_does() -> None:
     spec = spec_of(
         name="pi ${{ seed }}",
         run="python pi.py ${{seed}} ${{ who }} ${{ job.id }} ${{ run.id }} ${{ job.index }} ${{ attempt }}",
@@ -40,17 +41,17 @@ def test_every_place_that_can_look_something_up_does():
     assert msgspec.json.encode(spec) == before, "the spec that was given is not changed"
 
 
-def test_arguments_are_filled_in_as_they_are():
+def test_arguments_are_filled_in_as_they_are() -> None:
     spec = spec_of(run=["python", "--who=${{ who }}"], sweep={"grid": {"who": ["it's me; rm -rf /"]}})
     assert render(spec, {"who": "it's me; rm -rf /"}, {})["run"] == ["python", "--who=it's me; rm -rf /"]
 
 
-def test_what_is_filled_in_is_not_looked_at_again():
+def test_what_is_filled_in_is_not_looked_at_again() -> None:
     spec = spec_of(run=["echo", "${{ a }}"], sweep={"grid": {"a": ["${{ b }}"], "b": ["x"]}})
     assert render(spec, {"a": "${{ b }}", "b": "x"}, {})["run"] == ["echo", "${{ b }}"]
 
 
-def test_whether_there_are_templates_is_told_for_every_form_of_a_spec():
+def test_whether_there_are_templates_is_told_for_every_form_of_a_spec() -> None:
     for run, expected in (("echo ${{ job.id }}", True), ("echo $HOME ${X} {{ y }}", False)):
         struct = parse({"run": run}, wire=True).steps[0].spec
         text = msgspec.json.encode(struct)
@@ -71,7 +72,7 @@ def test_whether_there_are_templates_is_told_for_every_form_of_a_spec():
         ("", ""),
     ],
 )
-def test_values_as_programs_read_them(value, text):
+def test_values_as_programs_read_them(value: Any, text: str) -> None:
     assert text_of(value) == text
 
 
@@ -81,7 +82,7 @@ def test_values_as_programs_read_them(value, text):
     | st.integers()
     | st.floats()
 )
-def test_a_value_reaches_the_program_through_a_real_shell_unharmed(value):
+def test_a_value_reaches_the_program_through_a_real_shell_unharmed(value: Any) -> None:
     spec = render({"run": "printf %s ${{ value }}"}, {"value": value}, {})
     done = subprocess.run(["sh", "-c", spec["run"]], capture_output=True, check=True)
     assert done.stdout.decode() == text_of(value)
@@ -90,12 +91,12 @@ def test_a_value_reaches_the_program_through_a_real_shell_unharmed(value):
 @pytest.mark.parametrize(
     "text", ["${{ seed + 1 }}", "${{ }}", "${{ seed", "${{ a-b }}", "${{ f(x) }}", "${{ 'x' }}", "${{ a b }}"]
 )
-def test_only_lookups_are_accepted(text):
+def test_only_lookups_are_accepted(text: str) -> None:
     with pytest.raises(JobFileInvalid):
         parse({"run": f"echo {text}", "sweep": {"grid": {"seed": [1], "a": [1], "b": [1]}}}, wire=True)
 
 
-def test_facts_of_a_repository_need_one():
+def test_facts_of_a_repository_need_one() -> None:
     repository = "https://example.org/a.git"
     run = "echo ${{ git.sha }} ${{ git.short_sha }} ${{ git.ref }}"
     assert parse({"run": run, "workspace": {"git": repository}}, wire=True)
@@ -106,7 +107,7 @@ def test_facts_of_a_repository_need_one():
         assert len(refused.value.problems) == 3
 
 
-def test_a_lookup_in_the_defaults_must_be_found_in_every_step_that_takes_it():
+def test_a_lookup_in_the_defaults_must_be_found_in_every_step_that_takes_it() -> None:
     steps = [
         {"id": "a", "run": "echo", "sweep": {"grid": {"seed": [1]}}},
         {"id": "b", "run": "echo", "env": {"S": "0"}},
@@ -121,7 +122,7 @@ def test_a_lookup_in_the_defaults_must_be_found_in_every_step_that_takes_it():
     assert problem.hint == "only step 'a' has it"
 
 
-def test_values_that_would_leave_the_workspace_are_refused():
+def test_values_that_would_leave_the_workspace_are_refused() -> None:
     for value in ("../x", "/etc", "a\\b"):
         with pytest.raises(JobFileInvalid):
             parse({"run": "x", "artifacts": ["out/${{ a }}"], "sweep": {"grid": {"a": [value]}}}, wire=True)
@@ -129,7 +130,7 @@ def test_values_that_would_leave_the_workspace_are_refused():
 
 
 @given(st.text(alphabet="${} \nabc.1", max_size=30))
-def test_whatever_a_script_says_it_is_accepted_or_explained(text):
+def test_whatever_a_script_says_it_is_accepted_or_explained(text: str) -> None:
     try:
         jobfile = parse({"run": "x" + text, "sweep": {"grid": {"a": [1], "b": [2], "c": [3]}}}, wire=True)
     except JobFileInvalid as refused:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -22,7 +24,7 @@ KIB, MIB, GIB = 2**10, 2**20, 2**30
         ("0.5s", 0.5),
     ],
 )
-def test_durations(text, seconds):
+def test_durations(text: str, seconds: float) -> None:
     assert parse_duration(text) == seconds
 
 
@@ -30,7 +32,7 @@ def test_durations(text, seconds):
     ("text", "count"),
     [("512MiB", 512 * MIB), ("8GiB", 8 * GIB), ("1.5GiB", 1536 * MIB), ("4KiB", 4096), ("1TiB", 2**40)],
 )
-def test_sizes(text, count):
+def test_sizes(text: str, count: int) -> None:
     assert parse_size(text) == count
     assert isinstance(parse_size(text), int)
 
@@ -53,7 +55,7 @@ def test_sizes(text, count):
         ("١h", "write for example 90s, 45m, 2h or 1h30m (units: s m h d)"),
     ],
 )
-def test_what_is_no_duration_gets_the_spelling(value, hint):
+def test_what_is_no_duration_gets_the_spelling(value: Any, hint: str) -> None:
     with pytest.raises(ValueError) as refused:
         parse_duration(value)
     assert str(refused.value) == hint
@@ -71,23 +73,23 @@ def test_what_is_no_duration_gets_the_spelling(value, hint):
         ("-1GiB", "write for example 512MiB or 8GiB (units: KiB MiB GiB TiB)"),
     ],
 )
-def test_what_is_no_size_gets_the_spelling(value, hint):
+def test_what_is_no_size_gets_the_spelling(value: Any, hint: str) -> None:
     with pytest.raises(ValueError) as refused:
         parse_size(value)
     assert str(refused.value) == hint
 
 
 @given(st.integers(0, 10**12).map(lambda thousandths: thousandths / 1000))
-def test_a_duration_that_is_written_is_read_back(seconds):
+def test_a_duration_that_is_written_is_read_back(seconds: float) -> None:
     assert parse_duration(format_duration(seconds)) == pytest.approx(seconds, abs=0.001)
 
 
 @given(st.integers(1, 1023), st.sampled_from(["KiB", "MiB", "GiB", "TiB"]))
-def test_a_round_size_that_is_written_is_read_back(number, unit):
+def test_a_round_size_that_is_written_is_read_back(number: int, unit: str) -> None:
     assert format_size(parse_size(f"{number}{unit}")) == f"{number}{unit}"
 
 
-def test_formats():
+def test_formats() -> None:
     assert [format_duration(x) for x in (0, 0.25, 59, 60, 3600, 5400, 90061, 86400)] == [
         *("0s", "0.25s", "59s", "1m", "1h", "1h30m", "1d1h1m1s", "1d")
     ]
@@ -95,7 +97,7 @@ def test_formats():
 
 
 @given(st.text() | st.integers() | st.floats() | st.none() | st.lists(st.integers()))
-def test_anything_is_a_measure_or_a_value_error_with_a_hint(value):
+def test_anything_is_a_measure_or_a_value_error_with_a_hint(value: Any) -> None:
     for read in (parse_duration, parse_size):
         try:
             said = f"write {read(value)}"

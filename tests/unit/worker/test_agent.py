@@ -244,7 +244,7 @@ def test_the_store_is_asked_about_the_artifacts_of_many_results_at_once(tmp_path
         return dict.fromkeys(digests, "")
 
     world.coordinator.missing = missing  # type: ignore[method-assign]
-    world.coordinator.upload = lambda _path, sha256, _size, _url="": uploaded.append(sha256)  # type: ignore[method-assign]
+    world.coordinator.upload = lambda path, sha256, size, url="": uploaded.append(sha256)  # type: ignore[method-assign]
     world.queue("1.1/1", "1.2/1", artifacts=[{"path": "out"}], resources={"cpus": 1})
     world.take()
     for name in ("1.1/1", "1.2/1"):

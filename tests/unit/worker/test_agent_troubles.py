@@ -26,7 +26,7 @@ def world(tmp_path: Path) -> World:
 
 
 @pytest.mark.parametrize("kind", [{}, {"image": "x"}])
-def test_a_fault_of_the_worker_at_a_start_ends_the_attempt_and_is_told(tmp_path: Path, kind: dict) -> None:
+def test_a_fault_of_the_worker_at_a_start_ends_the_attempt_and_is_told(tmp_path: Path, kind: dict[str, str]) -> None:
     def faulty(_launch: Launch) -> Script:
         raise ZeroDivisionError("a bug")
 
@@ -114,7 +114,7 @@ def test_what_is_canceled_while_it_is_prepared_ends_at_once_and_is_never_started
     if when == "before the thread begins":
         cancel()
     else:
-        world.runner.prepare = lambda _launch: cancel()  # type: ignore[method-assign]
+        world.runner.prepare = lambda launch: cancel()  # type: ignore[method-assign]
     while slow:
         slow.pop(0)()
     assert ("start", "1.1/1") not in world.runner.calls
@@ -127,7 +127,7 @@ def test_the_time_of_a_job_does_not_run_while_its_image_is_pulled(tmp_path: Path
     world = World(tmp_path, running)
     world.agent.runners["podman"] = world.runner
 
-    def pull(_launch: Launch) -> None:
+    def pull(launch: Launch) -> None:
         world.now += 1000.0
         world.agent.tick()
 
@@ -182,7 +182,7 @@ def test_what_is_given_back_while_it_is_prepared_ahead_leaves_nothing_behind(tmp
     world.take()
     assert [len(slow), world.agent.attempts["1.2/1"].preparing] == [1, True]
 
-    def give_back(_launch: Launch) -> None:
+    def give_back(launch: Launch) -> None:
         world.agent.end("1.2/1", Ending.RELEASE, "not now")
         world.deliver()
 
@@ -246,7 +246,7 @@ def test_a_result_is_delivered_although_its_job_could_not_run_here_any_more(tmp_
 
 
 def test_what_a_runner_could_not_remove_is_removed_later(world: World) -> None:
-    def refuses(_attempt: str) -> None:
+    def refuses(attempt: str) -> None:
         raise CannotStart("not now")
 
     world.queue("1.1/1")

@@ -55,7 +55,11 @@ def test_a_plain_process_gets_nothing_of_the_workers_environment(
 def test_inputs_of_a_step_and_of_a_swept_step_lie_where_the_job_file_says(tmp_path: Path) -> None:
     source = tmp_path / "source"
     source.write_text("data")
-    cache = BlobCache(tmp_path / "cache", 1 << 20, lambda _sha, target: target.write_text("data"))
+
+    def fetch(_digest: str, target: Path) -> None:
+        target.write_text("data")
+
+    cache = BlobCache(tmp_path / "cache", 1 << 20, fetch)
     inputs = [
         Input(
             step="prepare", job="4.1", path="data/x.csv", target="inputs/prepare/data/x.csv", sha256="a" * 64, size=4
