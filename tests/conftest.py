@@ -1,8 +1,11 @@
-"""Rules for every test: how the suite is spread over processes, and how the programs that it starts take signals."""
+"""Rules for every test: how the suite is spread over processes, where it writes, and how its children take signals."""
 
 from __future__ import annotations
 
+import os
+import shutil
 import signal
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +17,18 @@ SHARED_IMAGES = ("tests/chaos/test_compose.py", "tests/chaos/test_containers.py"
 LONGEST: tuple[str, ...] = ()
 
 
+#: With this much memory to spare the tests keep their files in it. On a disk every commit has to wait.
+MEMORY_FOR_FILES = 8 << 30
+IN_MEMORY = Path("/dev/shm")
+
+
 def pytest_configure() -> None:
+    if IN_MEMORY.is_dir() and os.access(IN_MEMORY, os.W_OK) and shutil.disk_usage(IN_MEMORY).free > MEMORY_FOR_FILES:
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(IN_MEMORY))
+    take_default_signals()
+
+
+def take_default_signals() -> None:
     """Let Ctrl-C work in the programs that the tests start.
 
     A shell starts a background job with SIGINT and SIGQUIT ignored, and every child process inherits that. A signal

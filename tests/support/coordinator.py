@@ -23,6 +23,13 @@ from typing import Any
 import pytest
 import requests
 
+from deborgen_coordinator.app import open_context
+from deborgen_coordinator.http.decoding import convert
+from deborgen_coordinator.operations import tokens
+from deborgen_coordinator.operations.context import COORDINATOR
+from deborgen_coordinator.settings import Settings
+from deborgen_shared.messages import NewToken
+
 READY = re.compile(r"deborgen-coordinator is ready at (http://\S+)")
 
 
@@ -141,13 +148,18 @@ class CoordinatorProcess:
         """A token of the role, minted once for each name."""
         name = name or f"test-{role}"
         if (role, name) not in self._tokens:
-            done = subprocess.run(
-                self.command("token", "create", "--role", role, "--name", name),
-                capture_output=True, text=True, check=False, env=clean_environment(), timeout=60,
-            )  # fmt: skip
-            assert done.returncode == 0, done.stderr
-            self._tokens[role, name] = done.stdout.strip()
+            self._tokens[role, name] = self._mint(role, name)
         return self._tokens[role, name]
+
+    def _mint(self, role: str, name: str) -> str:
+        """What `deborgen-coordinator token create` does, without a new process per token."""
+        self.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+        context = open_context(Settings(data_dir=str(self.data_dir), database=self.database))
+        try:
+            return tokens.create(context, COORDINATOR, convert({"role": role, "name": name}, NewToken)).token
+        finally:
+            context.wakeups.close()
+            context.store.close()
 
     def client(self, role: str | None = "admin", name: str | None = None) -> Client:
         """A session with a token of that role; None for a session without one."""

@@ -29,10 +29,10 @@ def binaries() -> Path | None:
 class PostgresCluster:
     """A server of our own. `database()` gives the URL of a new, empty database."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, options: str = "") -> None:
         found = binaries()
         assert found is not None, "PostgreSQL is not installed: apt-get install postgresql"
-        self._bin, self._folder = found, folder
+        self._bin, self._folder, self._options = found, folder, options
         self._as_user: list[str] = []
         if os.geteuid() == 0:
             user = pwd.getpwnam("postgres")
@@ -55,6 +55,7 @@ class PostgresCluster:
 
     def start(self) -> None:
         options = f"-h 127.0.0.1 -p {self.port} -k {self._folder} -c shared_buffers=32MB -c max_connections=200"
+        options += self._options
         self._control("-o", options, "-l", str(self._folder / "log"), "start")
         self._wait_until_it_answers()
 
@@ -92,10 +93,10 @@ class PostgresCluster:
 
 
 @contextlib.contextmanager
-def running_cluster() -> Iterator[PostgresCluster]:
+def running_cluster(options: str = "") -> Iterator[PostgresCluster]:
     # Not below pytest's own folder: only its owner may enter that, and the server is another user.
     folder = Path(tempfile.mkdtemp(prefix="deborgen-postgres-"))
-    cluster = PostgresCluster(folder)
+    cluster = PostgresCluster(folder, options)
     try:
         yield cluster
     finally:
@@ -106,10 +107,10 @@ def running_cluster() -> Iterator[PostgresCluster]:
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[PostgresCluster]:
-    """The cluster of this test run."""
+    """The cluster that the tests of this process share. Nobody stops it, so it need not flush anything to the disk."""
     if binaries() is None:
         pytest.skip("PostgreSQL is not installed")
-    with running_cluster() as cluster:
+    with running_cluster(" -c fsync=off -c full_page_writes=off -c autovacuum=off") as cluster:
         yield cluster
 
 
