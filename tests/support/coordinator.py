@@ -80,7 +80,7 @@ class CoordinatorProcess:
             place += ["--database", self.database]
         return [sys.executable, "-m", "deborgen_coordinator", *arguments, *place]
 
-    def start(self, deadline: float = 30.0) -> CoordinatorProcess:
+    def start(self, deadline: float = 90.0) -> CoordinatorProcess:
         """Start, and come back when it answers."""
         flags = [f"--{name.replace('_', '-')}={value}" for name, value in self._settings.items()]
         with self.log.open("ab") as log:
