@@ -12,7 +12,7 @@ import json
 import os
 import re
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -24,6 +24,8 @@ from deborgen_worker.folders import OWN
 MOST = 10_000
 NAMED = 20
 TAKEN, LIST = "artifacts", "list.json"
+#: How files and folders of a job are opened: never through a link.
+NO_LINK = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 @dataclass
@@ -59,7 +61,7 @@ def collect(workspace: Path, folder: Path, patterns: Sequence[ArtifactPattern], 
         for pattern in matching:
             hits[pattern] += 1
         chosen[path] = None
-        if len(chosen) > MOST:
+        if _too_many(chosen):
             found.refused = f"the job left more than {MOST} artifacts"
             return found
     for first, second in find_twins(chosen):
@@ -76,6 +78,10 @@ def collect(workspace: Path, folder: Path, patterns: Sequence[ArtifactPattern], 
         else:
             found.artifacts.append(artifact)
     return found
+
+
+def _too_many(chosen: Collection[str]) -> bool:
+    return len(chosen) > MOST
 
 
 def stored(folder: Path) -> dict[str, Path]:
@@ -111,7 +117,7 @@ def _take(workspace: Path, path: str, target: Path) -> Artifact | None:
         return None
     try:
         os.rename(name, target, src_dir_fd=folder)
-        fd = os.open(target, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        fd = os.open(target, NO_LINK | os.O_NONBLOCK)
     except OSError:
         return None
     finally:
@@ -129,7 +135,7 @@ def _take(workspace: Path, path: str, target: Path) -> Artifact | None:
 
 
 def _open_folder(workspace: Path, path: str) -> int:
-    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+    flags = NO_LINK | os.O_DIRECTORY
     folder = os.open(workspace, flags)
     for part in path.split("/") if path else []:
         try:

@@ -147,6 +147,11 @@ def decode(lines: bytes) -> bytes:
     )
 
 
+def seam(dropped: int, cap: int) -> bytes:
+    """The line that stands in a log where bytes of it were dropped."""
+    return f"\n[deborgen: {dropped} bytes of this log were dropped here, to stay below {cap} bytes]\n".encode()
+
+
 class CappedLog:
     """The stream that is sent: at most `cap` bytes of the program's, then the worker's own `notes`.
 
@@ -167,9 +172,7 @@ class CappedLog:
         self._total, self._notes = total, notes
         self._seam = b""
         if total > self.cap:
-            dropped = total - self._head - self._tail
-            said = f"{dropped} bytes of this log were dropped here, to stay below {self.cap} bytes"
-            self._seam = f"\n[deborgen: {said}]\n".encode()
+            self._seam = seam(total - self._head - self._tail, self.cap)
         return self.size()
 
     def size(self) -> int:

@@ -173,11 +173,8 @@ class LocalBlobs:
                     with _room():
                         left = left[file.write(left) :]
                 seen.update(chunk)
-        except NoSpace:
-            path.unlink(missing_ok=True)
-            raise
-        except BaseException:
-            if not keep or os.fstat(file.fileno()).st_size == 0:
+        except BaseException as problem:
+            if not (keep and _worth_keeping(file, problem)):
                 path.unlink(missing_ok=True)
             raise
 
@@ -189,7 +186,7 @@ class LocalBlobs:
         home = self._path(digest)
         try:
             with _room():
-                os.fsync(file.fileno())
+                _sync_file(file)
                 if not home.parent.exists():
                     home.parent.mkdir(exist_ok=True, mode=0o700)
                     _sync_folder(self._root)
@@ -249,6 +246,11 @@ def _room() -> Iterator[None]:
         raise
 
 
+def _worth_keeping(file: FileIO, problem: BaseException) -> bool:
+    """Whether what arrived before the problem is kept for a later try. On a full disk it would keep the disk full."""
+    return not isinstance(problem, NoSpace) and os.fstat(file.fileno()).st_size > 0
+
+
 def _pieces(file: FileIO, start: int, end: int) -> Iterator[bytes]:
     with file:
         file.seek(start)
@@ -265,6 +267,10 @@ def _older(folder: Path, seconds: float) -> Iterator[Path]:
             with contextlib.suppress(FileNotFoundError):
                 if entry.is_file(follow_symlinks=False) and entry.stat().st_mtime <= limit:
                     yield Path(entry.path)
+
+
+def _sync_file(file: FileIO) -> None:
+    os.fsync(file.fileno())
 
 
 def _sync_folder(folder: Path) -> None:

@@ -31,7 +31,12 @@ def create_wsgi_app(ctx: Context, streams: Streams, reserve: Reserve) -> Flask:
         @app.before_request
         def check_host() -> Any:
             host = request.environ.get("HTTP_HOST", "").lower()
-            if host not in allowed and host.rpartition(":")[0] not in allowed:
+            if not _is_allowed(host, allowed):
                 raise Refusal(Code.FORBIDDEN, "This coordinator does not answer to that name.")
 
     return app
+
+
+def _is_allowed(host: str, allowed: set[str]) -> bool:
+    """Whether the name in a Host header, with or without its port, is one of these."""
+    return host in allowed or host.rpartition(":")[0] in allowed

@@ -120,15 +120,14 @@ def _finish_one(
     if not held.live and held.digest == digest:
         return "already_recorded", []
     came_back = _came_back(held, session)
-    if not came_back and (not held.live or not held.current or held.session != session):
+    if not came_back and not _holds(held, session):
         attempts.mark_stale(tx, job, number)
         record(
             tx, now, "result.stale", actor, job=job, attempt=number, worker=worker.name,
             data={"what": "result", "outcome": result.outcome},
         )  # fmt: skip
         return "stale", []
-    known = blobs.known_blobs(tx, {artifact.sha256 for artifact in result.artifacts})
-    lacking = sorted({a.sha256 for a in result.artifacts if known.get(a.sha256) != a.size})
+    lacking = _lacking(tx, result)
     if lacking:
         return "missing_blobs", lacking
     if came_back:
@@ -137,6 +136,17 @@ def _finish_one(
         assert held is not None
     _record(ctx, tx, changes, actor, held, result, digest, now, clock)
     return "accepted", []
+
+
+def _holds(held: Held, session: str) -> bool:
+    """Whether the session holds the lease of the attempt, which is the newest one of its job."""
+    return held.live and held.current and held.session == session
+
+
+def _lacking(tx: Tx, result: Result) -> list[str]:
+    """The digests of the artifacts whose blobs are not here."""
+    known = blobs.known_blobs(tx, {artifact.sha256 for artifact in result.artifacts})
+    return sorted({a.sha256 for a in result.artifacts if known.get(a.sha256) != a.size})
 
 
 def _came_back(held: Held, session: str) -> bool:

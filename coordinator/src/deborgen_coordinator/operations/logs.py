@@ -54,7 +54,7 @@ def append(
                 f"send from byte {held.log_size} on",
                 details={"size": held.log_size},
             )
-        fresh = data[held.log_size - offset :]
+        fresh = _fresh(data, offset, held.log_size)
         if told is not None:
             fresh = fresh[: told - held.log_size]
         if not fresh:
@@ -71,6 +71,11 @@ def append(
             "stop it, and send nothing more of it",
         )
     return LogSize(size=size)
+
+
+def _fresh(data: bytes, offset: int, size: int) -> bytes:
+    """The bytes that a log of this size does not have yet."""
+    return data[size - offset :]
 
 
 def _takes_more(held: Held, told: int | None) -> bool:

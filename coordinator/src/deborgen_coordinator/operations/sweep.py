@@ -89,7 +89,7 @@ class Sweeper:
 
     def turn(self) -> Swept:
         """Move the clock, and end what has run out, batch by batch."""
-        steady = self._ctx.clock.steady()
+        steady = self._now()
         if not self._ctx.store.write(lambda tx: self._move_clock(tx, steady)):
             return Swept(leading=False)
         self._last = steady
@@ -103,6 +103,10 @@ class Sweeper:
         self._ctx.metrics.count("lease_expired", expired)
         self._ctx.metrics.count("job_retries", requeued)
         return Swept(True, expired, requeued)
+
+    def _now(self) -> float:
+        """The time by which leases are counted: on the steady clock, which no step of the wall clock touches."""
+        return self._ctx.clock.steady()
 
     def _move_clock(self, tx: Tx, steady: float) -> bool:
         """Whether this process is the one to sweep; if so, the lease clock has moved."""
