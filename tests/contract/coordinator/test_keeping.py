@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from deborgen_coordinator.operations import backup, blobs, logs, runs, tidy, tokens
@@ -98,6 +98,7 @@ def test_a_log_whose_end_never_came_is_sealed_after_a_while(pool: InProcessCoord
 
 
 @settings(max_examples=60, deadline=None)
+@example(data=b"once and no more", cuts=[(0, 4), (0, 8), (12, 4), (4, 12)])
 @given(data=st.binary(max_size=2000), cuts=st.lists(st.tuples(st.integers(0, 2000), st.integers(0, 2000)), max_size=30))
 def test_fault_20_log_uploads_dropped_repeated_and_reordered_store_exactly_the_written_bytes(
     data: bytes, cuts: list[tuple[int, int]], tmp_path_factory: pytest.TempPathFactory
