@@ -54,7 +54,7 @@ chaos: prepare  ## crashes, partitions, full disks, hostile input; and the simul
 chaos-long: prepare  ## the faults that take long
 	DEBORGEN_LONG=1 $(PYTEST) tests/chaos/test_end_to_end.py --timeout 3600
 
-seen-to-fail: prepare  ## break what each test of a fault guards, in a copy, and see it fail; FAULTS="10 11" for some
+seen-to-fail: prepare  ## plant a fault in what each test of a fault guards, and see it fail; FAULTS="10 11" for some
 	$(BIN)/python tools/seen_to_fail.py $(FAULTS)
 
 simulation: install  ## SEEDS=20000 lives of a pool, each from its seed

@@ -6,7 +6,14 @@ import ast
 import re
 from pathlib import Path
 
-from chaos.planted import PLANTED
+import pytest
+
+from deborgen_coordinator import leases
+from deborgen_coordinator.operations import sweep
+from deborgen_worker import agent
+from planted.patch import Patch, nothing, planted_here
+from planted.table import every_fault
+from support.simulation_bugs import BUGS, MORE
 
 TESTS = Path(__file__).resolve().parent.parent
 DOCUMENT = TESTS.parent / "docs" / "reliability.md"
@@ -49,14 +56,29 @@ def docstrings() -> dict[str, str]:
 def test_every_test_of_a_fault_says_how_it_was_seen_to_fail() -> None:
     """`make seen-to-fail` breaks what it says, and looks."""
     said = docstrings()
-    how = [(test, planted.broken) for planted in PLANTED for test in planted.tests]
+    how = [(test, planted.broken) for planted in every_fault() for test in planted.tests]
     for test, words in how:
         assert words in said[test], f"{test} does not say: {words}"
-    assert set(said) == {test for test, _ in how}, "a test that was never seen to fail belongs into planted.py"
+    assert set(said) == {test for test, _ in how}, "each test of a fault belongs into the table in tests/planted"
 
 
-def test_what_is_planted_still_has_its_place_in_the_product() -> None:
-    for planted in PLANTED:
-        for file, old, new in planted.edits:
-            assert (TESTS.parent / file).read_text().count(old) == 1, f"{file} does not have {old!r} once"
-            assert old != new
+def test_every_planted_fault_replaces_something_that_the_product_has() -> None:
+    faults = [planted.patches for planted in every_fault()] + [*(BUGS | MORE).values()]
+    for patch in [patch for patches in faults for patch in patches]:
+        assert patch.replacement(patch.original()) != patch.original(), f"{patch.target} stays as it is"
+
+
+def test_a_target_that_the_product_does_not_have_is_named() -> None:
+    for target in ("deborgen_coordinator.leases:nothing_like_it", "deborgen_worker.agent:Agent.nothing_like_it"):
+        with pytest.raises(AttributeError, match=target):
+            Patch(target, nothing).plant()
+
+
+def test_a_fault_that_is_planted_here_is_also_where_a_module_has_imported_it_and_goes_again() -> None:
+    before = leases.turn, vars(sweep)["turn"], agent.Agent.told
+    with planted_here(
+        [Patch("deborgen_coordinator.leases:turn", nothing), Patch("deborgen_worker.agent:Agent.told", nothing)]
+    ):
+        assert leases.turn is vars(sweep)["turn"] is not before[0]
+        assert agent.Agent.told is not before[2]
+    assert (leases.turn, vars(sweep)["turn"], agent.Agent.told) == before

@@ -1,146 +1,147 @@
-"""Bugs to plant: each a small patch of the product's source, applied while a test runs.
-
-A patch names the text that it replaces. When the product has moved on and the text is gone, the test says so.
-"""
+"""Bugs to plant in a simulation, each by replacing functions of the product while a test runs."""
 
 from __future__ import annotations
 
-import inspect
-import sys
-import textwrap
+import dataclasses
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from types import ModuleType
-from typing import Any, NamedTuple
-from unittest import mock
+from contextlib import contextmanager
+from typing import Any
 
-from deborgen_coordinator import leases
-from deborgen_coordinator.operations import claims, endings, finish, logs, sweep, workers
-from deborgen_coordinator.storage import attempts, jobs
-from deborgen_worker import agent, outbox, recovery
-from deborgen_worker import claims as worker_claims
+from planted.leases import count_late_turns, count_on_the_wall_clock
+from planted.operations import (
+    NO_FENCE,
+    NO_IDEMPOTENT_CLAIM,
+    all_bytes_are_fresh,
+    count_as_confirmed,
+    new_digest_each_time,
+)
+from planted.patch import Patch, gives, nothing, planted_here
+from planted.restarts import notice_no_reboot
+from planted.worker import NO_CONFIRMATION, ignore_stop
+
+OPERATIONS = "deborgen_coordinator.operations"
+LEASES = "deborgen_coordinator.leases"
+STORAGE = "deborgen_coordinator.storage"
+WORKER = "deborgen_worker"
 
 
-class Patch(NamedTuple):
-    module: ModuleType
-    where: str
-    old: str
-    new: str
+def requeue_any_job(original: Any) -> Any:
+    statement = (
+        "UPDATE job SET state = 'queued', ready = ?, wait_clock = ?, avoid = ?, avoid_clock = ?, reason = ?,"
+        " attempts = attempts - ?, started_at = NULL WHERE id = ?"
+    )
+
+    def requeue(tx: Any, job: int, number: int, *, reason: str, refund: bool, wait_clock: Any, **more: Any) -> Any:
+        avoid_clock = more["avoid_clock"] if more["avoid"] else None
+        ready = 1 if wait_clock is None else 0
+        return tx.run(statement, (ready, wait_clock, more["avoid"], avoid_clock, reason, int(refund), job))
+
+    return requeue
 
 
-BUGS: dict[str, list[Patch]] = {
-    "no fence: a result is taken whoever holds the lease": [
-        Patch(finish, "_finish_one", "(not held.live or not held.current or held.session != session)", "False"),
-        Patch(attempts, "end", ' AND outcome IS NULL"', '"'),
-        Patch(jobs, "finish", " AND state = 'running' AND last_attempt = ?", " AND ? > 0"),
-        Patch(jobs, "requeue", " AND state = 'running' AND last_attempt = ?", " AND ? > 0"),
-    ],
-    "no idempotent claim: a repeated request gets other jobs": [
-        Patch(claims, "_claim", "if before is not None:", "if False:"),
-        Patch(attempts, "new_claim", "(worker_id, request_id, now)", "(worker_id, request_id + str(id(tx)), now)"),
-    ],
-    "no confirmation: a program is started before its attempt is confirmed": [
-        Patch(
-            worker_claims, "Claimer.step", "(self._heart.ask_confirm if pending.ahead else self._confirm)(names)",
-            'agent.told(dict.fromkeys(names, "continue"))',
-        ),
-    ],
-    "no boot check: what ran before a reboot is believed to have succeeded": [
-        Patch(recovery, "recover", "entry.boot != boot", "False"),
-    ],
-    "result before artifacts: a result is taken while its blobs are missing": [
-        Patch(finish, "_finish_one", "    if lacking:", "    if False:"),
-        Patch(outbox, "Outbox._complete", "if result.artifacts:", "if False:"),
-    ],
-    "lease counted while stopped: time in which nobody was answered counts": [
-        Patch(leases, "turn", "elapsed > late or elapsed < 0", "False"),
-    ],
-    "lease not renewed at a start: it may expire before anybody could renew it": [
-        Patch(sweep, "Sweeper._move_clock", "if moved.regrant:", "if False:"),
-        Patch(leases, "turn", "return Turn(0.0, regrant=True)", "return Turn(elapsed or 55.0, regrant=False)"),
-    ],
-    "result told before it is durable": [
-        Patch(outbox, "Outbox.step", "self._agent.spool.commit()", "pass"),
-        Patch(outbox, "Outbox.step_uploads", "self._agent.spool.commit()", "pass"),
-    ],
-    "cancel forgotten: a lost job whose cancel was asked for is tried again": [
-        Patch(leases, "verdict", "if cancel_requested and (", "if False and ("),
-        Patch(leases, "verdict", "and not cancel_requested:", ":"),
-    ],
-    "a released attempt is charged": [
-        Patch(leases, "verdict", "refund=True", "refund=False"),
-    ],
-    "log bytes that were sent twice are stored twice": [
-        Patch(logs, "append", "data[held.log_size - offset :]", "data"),
-    ],
-    "a restarted worker forgets to say what it holds": [
-        Patch(recovery, "recover", "    return held", "    return []"),
-    ],
-    "a worker that is told to stop goes on": [
-        Patch(agent, "Agent.told", 'elif word == "stop":', 'elif word == "never":'),
-    ],
-    "an unconfirmed attempt counts as lost": [
-        Patch(endings, "give_up", "release or not attempt.confirmed", "release"),
-    ],
-    "a worker blames the program that it has killed itself": [
-        Patch(agent, "Agent.end", "self.spool.stopped(name, ending.value, reason)", "pass"),
-    ],
-    "anybody may take up a lost attempt, also when its job is somebody else's": [
-        Patch(workers, "_may_resume", "and held.job_state is State.QUEUED", ""),
-        Patch(workers, "_may_resume", "and held.current", ""),
-        Patch(jobs, "resume", " AND state = 'queued' AND last_attempt = ?", " AND ? > 0"),
-    ],
-}  # fmt: skip
+def complete_without_artifacts(original: Any) -> Any:
+    import msgspec
+
+    return lambda self, attempt, result: original(self, attempt, msgspec.structs.replace(result, artifacts=[]))
+
+
+def start_without_renewal(original: Any) -> Any:
+    from deborgen_coordinator.leases import Turn
+
+    def turn(elapsed: float | None, lease_seconds: float) -> Turn:
+        found: Turn = original(elapsed, lease_seconds)
+        return Turn(elapsed or 55.0, regrant=False) if found.regrant else found
+
+    return turn
+
+
+def forget_the_cancel(original: Any) -> Any:
+    return lambda outcome, **told: original(outcome, **told | {"cancel_requested": False})
+
+
+def refund_nothing(original: Any) -> Any:
+    return lambda outcome, **told: dataclasses.replace(original(outcome, **told), refund=False)
+
+
+def hold_nothing(original: Any) -> Any:
+    def recover(agent: Any, boot: str) -> list[str]:
+        original(agent, boot)
+        return []
+
+    return recover
+
+
+def resume_whatever_became_of_the_job(original: Any) -> Any:
+    from deborgen_shared.states import State
+
+    def may_resume(held: Any, worker: Any, session: str) -> Any:
+        decreed = dataclasses.replace(held, job_state=State.QUEUED, job_last_attempt=held.number)
+        return original(decreed, worker, session)
+
+    return may_resume
+
+
+def resume_any_job(original: Any) -> Any:
+    statement = (
+        "UPDATE job SET state = 'running', ready = 0, avoid = 0, avoid_clock = NULL, wait_clock = NULL, worker_id = ?,"
+        " started_at = ?, reason = '' WHERE id = ?"
+    )
+
+    def resume(tx: Any, job: int, number: int, worker_id: int, started_at: float) -> Any:
+        return tx.run(statement, (worker_id, started_at, job))
+
+    return resume
+
+
+BUGS: dict[str, tuple[Patch, ...]] = {
+    "no fence: a result is taken whoever holds the lease": (
+        *NO_FENCE,
+        Patch(f"{STORAGE}.jobs:requeue", requeue_any_job),
+    ),
+    "no idempotent claim: a repeated request gets other jobs": NO_IDEMPOTENT_CLAIM,
+    "no confirmation: a program is started before its attempt is confirmed": NO_CONFIRMATION,
+    "no boot check: what ran before a reboot is believed to have succeeded": (
+        Patch(f"{WORKER}.recovery:recover", notice_no_reboot),
+    ),
+    "result before artifacts: a result is taken while its blobs are missing": (
+        Patch(f"{OPERATIONS}.finish:_lacking", gives([])),
+        Patch(f"{WORKER}.outbox:Outbox._complete", complete_without_artifacts),
+    ),
+    "lease counted while stopped: time in which nobody was answered counts": (
+        Patch(f"{LEASES}:turn", count_late_turns),
+    ),
+    "lease not renewed at a start: it may expire before anybody could renew it": (
+        Patch(f"{LEASES}:turn", start_without_renewal),
+    ),
+    "result told before it is durable": (Patch(f"{WORKER}.spool:Spool.commit", nothing),),
+    "cancel forgotten: a lost job whose cancel was asked for is tried again": (
+        Patch(f"{LEASES}:verdict", forget_the_cancel),
+    ),
+    "a released attempt is charged": (Patch(f"{LEASES}:verdict", refund_nothing),),
+    "log bytes that were sent twice are stored twice": (Patch(f"{OPERATIONS}.logs:_fresh", all_bytes_are_fresh),),
+    "a restarted worker forgets to say what it holds": (Patch(f"{WORKER}.recovery:recover", hold_nothing),),
+    "a worker that is told to stop goes on": (Patch(f"{WORKER}.agent:Agent.told", ignore_stop),),
+    "an unconfirmed attempt counts as lost": (Patch(f"{OPERATIONS}.endings:give_up", count_as_confirmed),),
+    "a worker blames the program that it has killed itself": (Patch(f"{WORKER}.spool:Spool.stopped", nothing),),
+    "anybody may take up a lost attempt, also when its job is somebody else's": (
+        Patch(f"{OPERATIONS}.workers:_may_resume", resume_whatever_became_of_the_job),
+        Patch(f"{STORAGE}.jobs:resume", resume_any_job),
+    ),
+}
 
 #: Bugs that a test of its own finds; the simulation is not asked to.
-MORE: dict[str, list[Patch]] = {
-    "a result is new every time": [
-        Patch(finish, "_finish_one", "not held.live and held.digest == digest", "False"),
-    ],
-    "the lease clock is the wall clock": [
-        Patch(sweep, "Sweeper.turn", "self._ctx.clock.steady()", "self._ctx.clock.wall()"),
-        Patch(leases, "turn", "elapsed > late or elapsed < 0", "False"),
-    ],
-    "nothing is poison": [
-        Patch(leases, "verdict", "lost_on >= POISON_MACHINES", "False"),
-    ],
-}  # fmt: skip
-
-
-def _source(function: Any) -> str:
-    return textwrap.dedent(inspect.getsource(function))
+MORE: dict[str, tuple[Patch, ...]] = {
+    "a result is new every time": (Patch(f"{OPERATIONS}.finish:_digest", new_digest_each_time),),
+    "the lease clock is the wall clock": (
+        Patch(f"{OPERATIONS}.sweep:Sweeper._now", count_on_the_wall_clock),
+        Patch(f"{LEASES}:turn", count_late_turns),
+    ),
+    "nothing is poison": (Patch(f"{OPERATIONS}.endings:lost_on", gives(0)),),
+}
 
 
 @contextmanager
 def planted(name: str) -> Iterator[None]:
     """The product with this bug in it."""
-    texts: dict[tuple[ModuleType, str], str] = {}
-    for module, where, old, new in (BUGS | MORE)[name]:
-        holder: Any = module
-        for part in where.split("."):
-            holder = getattr(holder, part)
-        text = texts.get((module, where)) or _source(holder)
-        assert old in text, f"{module.__name__}.{where} does not have {old!r} any more"
-        texts[module, where] = text.replace(old, new)
-    with ExitStack() as stack:
-        for (module, where), text in texts.items():
-            namespace = dict(vars(module))
-            exec(compile(text, f"<planted in {where}>", "exec"), namespace)
-            *path, last = where.split(".")
-            holder = module
-            for part in path:
-                holder = getattr(holder, part)
-            made = namespace[last]
-            for user in [holder] if path else _users(getattr(module, last)):
-                stack.enter_context(mock.patch.object(user, last, made))
+    with planted_here((BUGS | MORE)[name]):
         yield
-
-
-def _users(function: Any) -> list[ModuleType]:
-    """Every module of the product that has imported the function by its name."""
-    return [
-        module
-        for name, module in list(sys.modules.items())
-        if name.startswith(("deborgen_coordinator", "deborgen_worker"))
-        and getattr(module, function.__name__, None) is function
-    ]

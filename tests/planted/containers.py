@@ -1,0 +1,163 @@
+"""Faults around containers: how they are made, watched, judged and ended, and what becomes of their logs."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+from planted.fault import CONTAINERS, Planted
+from planted.patch import Patch, gives
+
+WORKER = "deborgen_worker"
+RUNNER = "deborgen_worker.runners.podman:PodmanRunner"
+SPEC = "deborgen_worker.runners.podman.spec:container_spec"
+
+
+def judge_by_the_code_alone(original: Any) -> Any:
+    def judge(self: Any, container: Any, found: Any) -> Any:
+        exit_ = original(self, container, found)
+        return dataclasses.replace(exit_, error="Podman failed" if exit_.code in (125, 126, 127) else "")
+
+    return judge
+
+
+def blame_the_program(original: Any) -> Any:
+    def outcome_of(*args: Any) -> tuple[str, str]:
+        outcome, reason = original(*args)
+        return "failed" if outcome == "error" else outcome, reason
+
+    return outcome_of
+
+
+def remember_the_missing_image(original: Any) -> Any:
+    from deborgen_worker.runners.protocol import CannotStart
+
+    def pull(self: Any, image: str) -> None:
+        try:
+            original(self, image)
+        except CannotStart:
+            self.missing = image
+            raise
+
+    return pull
+
+
+def refuse_the_missing_image(original: Any) -> Any:
+    from deborgen_worker.runners.protocol import CannotStart
+
+    def create(self: Any, launch: Any) -> None:
+        if getattr(self, "missing", None) == launch.image:
+            raise CannotStart("the image was missing before")
+        original(self, launch)
+
+    return create
+
+
+def send_nothing_after_term(original: Any) -> Any:
+    return lambda self, attempt, word: None if attempt.killed_at is not None else original(self, attempt, word)
+
+
+def specified_with(**changes: Any) -> Callable[[Any], Any]:
+    """Containers that are made with these fields."""
+    return lambda original: lambda *args, **named: original(*args, **named) | changes
+
+
+def allow_four_times_the_processes(original: Any) -> Any:
+    def container_spec(worker: str, launch: Any, **more: Any) -> Any:
+        return original(worker, dataclasses.replace(launch, pids=4 * launch.pids), **more)
+
+    return container_spec
+
+
+def end_the_line_at_each_piece(original: Any) -> Any:
+    from deborgen_worker.logs import PREFIX
+
+    return lambda lines: b"".join(line[PREFIX:] + b"\n" for line in lines.split(b"\n") if len(line) >= PREFIX)
+
+
+def count_one_too_many(original: Any) -> Any:
+    return lambda dropped, cap: original(dropped + 1, cap)
+
+
+def do_not_watch_conmon(original: Any) -> Any:
+    return lambda self, attempt, conmon: None if conmon else original(self, attempt, conmon)
+
+
+PLANTED: list[Planted] = [
+    Planted(
+        "the shell's exit codes are taken for Podman's",
+        (Patch(f"{RUNNER}._judge", judge_by_the_code_alone),),
+        (f"{CONTAINERS}_56_an_exit_code_is_the_programs_own",),
+        "'error'",
+    ),
+    Planted(
+        "what the machinery failed to do is blamed on the program",
+        (Patch(f"{WORKER}.attempt:outcome_of", blame_the_program),),
+        (f"{CONTAINERS}_50_a_missing_image_is_an_infrastructure_failure",),
+        "'failed'",
+    ),
+    Planted(
+        "an image that was missing once is missing for ever",
+        (
+            Patch(f"{RUNNER}._pull", remember_the_missing_image),
+            Patch(f"{RUNNER}._create", refuse_the_missing_image),
+        ),
+        (f"{CONTAINERS}_50_an_image_that_appears_later_is_used",),
+        "'error'",
+    ),
+    Planted(
+        "nobody looks for the signs of too little memory",
+        (Patch(f"{RUNNER}._out_of_memory", gives(False)),),
+        (f"{CONTAINERS}_51_out_of_memory_is_recognised_and_the_worker_lives",),
+        "'failed'",
+    ),
+    Planted(
+        "after TERM nothing follows",
+        (Patch(f"{WORKER}.agent:Agent._signal", send_nothing_after_term),),
+        (f"{CONTAINERS}_54_a_job_that_ignores_term_is_killed_after_its_grace",),
+    ),
+    Planted(
+        "a container shares the processes of the machine",
+        (Patch(SPEC, specified_with(pidns={"nsmode": "host"})),),
+        (f"{CONTAINERS}_57_what_a_program_leaves_in_the_background_ends_with_it",),
+    ),
+    Planted(
+        "a job may have four times the processes that its owner allows",
+        (Patch(SPEC, allow_four_times_the_processes),),
+        (f"{CONTAINERS}_53_a_fork_bomb_is_contained",),
+    ),
+    Planted(
+        "every piece of a line ends the line",
+        (Patch(f"{WORKER}.logs:decode", end_the_line_at_each_piece),),
+        (f"{CONTAINERS}_36_binary_output_arrives_byte_for_byte",),
+    ),
+    Planted(
+        "the bytes that were dropped are counted with one too many",
+        (Patch(f"{WORKER}.logs:seam", count_one_too_many),),
+        (
+            f"{CONTAINERS}_35_one_line_of_many_megabytes_keeps_its_head_and_tail",
+            f"{CONTAINERS}_34_a_flood_of_output_is_counted_exactly_and_stays_small",
+        ),
+        "bytes of this log were dropped",
+        300,
+    ),
+    Planted(
+        "nobody watches conmon",
+        (Patch(f"{RUNNER}._gone", do_not_watch_conmon),),
+        (f"{CONTAINERS}_49_conmon_killed_ends_the_attempt_as_an_error",),
+        seconds=200,
+    ),
+    Planted(
+        "the runtime knows no timeout",
+        (Patch(SPEC, specified_with(timeout=0)),),
+        (f"{CONTAINERS}_58_a_timeout_holds_while_the_worker_is_dead",),
+        seconds=200,
+    ),
+    Planted(
+        "Podman is not asked whether it is well",
+        (Patch(f"{RUNNER}.check", gives("")),),
+        (f"{CONTAINERS}_48_a_service_that_hangs_or_dies_stops_new_work_and_nothing_else",),
+        seconds=200,
+    ),
+]

@@ -1,0 +1,103 @@
+"""Faults in the leases: their clock, their renewal, and who speaks for a worker."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from planted.fault import CHAOS, LIVE, NETWORK, Planted
+from planted.patch import Patch, gives
+
+LEASES = "deborgen_coordinator.leases"
+OPERATIONS = "deborgen_coordinator.operations"
+STORAGE = "deborgen_coordinator.storage"
+
+
+def count_on_the_wall_clock(original: Any) -> Any:
+    return lambda self: self._ctx.clock.wall()
+
+
+def count_late_turns(original: Any) -> Any:
+    """Only the first turn lets the clock stand still."""
+    from deborgen_coordinator.leases import Turn
+
+    def turn(elapsed: float | None, lease_seconds: float) -> Turn:
+        return original(None, lease_seconds) if elapsed is None else Turn(elapsed, regrant=False)
+
+    return turn
+
+
+def start_with_two_leases_gone(original: Any) -> Any:
+    from deborgen_coordinator.leases import Turn
+
+    def turn(elapsed: float | None, lease_seconds: float) -> Turn:
+        found: Turn = original(elapsed, lease_seconds)
+        return Turn(2 * lease_seconds, regrant=False) if found.regrant else found
+
+    return turn
+
+
+def ask_again_at_once(original: Any) -> Any:
+    from deborgen_coordinator.operations.claims import NoWork
+
+    def claim(*args: Any, **named: Any) -> Any:
+        answer = original(*args, **named)
+        return NoWork(0.0) if isinstance(answer, NoWork) else answer
+
+    return claim
+
+
+def renew_nothing(original: Any) -> Any:
+    return lambda tx, held, *more: original(tx, [], *more)
+
+
+def take_any_session(original: Any) -> Any:
+    from deborgen_coordinator.storage import workers
+
+    def check_session(tx: Any, name: str, session: str) -> Any:
+        worker = workers.get(tx, name, lock=True)
+        return original(tx, name, worker.session if worker is not None else session)
+
+    return check_session
+
+
+PLANTED: list[Planted] = [
+    Planted(
+        "leases are counted on the wall clock",
+        (
+            Patch(f"{OPERATIONS}.sweep:Sweeper._now", count_on_the_wall_clock),
+            Patch(f"{LEASES}:turn", count_late_turns),
+        ),
+        (f"{CHAOS}_28_a_step_of_the_wall_clock_expires_nothing",),
+    ),
+    Planted(
+        "time in which nobody could renew anything counts",
+        (Patch(f"{LEASES}:turn", count_late_turns),),
+        (f"{LIVE}_27_a_coordinator_stopped_for_longer_than_the_lease_loses_no_lease",),
+    ),
+    Planted(
+        "a start of the coordinator counts as two leases gone by",
+        (Patch(f"{LEASES}:turn", start_with_two_leases_gone),),
+        (f"{LIVE}_26_a_restart_under_200_live_workers_loses_no_lease_and_makes_no_stampede",),
+    ),
+    Planted(
+        "whoever finds no work asks again at once",
+        (Patch(f"{OPERATIONS}.claims:claim", ask_again_at_once),),
+        (f"{LIVE}_26_a_restart_under_200_live_workers_loses_no_lease_and_makes_no_stampede",),
+    ),
+    Planted(
+        "a heartbeat renews nothing",
+        (Patch(f"{STORAGE}.attempts:renew", renew_nothing),),
+        (f"{LIVE}_18_while_answers_are_lost_leases_are_renewed_and_nothing_happens_twice",),
+    ),
+    Planted(
+        "a lost attempt is never taken up again",
+        (Patch(f"{OPERATIONS}.workers:_may_resume", gives(False)),),
+        (f"{NETWORK}_16_a_partition_longer_than_the_lease_ends_and_the_same_attempt_goes_on",),
+    ),
+    Planted(
+        "any session may speak for the worker",
+        (Patch(f"{OPERATIONS}.sessions:check_session", take_any_session),),
+        (f"{NETWORK}_70_the_newer_of_two_workers_of_one_name_wins",),
+        "TimeoutExpired|timed out",
+    ),
+]

@@ -1,0 +1,79 @@
+"""Faults at a start of the worker: what it makes of the things that an earlier session left."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from planted.fault import RESTARTS, Planted
+from planted.patch import Patch, gives
+
+RECOVERY = "deborgen_worker.recovery"
+
+
+def take_it_for_new(original: Any) -> Any:
+    import msgspec
+
+    return lambda agent, name, entry: original(agent, name, msgspec.structs.replace(entry, runner=""))
+
+
+def notice_no_reboot(original: Any) -> Any:
+    def recover(agent: Any, boot: str) -> Any:
+        for entry in agent.spool.entries.values():
+            entry.boot = boot
+        return original(agent, boot)
+
+    return recover
+
+
+def drop_results_at_a_reboot(original: Any) -> Any:
+    def recover(agent: Any, boot: str) -> Any:
+        for entry in agent.spool.entries.values():
+            if entry.boot != boot:
+                entry.result = None
+        return original(agent, boot)
+
+    return recover
+
+
+PLANTED: list[Planted] = [
+    Planted(
+        "what was started before is started once more",
+        (Patch(f"{RECOVERY}:_take_up", take_it_for_new),),
+        (
+            f"{RESTARTS}_11_a_worker_killed_at_any_step_delivers_one_right_result",
+            f"{RESTARTS}_11_a_container_is_run_once_wherever_the_worker_is_killed",
+            f"{RESTARTS}_11_short_jobs_that_wait_in_lanes_all_end_once_however_often_the_worker_is_killed",
+        ),
+        seconds=200,
+    ),
+    Planted(
+        "nothing of an earlier session is adopted",
+        (Patch(f"{RECOVERY}:_take_up", gives(False)),),
+        (
+            f"{RESTARTS}_10_a_plain_process_goes_on_while_the_worker_is_dead",
+            f"{RESTARTS}_10_a_container_is_adopted_with_its_whole_log_and_its_exit_code",
+        ),
+        seconds=200,
+    ),
+    Planted(
+        "a reboot is not noticed",
+        (Patch(f"{RECOVERY}:recover", notice_no_reboot),),
+        (
+            f"{RESTARTS}_12_a_reboot_in_mid_job_is_never_a_success",
+            f"{RESTARTS}_12_a_container_of_another_boot_is_lost_and_removed",
+        ),
+        seconds=200,
+    ),
+    Planted(
+        "after a reboot nothing counts",
+        (Patch(f"{RECOVERY}:recover", drop_results_at_a_reboot),),
+        (f"{RESTARTS}_13_a_result_in_the_spool_is_delivered_after_a_reboot",),
+        "None",
+    ),
+    Planted(
+        "leftovers stay",
+        (Patch("deborgen_worker.runners.podman:PodmanRunner.sweep", gives(())),),
+        (f"{RESTARTS}_55_leftovers_of_ours_are_removed_and_those_of_others_are_not",),
+        seconds=200,
+    ),
+]

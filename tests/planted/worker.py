@@ -1,0 +1,224 @@
+"""Faults in the worker: claims, confirmations, results, artifacts, its journal."""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+from planted.fault import INPUT, LIVE, NETWORK, Planted
+from planted.patch import Patch, becomes, first_argument, gives
+
+WORKER = "deborgen_worker"
+
+
+def refuse_unknown_fields(original: Any) -> Any:
+    class Strict(original, forbid_unknown_fields=True):  # type: ignore[misc, call-arg]
+        pass
+
+    return Strict
+
+
+def forget_the_claim(original: Any) -> Any:
+    """After a step, a claim is pending only if its answer was lost."""
+
+    def step(self: Any) -> Any:
+        delay = original(self)
+        self._pending = None
+        return delay
+
+    return step
+
+
+def start_unconfirmed(original: Any) -> Any:
+    def confirm(self: Any, names: list[str]) -> float:
+        if names:
+            self._agent.told(dict.fromkeys(names, "continue"))
+        return 0.0 if names else 3600.0
+
+    return confirm
+
+
+#: What came with a claim is started as if the coordinator had confirmed it.
+NO_CONFIRMATION = (
+    Patch(f"{WORKER}.heartbeat:Heart.ask_confirm", start_unconfirmed),
+    Patch(f"{WORKER}.heartbeat:Heart.confirm", start_unconfirmed),
+)
+
+
+def start_what_runs(original: Any) -> Any:
+    from deborgen_worker.attempt import Stage
+
+    def told(self: Any, answers: dict[str, str]) -> None:
+        for name, word in answers.items():
+            attempt = self.attempts.get(name)
+            if word == "continue" and attempt is not None and attempt.stage is Stage.RUNNING:
+                attempt.stage = Stage.ASSIGNED
+        original(self, answers)
+
+    return told
+
+
+def ignore_stop(original: Any) -> Any:
+    return lambda self, answers: original(self, {name: word for name, word in answers.items() if word != "stop"})
+
+
+def count_as_sent_before(original: Any) -> Any:
+    from deborgen_worker.attempt import Stage
+
+    def send(self: Any, attempt: Any) -> None:
+        offset = attempt.log_sent
+        data = attempt.log.read(offset, 1 << 20)
+        if data and attempt.stage is Stage.RUNNING:
+            attempt.log_sent += len(data)
+            self._coordinator.log(attempt.id, offset, data, self._session)
+            self._contact.ok("log")
+
+    return send
+
+
+def forget_the_upload(original: Any) -> Any:
+    def to_the_end(self: Any) -> None:
+        with self._lock:
+            self._uploads.popleft()
+
+    return to_the_end
+
+
+def take_all_for_files(original: Any) -> Any:
+    def walk(workspace: Any) -> Iterator[tuple[str, int]]:
+        for path, _ in original(workspace):
+            yield path, stat.S_IFREG | 0o600
+
+    return walk
+
+
+def take_any_line(original: Any) -> Any:
+    return lambda data: ([line[9:] for line in data.split(b"\n") if len(line) >= 9], len(data))
+
+
+def leave_the_torn_end(original: Any) -> Any:
+    return lambda data: (original(data)[0], len(data))
+
+
+def write_the_token(original: Any) -> Any:
+    def token(self: Any) -> Any:
+        found = original(self)
+        sys.stderr.write(found)
+        return found
+
+    return token
+
+
+PLANTED: list[Planted] = [
+    Planted(
+        "an answer with a field that is not known is refused",
+        tuple(
+            Patch(f"{WORKER}.coordinator:{answer}", refuse_unknown_fields)
+            for answer in ("Claimed", "Finished", "HeartbeatAnswer", "Registered")
+        ),
+        (f"{LIVE}_59_answers_of_a_newer_coordinator_do_not_confuse_an_older_worker",),
+    ),
+    Planted(
+        "a claim whose answer was lost is forgotten",
+        (Patch(f"{WORKER}.claims:Claimer.step", forget_the_claim),),
+        (
+            f"{LIVE}_06_a_claim_whose_answer_is_lost_gets_the_same_attempts_and_each_runs_once",
+            "unit/worker/test_agent.py::test_fault_06_a_claim_whose_answer_was_lost_is_sent_again_as_it_was",
+        ),
+    ),
+    Planted(
+        "a program is started before its attempt is confirmed",
+        NO_CONFIRMATION,
+        ("unit/worker/test_agent.py::test_fault_09_a_lost_confirmation_starts_nothing_until_the_next_heartbeat",),
+    ),
+    Planted(
+        "every word to go on starts the program once more",
+        (Patch(f"{WORKER}.agent:Agent.told", start_what_runs),),
+        (f"{LIVE}_09_a_confirmation_whose_answer_is_lost_starts_the_program_exactly_once",),
+    ),
+    Planted(
+        "log bytes count as sent before they are",
+        (Patch(f"{WORKER}.outbox:LogPump._send", count_as_sent_before),),
+        (f"{LIVE}_15_a_partition_shorter_than_the_lease_changes_nothing",),
+    ),
+    Planted(
+        "what could not be uploaded is forgotten",
+        (Patch(f"{WORKER}.outbox:Outbox._to_the_end", forget_the_upload),),
+        (f"{NETWORK}_25_a_coordinator_that_is_away_during_the_whole_job_gets_all_of_it_later",),
+        seconds=280,
+    ),
+    Planted(
+        "a worker that is told to stop goes on",
+        (Patch(f"{WORKER}.agent:Agent.told", ignore_stop),),
+        (
+            f"{NETWORK}_17_once_another_worker_has_claimed_it_the_old_attempt_is_over",
+            f"{NETWORK}_29_a_worker_that_slept_past_its_lease_finds_its_attempt_over",
+        ),
+        seconds=200,
+    ),
+    Planted(
+        "a worker whose token is not accepted goes on",
+        (Patch(f"{WORKER}.heartbeat:REFUSALS_BEFORE_STOP", becomes(1 << 60)),),
+        (f"{NETWORK}_61_a_revoked_token_ends_what_runs_and_a_new_one_is_taken_up",),
+        seconds=200,
+    ),
+    Planted(
+        "there may be any number of artifacts",
+        (Patch(f"{WORKER}.artifacts:_too_many", gives(False)),),
+        (
+            f"{LIVE}_39_a_hundred_thousand_small_artifacts_are_refused_before_the_upload",
+            "unit/worker/test_workspace.py::test_fault_39_too_many_artifacts_are_refused_before_anything_is_taken",
+        ),
+        seconds=280,
+    ),
+    Planted(
+        "links are followed",
+        (
+            Patch(f"{WORKER}.artifacts:walk", take_all_for_files),
+            Patch(f"{WORKER}.artifacts:NO_LINK", becomes(os.O_RDONLY | os.O_CLOEXEC)),
+        ),
+        (
+            f"{LIVE}_65_links_pipes_and_devices_are_skipped_and_named_and_no_host_file_is_read",
+            "unit/worker/test_workspace.py::test_fault_65_links_fifos_and_sockets_are_skipped_and_named",
+        ),
+        "out/link|IsADirectoryError|'failed'",
+    ),
+    Planted(
+        "half a record is taken for a whole one",
+        (Patch(f"{WORKER}.journal:_parse", take_any_line),),
+        (f"{INPUT}_14_power_lost_at_any_byte_of_a_result_leaves_the_old_spool_or_the_new_one",),
+        "rror",
+    ),
+    Planted(
+        "half a record stays where the next one is written",
+        (Patch(f"{WORKER}.journal:_parse", leave_the_torn_end),),
+        ("unit/worker/test_journal.py::test_fault_14_a_torn_last_record_is_cut_off_and_the_rest_is_whole",),
+    ),
+    Planted(
+        "a job's name goes to the terminal as it is",
+        (Patch(f"{WORKER}.console:printable", first_argument),),
+        ("unit/worker/test_policy.py::test_fault_37_nothing_that_a_terminal_would_obey_is_printed",),
+    ),
+    Planted(
+        "a full disk is not looked at",
+        (Patch(f"{WORKER}.disk:Disk.free", gives(1 << 50)),),
+        ("integration/worker/test_owner.py::test_fault_32_a_full_disk_stops_new_work_and_results_still_fit",),
+        seconds=200,
+    ),
+    Planted(
+        "the token is written to the log",
+        (Patch(f"{WORKER}.token:TokenFile.__call__", write_the_token),),
+        ("integration/worker/test_jobs.py::test_fault_69_the_token_is_in_no_process_list_environment_or_log",),
+        "not in",
+    ),
+    Planted(
+        "a large file is read in pieces of half a gigabyte",
+        (Patch(f"{WORKER}.coordinator:PART", becomes(512 << 20)),),
+        ("chaos/test_end_to_end.py::test_fault_38_an_artifact_of_5_gib_takes_constant_memory_and_is_resumed",),
+        "300 << 20",
+        3000,
+    ),
+]
