@@ -2,16 +2,21 @@
 
 An image carries no more than a fresh droplet or PC would: no Podman, nothing of deborgen. Podman's packages lie in its
 package cache unopened, as on a machine that has seen them once, so that a test measures our work and not the network.
-Images stay on the machine between runs and are made again when this file changes.
+Images stay on the machine between runs, are made again when this file changes, and are made once when several runs ask
+for them at the same time.
 """
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import shutil
 import subprocess
+import threading
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 #: Where tests keep what is expensive to make and easy to make again.
@@ -28,6 +33,8 @@ AT_HAND = (
     "python3-venv podman crun netavark aardvark-dns uidmap slirp4netns passt fuse-overlayfs catatonit tar "
     "containers-storage golang-github-containers-common nftables"
 )
+#: In the package cache of Debian 12 alone: what the tests themselves install on the droplet and on a PC.
+AT_HAND_ALSO = {"debian12": "postgresql gpg gpgv apt-utils gpg-agent"}
 
 #: A host that runs in a container lacks udev, so the devices that rootless Podman needs get their modes at boot.
 FILES = {
@@ -57,6 +64,8 @@ Restart=on-failure
 [Install]
 WantedBy=multi-user.target
 """,
+    # A test's disk need not survive a power cut, and packages are installed many times.
+    "etc/dpkg/dpkg.cfg.d/fleet": "force-unsafe-io\n",
     "etc/ssh/sshd_config.d/fleet.conf": "UseDNS no\nPasswordAuthentication no\nPermitRootLogin prohibit-password\n",
 }
 SHELL = (
@@ -77,17 +86,30 @@ def make_all() -> None:
         list(threads.map(image, SUITES))
 
 
+@contextmanager
+def locked(name: str) -> Iterator[None]:
+    """Let one process or thread of this machine at a time in. One that dies leaves no lock behind."""
+    CACHE.mkdir(parents=True, exist_ok=True)
+    with (CACHE / f"{name}.lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
 def image(kind: str) -> str:
     """The name of the image of that kind of host, made if it is not there."""
     name = f"localhost/deborgen-fleet-{kind}:{_fingerprint(kind)}"
-    if subprocess.run([*podman(), "image", "exists", name], check=False).returncode == 0:
-        return name
-    CACHE.mkdir(parents=True, exist_ok=True)
+    with locked(kind):
+        if subprocess.run([*podman(), "image", "exists", name], check=False).returncode != 0:
+            _make(kind, name)
+    return name
+
+
+def _make(kind: str, name: str) -> None:
     tree = CACHE / f"{kind}.tar"
     command = [
         "mmdebstrap", "--variant=minbase", "--mode=root", "--skip=cleanup/apt,cleanup/reproducible",
         f"--include={','.join(INSTALLED.split())}",
-        '--customize-hook=chroot "$1" apt-get install -y -qq --download-only --no-install-recommends ' + AT_HAND,
+        '--customize-hook=chroot "$1" apt-get install -y -qq --download-only --no-install-recommends ' + _at_hand(kind),
     ]  # fmt: skip
     staging = CACHE / f"{kind}.files"
     shutil.rmtree(staging, ignore_errors=True)
@@ -96,16 +118,19 @@ def image(kind: str) -> str:
         (staging / path).write_text(text)
         command.append(f"--customize-hook=upload {staging / path} /{path}")
     command += [f"--customize-hook=chroot \"$1\" sh -c '{SHELL}'", SUITES[kind], str(tree)]
-    built = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
+    built = subprocess.run(command, capture_output=True, text=True, check=False, timeout=1200)
     if built.returncode != 0:
         raise CannotBuild(f"mmdebstrap could not make {kind}: {built.stderr[-2000:]}")
     subprocess.run([*podman(), "import", "-q", str(tree), name], check=True, capture_output=True, timeout=300)
     tree.unlink()
-    return name
+
+
+def _at_hand(kind: str) -> str:
+    return f"{AT_HAND} {AT_HAND_ALSO.get(kind, '')}".strip()
 
 
 def _fingerprint(kind: str) -> str:
-    parts = [kind, SUITES[kind], INSTALLED, AT_HAND, SHELL, repr(sorted(FILES.items()))]
+    parts = [kind, SUITES[kind], INSTALLED, _at_hand(kind), SHELL, repr(sorted(FILES.items()))]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:12]
 
 
@@ -118,5 +143,7 @@ def podman() -> list[str]:
     )
     if not settings.exists() or settings.read_text() != text:
         CACHE.mkdir(parents=True, exist_ok=True)
-        settings.write_text(text)
+        draft = CACHE / f"containers.conf.{os.getpid()}.{threading.get_ident()}"
+        draft.write_text(text)
+        draft.replace(settings)  # at once, for another run may read it
     return ["env", f"CONTAINERS_CONF={settings}", "podman"]

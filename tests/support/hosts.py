@@ -1,7 +1,8 @@
 """Real hosts on one machine: each boots systemd, has its own address, answers SSH, and can be killed and started.
 
 A host is a privileged container on a network of its own. Its /var/lib is a volume on a real file system, so that Podman
-runs inside it as it does on a PC. A `Fleet` makes hosts and removes exactly those.
+runs inside it as it does on a PC. A `Fleet` makes hosts and removes exactly those. Fleets share the machine without
+knowing of each other: their names and their networks are their own.
 """
 
 from __future__ import annotations
@@ -10,31 +11,18 @@ import os
 import secrets
 import shutil
 import subprocess
-import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeVar
+from typing import Any
 
+from support import fleet_claims
 from support.host_images import image, podman
+from support.waiting import wait_until
 
-T = TypeVar("T")
-
-#: A fleet's network is the first of these /16 that is free. Hosts have addresses in its .0, the overlay in its .9: with
-#: the tunnel down nobody answers, and nothing leaves.
-NETWORKS = tuple(f"10.{second}" for second in range(213, 223))
-
-
-def wait_until(condition: Callable[[], T], seconds: float = 60.0, what: str = "the condition", every: float = 0.2) -> T:
-    """The first true answer; after `seconds` the test fails, and says what it waited for and what it saw last."""
-    end = time.monotonic() + seconds
-    while True:
-        answer = condition()
-        if answer:
-            return answer
-        if time.monotonic() > end:
-            raise AssertionError(f"waited {seconds:g} s for {what}; the last answer was {answer!r}")
-        time.sleep(every)
+#: A fleet's network is the first of these /16 that is free. Podman refuses one that another network or an interface of
+#: this machine has. Hosts have addresses in its .0, the overlay in its .9: with the tunnel down nobody answers, and
+#: nothing leaves.
+NETWORKS = (*(f"10.{second}" for second in range(213, 243)), *(f"172.{second}" for second in range(20, 32)))
 
 
 @dataclass
@@ -81,8 +69,9 @@ class Host:
 
     def kill(self) -> None:
         """The plug is pulled: no process gets to say a word."""
+        self._hang_up()
         _podman("kill", "-s", "KILL", self.container)
-        wait_until(lambda: not self.is_up, 30, f"{self.name} to be down")
+        wait_until(lambda: not self.is_up, 60, f"{self.name} to be down", every=0.2)
 
     def start(self) -> None:
         _podman("start", self.container)
@@ -100,6 +89,7 @@ class Host:
 
     def destroy(self) -> None:
         """The machine and its disk are gone."""
+        self._hang_up()
         _podman("rm", "-f", "-t", "0", "-v", self.container, check=False)
         _podman("volume", "rm", "-f", self.volume, check=False)
 
@@ -108,20 +98,36 @@ class Host:
         return _podman("inspect", "-f", "{{.State.Running}}", self.container, check=False).strip() == "true"
 
     def await_ssh(self) -> None:
-        wait_until(lambda: self.ssh("true", check=False).returncode == 0, 60, f"SSH of {self.name}")
+        wait_until(lambda: self.ssh("true", check=False).returncode == 0, 180, f"SSH of {self.name}", every=0.2)
 
-    def ssh(self, command: str, *, check: bool = True, timeout: float = 120) -> subprocess.CompletedProcess[str]:
-        """Run a shell command as root over SSH."""
+    def ssh(self, command: str, *, check: bool = True, timeout: float = 300) -> subprocess.CompletedProcess[str]:
+        """Run a shell command as root over SSH. The connection is kept open, for a new one per question is costly."""
         done = subprocess.run(
-            ["ssh", *self.fleet.ssh_options, f"root@{self.address}", command],
+            ["ssh", *self._ssh_options, "-o", "ControlMaster=auto", "-o", "ControlPersist=300",
+             f"root@{self.address}", command],
             capture_output=True, text=True, check=False, timeout=timeout, stdin=subprocess.DEVNULL,
         )  # fmt: skip
         if check and done.returncode != 0:
             raise AssertionError(f"{self.name}: {command!r} gave {done.returncode}\n{done.stdout}{done.stderr}")
         return done
 
-    def output(self, command: str, *, timeout: float = 120) -> str:
+    @property
+    def _ssh_options(self) -> list[str]:
+        return [*self.fleet.ssh_options, "-o", f"ControlPath={self.fleet.connections}/{self.name}"]
+
+    def _hang_up(self) -> None:
+        """Close the open connection, which would not notice that the machine is gone."""
+        subprocess.run(
+            ["ssh", *self._ssh_options, "-O", "exit", f"root@{self.address}"],
+            capture_output=True, check=False, timeout=60,
+        )  # fmt: skip
+
+    def output(self, command: str, *, timeout: float = 300) -> str:
         return self.ssh(command, timeout=timeout).stdout.strip()
+
+    def await_output(self, command: str, what: str, *, seconds: float = 120) -> str:
+        """What the command prints, once it prints anything."""
+        return wait_until(lambda: self.ssh(command, check=False).stdout.strip(), seconds, what, every=0.5)
 
     def write(self, path: str, text: str, *, mode: str = "0644") -> None:
         script = f"mkdir -p $(dirname {path}) && cat > {path} && chmod {mode} {path}"
@@ -135,7 +141,7 @@ class Host:
 
 @dataclass
 class Fleet:
-    """The hosts of one test module, their network, and the key that opens them."""
+    """The hosts of one story, their network, and the key that opens them. First it removes what killed runs left."""
 
     folder: Path
     prefix: str = field(default_factory=lambda: f"deborgen-fleet-{os.getpid()}-{secrets.token_hex(2)}")
@@ -144,6 +150,8 @@ class Fleet:
     net: str = ""
 
     def __post_init__(self) -> None:
+        fleet_claims.remove_leftovers()
+        self._claim: Any = fleet_claims.claim(self.prefix)
         self.network = self.prefix
         self.folder.mkdir(parents=True, exist_ok=True)
         key = self.folder / "id_ed25519"
@@ -152,8 +160,9 @@ class Fleet:
         self.public_key = key.with_suffix(".pub").read_text()
         self.ssh_options = [
             "-i", str(key), "-o", "IdentitiesOnly=yes", "-o", "StrictHostKeyChecking=no", "-o", "BatchMode=yes",
-            "-o", "UserKnownHostsFile=/dev/null", "-o", "ConnectTimeout=5", "-o", "LogLevel=ERROR", "-F", "/dev/null",
+            "-o", "UserKnownHostsFile=/dev/null", "-o", "ConnectTimeout=20", "-o", "LogLevel=ERROR", "-F", "/dev/null",
         ]  # fmt: skip
+        self.connections.mkdir(mode=0o700, exist_ok=True)
         self.net = _make_network(self.network)
 
     def add(self, name: str, kind: str, number: int) -> Host:
@@ -196,10 +205,23 @@ class Fleet:
             host.ssh("systemctl start wireguard-wg0")
 
     def remove(self) -> None:
-        """Everything that this fleet made on the machine."""
+        """Remove everything that this fleet made on the machine."""
         for host in self.hosts.values():
             host.destroy()
-        _podman("network", "rm", "-f", self.network, check=False)
+        fleet_claims.remove(self.prefix)
+        fleet_claims.give_up(self.prefix)
+
+    def keep(self) -> None:
+        """Let the hosts stay when this process ends, until somebody removes them by hand."""
+        fleet_claims.give_up(self.prefix)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_claim": None}
+
+    @property
+    def connections(self) -> Path:
+        """The folder of open connections, one per fleet: another fleet may have had the same addresses."""
+        return fleet_claims.connections(self.prefix)
 
 
 def why_not() -> str | None:
@@ -213,7 +235,7 @@ def why_not() -> str | None:
 
 
 def _make_network(name: str) -> str:
-    """Make the network on the first subnet that no other fleet has, and say which."""
+    """Make the network on the first subnet that nobody on this machine has, and say which."""
     *others, last = NETWORKS
     for net in others:
         if name in _podman("network", "create", "--subnet", f"{net}.0.0/16", "--disable-dns", name, check=False):
