@@ -14,21 +14,27 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from fleet.pool import PROMISED, Pool, figures
+from fleet.play import PROMISED, figure
+from fleet.pool import FleetPool
 from support.hosts import why_not
+
+WORKERS = {
+    "ada": {"deborgen_worker_cpus": 2, "deborgen_worker_memory": "2GiB"},
+    "cy": {"deborgen_worker_cpus": 2, "deborgen_worker_memory": "2GiB", "deborgen_podman_rootful": True},
+}
 
 
 def main() -> None:
     if reason := why_not():
         sys.exit(reason)
     with tempfile.TemporaryDirectory(prefix="deborgen-fleet-") as folder:
-        pool = Pool(Path(folder))
+        pool = FleetPool(Path(folder))
         try:
-            pool.boot()
-            plays = {what: pool.must_play("site.yml") for what in PROMISED}
+            pool.boot(WORKERS)
+            for what in PROMISED:
+                print(figure(what, pool.must_play("site.yml")), flush=True)
         finally:
             pool.fleet.remove()
-    print("\n".join(figures(plays)))
 
 
 if __name__ == "__main__":

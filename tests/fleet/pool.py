@@ -3,122 +3,76 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import shutil
 import subprocess
-import sys
-import time
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from fleet.play import ANSIBLE, Play, run_playbook
+from fleet.releases import JOB_IMAGE, WHEELHOUSE, build_archive, copy_sources, job_image_archive
 from fleet.traces import Traces
-from support import compose
-from support.host_images import make_all, podman
-from support.hosts import Fleet, Host, wait_until
+from support.host_images import make_all
+from support.hosts import Fleet, Host
+from support.waiting import wait_until
 
-ROOT = Path(__file__).parents[2]
-ANSIBLE = ROOT / "deploy" / "ansible"
-PARTS = ("shared", "coordinator", "worker", "cli")
-JOB_IMAGE = "localhost/deborgen-fleet-job:1"
 PORT = 8765
+#: The Python of each kind of host.
+PYTHONS = {"debian12": "3.11", "debian13": "3.13"}
+#: Every host of the stories, and its number in the addresses. `droplet` is the coordinator's machine, `ada`, `bob` and
+#: `cy` are PCs, and `laptop` submits.
+HOSTS = {
+    "droplet": ("debian12", 10), "ada": ("debian12", 11), "bob": ("debian13", 12), "cy": ("debian13", 13),
+    "laptop": ("debian12", 20),
+}  # fmt: skip
 
 
-@dataclass
-class Play:
-    """How a playbook went."""
-
-    code: int
-    text: str
-    seconds: float
-    load: float = 0.0
-    recap: dict[str, dict[str, int]] = field(default_factory=dict)
-
-    @property
-    def changed(self) -> int:
-        return sum(host["changed"] for host in self.recap.values())
+def sleepers(count: int, seconds: int, **more: object) -> dict[str, object]:
+    """A sweep of jobs that each take that long in a container."""
+    sweep = {"grid": {"n": {"from": 1, "to": count}}}
+    script = f"hostname > name.txt; sleep {seconds}; echo slept ${{{{ n }}}}"
+    return {"run": script, "image": JOB_IMAGE, "sweep": sweep, "artifacts": ["name.txt"], "max_attempts": 3, **more}
 
 
-#: What organisers are promised of `site.yml` over a droplet and two PCs with warm package caches, on a quiet machine.
-PROMISED = {"the first site.yml": 120, "the second site.yml": 30}
-
-
-def figures(plays: dict[str, Play]) -> list[str]:
-    """A line for each play that was promised a time: how long it took, and how busy the machine was before it."""
-    return [
-        f"{what:<22} {plays[what].seconds:5.0f} s   promised {seconds:3} s   load before it {plays[what].load:.1f}"
-        for what, seconds in PROMISED.items()
-        if what in plays
-    ]
-
-
-class Pool:
-    """`droplet` is the coordinator's machine; `ada`, `bob` and later `cy` lend PCs; `laptop` submits."""
+class FleetPool:
+    """The hosts of one story and the pool that the playbooks make of them. No other story touches these hosts."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.fleet = Fleet(folder)
         self.source = folder / "source"
         self.token = ""
-        #: The plays that are promised to be quick, to be shown at the end.
-        self.timed: dict[str, Play] = {}
-        #: What was on a PC before it joined, to compare with what is there after it left.
+        #: What was on a host before it joined, to compare with what is there after it left.
         self.before: dict[str, Traces] = {}
         self.inventory_hosts: dict[str, dict[str, dict[str, Any]]] = {
             "deborgen_coordinator": {},
             "deborgen_workers": {},
         }
 
-    def boot(self) -> None:
-        """Bare hosts in a VPN; the laptop has the command `deborgen`, and the packages to install are at hand."""
+    def boot(self, workers: Mapping[str, Mapping[str, Any]]) -> None:
+        """Boot a droplet, a laptop and these PCs, bare, in a VPN. The laptop has `deborgen`; packages are at hand."""
         make_all()
-        hosts = [
-            ("droplet", "debian12", 10),
-            ("ada", "debian12", 11),
-            ("bob", "debian13", 12),
-            ("laptop", "debian12", 20),
-        ]
+        copy_sources(self.source)
         with ThreadPoolExecutor() as threads:
-            list(threads.map(lambda each: self.fleet.add(*each), hosts))
+            hosts = threads.map(self.add, ("droplet", "laptop", *workers))
+            archives = {python: build_archive(self.source, python) for python in PYTHONS.values()}
+            list(hosts)
         self.fleet.join_overlay()
-        self.snapshot_source()
-        archives = {version: self.build(version) for version in ("3.11", "3.13")}
-        self._install_command(Path(archives["3.11"]["archive"]))
+        self._install_command(archives["3.11"])
         self.enlist("deborgen_coordinator", "droplet")
-        self.enlist("deborgen_workers", "ada", deborgen_worker_cpus=2, deborgen_worker_memory="2GiB")
-        self.enlist(
-            "deborgen_workers", "bob", deborgen_worker_cpus=2, deborgen_worker_memory="2GiB",
-            deborgen_worker_labels={"room": "kitchen"},
-        )  # fmt: skip
+        for name, variables in workers.items():
+            self.enlist("deborgen_workers", name, **variables)
+
+    def add(self, name: str) -> Host:
+        return self.fleet.add(name, *HOSTS[name])
 
     def __getitem__(self, name: str) -> Host:
         return self.fleet.hosts[name]
 
     # The organiser
-
-    def snapshot_source(self) -> None:
-        """The checkout as it is now, so that an edit in the middle of the test changes no release."""
-        for part in PARTS:
-            ignored = shutil.ignore_patterns("__pycache__", "*.egg-info", "build")
-            shutil.copytree(ROOT / part, self.source / part, ignore=ignored)
-        shutil.copy2(ROOT / "constraints.txt", self.source)
-
-    def build(self, version: str) -> dict[str, Any]:
-        """Build what hosts with that Python install, as the playbooks would; later they find it in the cache."""
-        script = ANSIBLE / "roles" / "deborgen_base" / "files" / "build_wheelhouse.py"
-        command = [
-            sys.executable, str(script), f"--source={self.source}", f"--cache={self.cache}", f"--python={version}",
-            f"--machine={os.uname().machine}",
-        ]  # fmt: skip
-        return dict(json.loads(subprocess.run(command, check=True, capture_output=True, text=True, timeout=600).stdout))
-
-    @property
-    def cache(self) -> Path:
-        return ROOT / ".cache" / "wheelhouse"
 
     def enlist(self, group: str, name: str, **variables: Any) -> None:
         """Write a host into the inventory."""
@@ -133,35 +87,24 @@ class Pool:
                     "ansible_ssh_common_args": " ".join(self.fleet.ssh_options),
                     "deborgen_overlay": "none",
                     "deborgen_base_source": str(self.source),
-                    "deborgen_base_cache": str(self.cache),
-                    "deborgen_coordinator_settings": {"lease_seconds": 12, "heartbeat_seconds": 3},
+                    "deborgen_base_cache": str(WHEELHOUSE),
+                    # Long enough for a worker that restarts on a busy machine, short enough to wait for its end.
+                    "deborgen_coordinator_settings": {"lease_seconds": 30, "heartbeat_seconds": 3},
                 },
                 "children": {group: {"hosts": hosts} for group, hosts in self.inventory_hosts.items()},
             }
         }
         (self.folder / "inventory.yml").write_text(yaml.safe_dump(document))
 
-    def play(self, playbook: str, *arguments: str, timeout: float = 900) -> Play:
-        """Run a playbook as the organiser would, from deploy/ansible."""
-        environment = {
-            **os.environ, "ANSIBLE_CONFIG": str(ANSIBLE / "ansible.cfg"), "ANSIBLE_NOCOLOR": "1",
-            "ANSIBLE_TIMEOUT": "5", "ANSIBLE_SSH_CONTROL_PATH_DIR": f"/tmp/{self.fleet.prefix}-cp",
-        }  # fmt: skip
-        began, load = time.monotonic(), os.getloadavg()[0]
-        program = Path(sys.executable).parent / "ansible-playbook"
-        done = subprocess.run(
-            [program, "-i", self.folder / "inventory.yml", playbook, *arguments],
-            cwd=ANSIBLE, env=environment, capture_output=True, text=True, check=False, timeout=timeout,
-            stdin=subprocess.DEVNULL,
+    def play(self, playbook: str, *arguments: str) -> Play:
+        """Run a playbook as the organiser would, from deploy/ansible. Its words are kept in the story's folder."""
+        played = run_playbook(
+            playbook, *arguments, inventory=self.folder / "inventory.yml", connections=self.fleet.connections,
+            ANSIBLE_CONFIG=str(ANSIBLE / "ansible.cfg"), ANSIBLE_TIMEOUT="20",
         )  # fmt: skip
-        text = done.stdout + done.stderr
-        (self.folder / f"play-{len(list(self.folder.glob('play-*')))}-{Path(playbook).stem}.log").write_text(text)
-        recap = {
-            line.split()[0]: {key: int(value) for key, value in re.findall(r"(\w+)=(\d+)", line)}
-            for line in text.splitlines()
-            if re.match(r"\S+\s+: ok=\d+", line)
-        }
-        return Play(done.returncode, text, time.monotonic() - began, load, recap)
+        number = len(list(self.folder.glob("play-*")))
+        (self.folder / f"play-{number}-{Path(playbook).stem}.log").write_text(played.text)
+        return played
 
     def must_play(self, playbook: str, *arguments: str) -> Play:
         played = self.play(playbook, *arguments)
@@ -184,9 +127,12 @@ class Pool:
             "deborgen"
         )
 
-    def log_in(self, token: str) -> None:
-        self.token = token
-        self["laptop"].write("/root/token", token, mode="0600")
+    def log_in_as_told(self, played: Play) -> None:
+        """Log in with the token that the first `site.yml` printed for the admin."""
+        told = re.search(r"Token: (dbg_admin_\S+?)'?$", played.text, re.MULTILINE)
+        assert told is not None
+        self.token = told[1]
+        self["laptop"].write("/root/token", self.token, mode="0600")
 
     def deborgen(self, words: str, *, check: bool = True, timeout: float = 240) -> subprocess.CompletedProcess[str]:
         """Run `deborgen` on the laptop."""
@@ -206,15 +152,33 @@ class Pool:
     def jobs(self, run: int) -> list[dict[str, Any]]:
         return list(self.api(f"/v1/runs/{run}/jobs?limit=500")["items"])
 
-    def job(self, run: int) -> dict[str, Any]:
-        return dict(self.api(f"/v1/jobs/{self.jobs(run)[0]['id']}"))
+    def runs(self) -> list[int]:
+        """The newest runs, the newest first."""
+        return [int(run["id"]) for run in self.api("/v1/runs?limit=200")["items"]]
 
-    def await_state(self, run: int, state: str, seconds: float = 120) -> list[dict[str, Any]]:
+    def worker(self, name: str) -> dict[str, Any]:
+        return dict(self.api(f"/v1/workers/{name}"))
+
+    def await_running(self, run: int, count: int) -> None:
+        """Wait until that many jobs of the run are running."""
+        wait_until(
+            lambda: sum(job["state"] == "running" for job in self.jobs(run)) == count,
+            120, f"{count} jobs of run {run} to be running", every=0.5,
+        )  # fmt: skip
+
+    def await_state(self, run: int, state: str, seconds: float = 240) -> list[dict[str, Any]]:
         """The jobs of the run, once the run is in that state."""
         wait_until(
             lambda: self.api(f"/v1/runs/{run}")["state"] == state, seconds, f"run {run} to be {state}", every=0.5
         )
         return self.jobs(run)
+
+    def await_worker(self, name: str, state: str = "open") -> None:
+        wait_until(lambda: self.worker(name)["state"] == state, 120, f"{name} to be {state}", every=0.5)
+
+    def await_health(self) -> None:
+        ask = f"curl -sf -m 5 {self.url}/health"
+        wait_until(lambda: self["laptop"].ssh(ask, check=False).returncode == 0, 120, "the coordinator's answer")
 
     # The PCs
 
@@ -227,42 +191,16 @@ class Pool:
 
     def load_job_image(self, name: str) -> None:
         """There is no registry here, so the image of the jobs is brought to the PC as a file."""
-        archive = self.folder / "job-image.tar"
-        if not archive.exists():
-            archive.write_bytes(job_image(self.folder))
-        self[name].send(archive, "/var/tmp/job-image.tar")
+        self[name].send(job_image_archive(), "/var/tmp/job-image.tar")
         self[name].ssh(f"chmod 644 /var/tmp/job-image.tar; {self.podman_on(name)} load -q -i /var/tmp/job-image.tar")
         self[name].ssh("rm /var/tmp/job-image.tar")
 
-
-def job_image(folder: Path) -> bytes:
-    """A tiny image that can be loaded: busybox and nothing else."""
-    tree = folder / "job-image"
-    (tree / "bin").mkdir(parents=True)
-    (tree / "tmp").mkdir()
-    shutil.copy2("/bin/busybox", tree / "bin" / "busybox")
-    for applet in ("sh", "sleep", "echo", "cat", "id", "hostname", "true", "mkdir", "seq", "date"):
-        (tree / "bin" / applet).symlink_to("busybox")
-    subprocess.run(["tar", "-C", tree, "-cf", folder / "tree.tar", "."], check=True)
-    subprocess.run([*podman(), "import", "-q", folder / "tree.tar", JOB_IMAGE], check=True, capture_output=True)
-    saved = subprocess.run([*podman(), "save", "-q", JOB_IMAGE], check=True, capture_output=True).stdout
-    subprocess.run([*podman(), "rmi", JOB_IMAGE], check=False, capture_output=True)
-    return saved
-
-
-def coordinator_image(pool: Pool) -> tuple[str, Path]:
-    """The image that deploy/compose builds of the pool's sources, without any registry: its name, and an archive."""
-    context = pool.folder / "context"
-    if not context.exists():
-        compose.make_base()
-        compose.make_context(pool.folder)
-    for part in ("shared", "coordinator"):
-        shutil.rmtree(context / part)
-        shutil.copytree(pool.source / part, context / part)
-    version = re.search(r'^version = "([^"]+)"', (context / "coordinator/pyproject.toml").read_text(), re.MULTILINE)
-    assert version is not None
-    name, archive = f"localhost/deborgen-fleet-coordinator:{version[1]}", pool.folder / f"image-{version[1]}.tar"
-    compose.Compose(context, pool.folder, "build", COORDINATOR_IMAGE=name).run("build", "coordinator")
-    subprocess.run([*podman(), "save", "-q", "-o", archive, name], check=True, capture_output=True)
-    subprocess.run([*podman(), "rmi", name], check=False, capture_output=True)
-    return name, archive
+    def serve_an_index(self, name: str) -> str:
+        """Serve an index of everything but our own parts on the PC itself: pip believes no other without TLS."""
+        self[name].send(build_archive(self.source, PYTHONS[self[name].kind]), "/tmp/wheels.tar.gz")
+        self[name].ssh(
+            "mkdir -p /tmp/index && cd /tmp/index && tar xzf /tmp/wheels.tar.gz && rm -f deborgen*; for wheel in *.whl; "
+            "do folder=$(echo ${wheel%%-*} | tr A-Z_. a-z--); mkdir -p $folder && mv $wheel $folder/; done; "
+            "setsid python3 -m http.server 8099 --bind 127.0.0.1 > /tmp/index.log 2>&1 < /dev/null &"
+        )
+        return "http://127.0.0.1:8099"

@@ -1,6 +1,6 @@
 """What the documents tell the organiser to type: in a fresh checkout, with the Ansible that the document installs.
 
-Every playbook is run on real hosts by test_pool.py; here the words of the documents are held to that.
+Every playbook is run on real hosts by the stories; here the words of the documents are held to that.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ def shape(words: list[str]) -> tuple[str, ...]:
 
 
 def plays_of_the_tests() -> set[tuple[str, ...]]:
-    """What test_pool.py plays, in its own words."""
-    tree = ast.parse((ROOT / "tests" / "fleet" / "test_pool.py").read_text())
+    """What the stories play, in their own words."""
+    modules = [ast.parse(file.read_text()) for file in (ROOT / "tests" / "fleet").glob("test_*.py")]
     found = set()
-    for node in ast.walk(tree):
+    for node in [node for module in modules for node in ast.walk(module)]:
         if (
             isinstance(node, ast.Call)
             and isinstance(node.func, ast.Attribute)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from fleet.pool import ANSIBLE
+from fleet.play import ANSIBLE
 
 pytest.importorskip("ansible", reason="the modules were not tested: ansible is missing; `make fleet` installs it")
 
