@@ -199,8 +199,9 @@ class FleetPool:
         """Serve an index of everything but our own parts on the PC itself: pip believes no other without TLS."""
         self[name].send(build_archive(self.source, PYTHONS[self[name].kind]), "/tmp/wheels.tar.gz")
         self[name].ssh(
-            "mkdir -p /tmp/index && cd /tmp/index && tar xzf /tmp/wheels.tar.gz && rm -f deborgen*; for wheel in *.whl; "
-            "do folder=$(echo ${wheel%%-*} | tr A-Z_. a-z--); mkdir -p $folder && mv $wheel $folder/; done; "
+            "mkdir -p /tmp/index && cd /tmp/index && tar xzf /tmp/wheels.tar.gz && rm -f deborgen*; "
+            "for wheel in *.whl; do folder=$(echo ${wheel%%-*} | tr A-Z_. a-z--); "
+            "mkdir -p $folder && mv $wheel $folder/; done; "
             "setsid python3 -m http.server 8099 --bind 127.0.0.1 > /tmp/index.log 2>&1 < /dev/null &"
         )
         return "http://127.0.0.1:8099"

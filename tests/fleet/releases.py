@@ -85,7 +85,8 @@ def coordinator_image(source: Path, folder: Path) -> tuple[str, Path]:
     """The image that deploy/compose builds of the sources, without any registry: its name, and an archive of it."""
     context = folder / "context"
     if not context.exists():
-        compose.make_base()
+        with locked("coordinator-image"):
+            compose.make_base()
         compose.make_context(folder)
     for part in ("shared", "coordinator"):
         shutil.rmtree(context / part)
