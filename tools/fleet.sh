@@ -5,7 +5,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 bin=.venv/bin
 
-"$bin/python" -m pip install -q -c constraints.txt --group dev --group fleet
+"$bin/python" -m pip install -q -c constraints.txt --group fleet
 
 missing=()
 for pair in podman:podman mmdebstrap:mmdebstrap ssh:openssh-client ssh-keygen:openssh-client busybox:busybox-static \

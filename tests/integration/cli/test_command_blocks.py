@@ -68,7 +68,7 @@ PROOFS: dict[tuple[str, str], tuple[str, ...]] = {
     ("docs/disaster-recovery.md", "sh"): (ORGANISER, f"{HERE}::test_going_back_to_an_older_release_by_hand"),
     ("docs/evening.md", "sh"): (ORGANISER, f"{HERE}::test_the_first_job_of_the_evening"),
     ("docs/evening.md", "yaml"): ("fleet/test_documents.py::test_inventories_are_read_by_ansible",),
-    ("docs/evening.md", "text"): ("fleet/test_pool.py::test_a_first_run_joins_the_droplet_and_both_pcs",),
+    ("docs/evening.md", "text"): ("fleet/test_pcs.py::test_a_first_run_joins_the_droplet_and_both_pcs",),
     ("docs/fleet.md", "sh"): (f"{HERE}::test_a_pc_joins_without_ssh",),
     ("docs/fleet.md", "yaml"): ("fleet/test_documents.py::test_inventories_are_read_by_ansible",),
     ("docs/fleet.md", "ini"): ("for Windows, which is not to be had here, as the document itself says",),
