@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.root, pytest.mark.podman, pytest.mark.timeout(1800)]
 
 WORKERS = {
     "ada": {"deborgen_worker_cpus": 2, "deborgen_worker_memory": "2GiB"},
-    "cy": {"deborgen_worker_cpus": 2, "deborgen_worker_memory": "1GiB", "deborgen_podman_rootful": True},
+    "cy": {"deborgen_worker_cpus": 2, "deborgen_worker_memory": "2GiB", "deborgen_podman_rootful": True},
 }
 
 
