@@ -44,7 +44,7 @@ def file_of(nodeid: str) -> str:
     return nodeid.partition("::")[0]
 
 
-class ByFile(LoadScopeScheduling):
+class ByFile(LoadScopeScheduling):  # type: ignore[misc]
     """One process runs all tests of a file, because they share coordinators, workers and databases.
 
     The mode `loadgroup` of pytest-xdist would do the same by marks, but pytest 9.2 ignores the names that it gives.

@@ -27,4 +27,6 @@ elif [ ${#missing[@]} -gt 0 ]; then
     fi
 fi
 
+# The hosts keep containers of their own, whose layers need a disk: the files of these tests do not stay in memory.
+export PYTEST_DEBUG_TEMPROOT="${PYTEST_DEBUG_TEMPROOT:-/var/tmp}"
 exec "$bin/pytest" -rs -n 3 --dist loadfile --no-loadscope-reorder tests/fleet "$@"
