@@ -271,7 +271,7 @@ def registration_without_memory(patch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("plant", "finding"),
     [
-        (no_fence, "CHECK constraint failed|two winners|left its terminal state|miscounts|with live attempts"),
+        (no_fence, "CHECK constraint|two winners|left its terminal state|miscounts|live attempts|recorded twice"),
         (no_idempotent_claim, "the repeat of a claim got|an old claim got more"),
         (check_then_write, "UNIQUE constraint failed|was given twice|two live attempts"),
         (lease_counted_while_down, "a restart of the coordinator lost a lease"),
@@ -279,6 +279,7 @@ def registration_without_memory(patch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_the_machine_finds_a_planted_fault(plant: Any, finding: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fault may break several rules. Which is seen first depends on the draw, and so on the source of the machine."""
     plant(monkeypatch)
     hunt = settings(QUICK, max_examples=300, phases=[Phase.generate], report_multiple_bugs=False, print_blob=False)
     with pytest.raises(Exception, match=finding):
