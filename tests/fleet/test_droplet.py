@@ -9,6 +9,7 @@ import pytest
 
 from fleet.pool import PORT, PYTHONS, FleetPool, sleepers
 from fleet.releases import build_archive, coordinator_image, make_release
+from fleet.traces import traces
 from support.waiting import wait_until
 
 pytestmark = [pytest.mark.root, pytest.mark.podman, pytest.mark.timeout(1800)]
@@ -20,6 +21,7 @@ WORKERS = {
 
 
 def test_a_droplet_a_rootless_and_a_rootful_pc_join(pool: FleetPool) -> None:
+    pool.before["ada"] = traces(pool["ada"])
     pool.log_in_as_told(pool.must_play("site.yml"))
     labels = {worker["name"]: worker["labels"]["rootless"] for worker in pool.api("/v1/workers")["items"]}
     assert labels == {"ada": True, "cy": False}
@@ -191,6 +193,13 @@ def test_the_pool_moves_to_postgresql_and_back_with_tokens_and_history(pool: Fle
             pool.await_state(runs[0], "succeeded")
             droplet.ssh("systemctl start deborgen-backup.service")
     assert pool.jobs(runs[0])[0]["state"] == "succeeded"
+
+
+def test_a_rootless_pc_that_was_upgraded_leaves_without_a_trace(pool: FleetPool) -> None:
+    assert int(pool["ada"].output("ls /opt/deborgen/worker/releases | wc -l")) > 1, "it has had more than one release"
+    played = pool.must_play("leave.yml", "-e", "pc=ada", "-e", "also_packages=true")
+    assert "ada: nothing of deborgen is left" in played.text
+    assert traces(pool["ada"]).since(pool.before["ada"]) == []
 
 
 def in_a_container(pool: FleetPool) -> list[str]:

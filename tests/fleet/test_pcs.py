@@ -249,12 +249,6 @@ def test_a_pc_that_leaves_keeps_its_packages_and_its_owners_file(pool: FleetPool
     ) == ("/etc/deborgen")
 
 
-def test_a_rootless_pc_leaves_without_a_trace_too(pool: FleetPool) -> None:
-    played = pool.must_play("leave.yml", "-e", "pc=ada", "-e", "also_packages=true")
-    assert "ada: nothing of deborgen is left" in played.text
-    assert traces(pool["ada"]).since(pool.before["ada"]) == []
-
-
 def test_an_unsupported_distribution_is_refused_before_any_change(pool: FleetPool) -> None:
     cy = pool["cy"]
     release_file = cy.output("readlink -f /etc/os-release")
