@@ -393,7 +393,7 @@ def simulate(seed: int) -> list[str]:
             with _points_of(world):
                 world.run()
         return world.story
-    except Exception as error:
+    except (Exception, Violation) as error:
         if world is None:
             raise
         raise SimulationFailed(seed, f"{type(error).__name__}: {error}", world.story) from error

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from support.simulation_machine import Machine
 
 
-class Violation(AssertionError):
-    """Something that must never be true."""
+class Violation(BaseException):
+    """Something that must never be true. Nothing of the product may catch it."""
 
 
 @dataclass(frozen=True)
