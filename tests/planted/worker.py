@@ -128,6 +128,7 @@ PLANTED: list[Planted] = [
             f"{LIVE}_06_a_claim_whose_answer_is_lost_gets_the_same_attempts_and_each_runs_once",
             "unit/worker/test_agent.py::test_fault_06_a_claim_whose_answer_was_lost_is_sent_again_as_it_was",
         ),
+        seconds=200,
     ),
     Planted(
         "a program is started before its attempt is confirmed",
