@@ -14,7 +14,25 @@ from xdist.scheduler import LoadScopeScheduling
 #: Files whose tests cannot run beside each other, because they build the same images. One process runs them in order.
 SHARED_IMAGES = ("tests/chaos/test_compose.py", "tests/chaos/test_containers.py")
 #: The files that take longest, longest first: they start first, so that none is left to run alone at the end.
-LONGEST: tuple[str, ...] = ()
+LONGEST = (
+    *SHARED_IMAGES,
+    "tests/contract/coordinator/test_machine.py",
+    "tests/integration/cli/test_readme.py",
+    "tests/integration/server/test_kill.py",
+    "tests/integration/cli/test_command_blocks.py",
+    "tests/integration/cli/test_up.py",
+    "tests/simulation/test_simulation.py",
+    "tests/chaos/test_worker_faults.py",
+    "tests/integration/worker/test_restarts.py",
+    "tests/integration/worker/test_containers.py",
+    "tests/integration/cli/test_look.py",
+    "tests/integration/cli/test_act.py",
+    "tests/integration/worker/test_owner.py",
+    "tests/integration/worker/test_network.py",
+    "tests/integration/server/test_postgres.py",
+    "tests/integration/server/test_lost_answers.py",
+    "tests/integration/test_packages.py",
+)
 
 
 #: With this much memory to spare the tests keep their files in it. On a disk every commit has to wait.
