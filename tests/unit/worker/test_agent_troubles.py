@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -325,3 +326,27 @@ def test_a_container_counts_for_as_long_as_it_has_its_room(tmp_path: Path) -> No
     world.runner.end("1.1/1", Exit(code=0, seconds=0.02))
     assert world.agent.ledger.average == 3.0
     assert world.agent.ledger.ahead(world.now) == 0
+
+
+def test_a_pause_that_is_applied_by_two_threads_at_once_freezes_a_job_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The owner's command and the worker's clock both apply it. A container that is frozen cannot be frozen again."""
+    world = World(tmp_path, running, freeze_limit=1000.0)
+    world.queue("1.1/1")
+    world.take()
+    frozen: list[str] = []
+    clock = threading.Thread(target=world.owner.apply)
+
+    def freeze(attempt: str) -> None:
+        if frozen:
+            raise CannotStart("it is paused already")
+        frozen.append(attempt)
+        clock.start()
+        clock.join(1.0)  # it waits for this one to be done; without that, it would be done itself by now
+
+    monkeypatch.setattr(world.runner, "freeze", freeze)
+    world.owner.pause(None, now=True)
+    clock.join()
+    assert frozen == ["1.1/1"]
+    assert world.agent.attempts["1.1/1"].ending is None, "it is frozen, not given back"

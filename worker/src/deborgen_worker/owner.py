@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -22,6 +23,8 @@ class Owner:
         self, agent: Agent, heart: Heart, contact: Contact, pauses: PauseFile, *, wall: Callable[[], float] = time.time
     ) -> None:
         self._agent, self._heart, self._contact, self._pauses, self._wall = agent, heart, contact, pauses, wall
+        #: Held while a pause is applied: the owner's commands and the worker's clock both do that.
+        self._applying = threading.Lock()
         #: Called when the coordinator should hear of it now rather than with the next heartbeat.
         self.on_change: Callable[[], None] = lambda: None
 
@@ -46,6 +49,10 @@ class Owner:
 
     def apply(self) -> None:
         """Bring gate and attempts in line with the pause on disk. Called on every tick: a pause may have run out."""
+        with self._applying:
+            self._apply()
+
+    def _apply(self) -> None:
         pause = self._pauses.read(self._wall())
         gate = self._agent.gate
         if pause is None:
