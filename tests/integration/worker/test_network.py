@@ -14,7 +14,7 @@ from deborgen_shared.transport import Refused, Transport, Unreachable
 from deborgen_worker import coordinator as coordinator_module
 from deborgen_worker.coordinator import HttpCoordinator
 from support.coordinator import CoordinatorProcess
-from support.fault_proxy import FaultProxy
+from support.fault_proxy import FAULTS, FaultProxy
 from support.pool import Pool
 from support.waiting import wait_until
 from support.worker import WorkerProcess
@@ -29,26 +29,26 @@ def own(tmp_path: Path) -> CoordinatorProcess:
 
 
 def test_300_short_jobs_through_a_faulty_network_all_end_exactly_once(own: CoordinatorProcess, tmp_path: Path) -> None:
+    """A quick machine sends so few requests that not every fault comes up: it gets another 300 jobs then."""
     ran = tmp_path / "ran"
     ran.mkdir()
     with own, FaultProxy(own.url, rate=0.1, seed=7, delay=0.1) as proxy:
         pool = Pool(own)
-        script = f"echo $DEBORGEN_PARAM_N >> {ran}/$DEBORGEN_PARAM_N; echo out $DEBORGEN_PARAM_N; echo err >&2"
-        run = pool.submit(
-            run=script, resources={"cpus": 0.1, "memory": "64MiB"}, sweep={"grid": {"n": {"from": 1, "to": 300}}},
-            max_attempts=1,
-        )  # fmt: skip
+        script = f"echo $DEBORGEN_PARAM_N >> {ran}/$DEBORGEN_JOB_ID; echo out $DEBORGEN_PARAM_N; echo err >&2"
         with WorkerProcess(tmp_path, own, url=proxy.url, slots=4):
-            done = pool.done(run, 240)
-            assert done["jobs"]["succeeded"] == 300, done
-            for number in range(1, 301):
-                assert (ran / str(number)).read_text() == f"{number}\n"
-                assert pool.log(f"{run}.{number}") == b"out %d\nerr\n" % number
-        assert all(proxy.seen[fault] > 0 for fault in ("drop_before", "drop_after", "delay", "duplicate", "cut")), (
-            proxy.seen
-        )
-        jobs = pool.admin.get(f"/v1/runs/{run}/jobs?limit=1000").json()["items"]
-        assert {job["attempts"] for job in jobs} == {1}
+            for _ in range(10):
+                run = pool.submit(
+                    run=script, resources={"cpus": 0.1, "memory": "64MiB"},
+                    sweep={"grid": {"n": {"from": 1, "to": 300}}}, max_attempts=1,
+                )  # fmt: skip
+                done = pool.done(run, 240)
+                assert done["jobs"]["succeeded"] == 300, done
+                for number in range(1, 301):
+                    assert (ran / f"{run}.{number}").read_text() == f"{number}\n"
+                    assert pool.log(f"{run}.{number}") == b"out %d\nerr\n" % number
+                if all(proxy.seen[fault] for fault in FAULTS):
+                    break
+        assert all(proxy.seen[fault] for fault in FAULTS), proxy.seen
 
 
 def test_fault_25_a_coordinator_that_is_away_during_the_whole_job_gets_all_of_it_later(
