@@ -6,21 +6,20 @@ import json
 import re
 import subprocess
 from pathlib import Path
+from typing import Any
 
-from deborgen_coordinator.http import application
-from deborgen_coordinator.http.routes import ROUTES, Route
+from deborgen_shared.calls import Call
+from deborgen_shared.contract import CALLS
 from deborgen_shared.errors import STATUS
 from support.coordinator import CoordinatorProcess
 
-assert application.NOUNS, "importing them fills the table of routes"
 DOCS = (Path(__file__).parents[3] / "docs" / "http-api.md").read_text()
 
 
 def test_the_docs_list_every_route_with_its_roles() -> None:
     rows = set(re.findall(r"^\| `([A-Z]+ /\S*)` \| (.*?) \| (.*?) \|$", DOCS, re.MULTILINE))
     assert rows == {
-        (f"{route.method} {route.path}", ", ".join(sorted(route.roles)) or "no token", route.summary)
-        for route in ROUTES
+        (f"{call.method} {call.path}", ", ".join(sorted(call.by)) or "no token", call.summary) for call in CALLS
     }
 
 
@@ -35,10 +34,10 @@ def test_the_refusal_that_is_shown_is_the_real_one(tmp_path: Path) -> None:
         assert coordinator.client("viewer").get("/v1/runs/99").json() == json.loads(shown)
 
 
-def asked_for(route: Route, log: str) -> bool:
-    """Whether the log has a request for the route that went well."""
-    path = re.sub(r"{\w+}", lambda m: ".+" if m[0] == "{path}" else "[^/ ]+", route.path)
-    return bool(re.search(rf"gunicorn.access {route.method} {path} 2\d\d ", log))
+def asked_for(call: Call[Any], log: str) -> bool:
+    """Whether the log has a request for the call that went well."""
+    path = re.sub(r"{\w+}", lambda m: ".+" if m[0] == "{path}" else "[^/ ]+", call.path)
+    return bool(re.search(rf"gunicorn.access {call.method} {path} 2\d\d ", log))
 
 
 def test_the_examples_run_as_they_stand_and_show_every_route(tmp_path: Path) -> None:
@@ -57,4 +56,4 @@ def test_the_examples_run_as_they_stand_and_show_every_route(tmp_path: Path) -> 
         assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-3000:]
         coordinator.stop()
         log = coordinator.logged()
-    assert [f"{route.method} {route.path}" for route in ROUTES if not asked_for(route, log)] == []
+    assert [f"{call.method} {call.path}" for call in CALLS if not asked_for(call, log)] == []

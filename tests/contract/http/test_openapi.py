@@ -10,9 +10,10 @@ import schemathesis
 from hypothesis import HealthCheck, Phase, settings
 
 from deborgen_coordinator.http import application
-from deborgen_coordinator.http.ids import HELLO
 from deborgen_coordinator.http.openapi import document
 from deborgen_coordinator.http.routes import ROUTES
+from deborgen_shared.calls import HELLO
+from deborgen_shared.contract import CALLS
 from deborgen_shared.errors import Code
 from deborgen_shared.states import Role
 from support.coordinator import CoordinatorProcess
@@ -40,7 +41,7 @@ schema = schemathesis.openapi.from_dict(document(ROUTES, "0"), config=CONFIG)
 
 def test_every_route_is_in_the_contract() -> None:
     written = {(method.upper(), path) for path, methods in CONTRACT["paths"].items() for method in methods}  # type: ignore[attr-defined]
-    assert written == {(route.method, route.path) for route in ROUTES}
+    assert written == {(call.method, call.path) for call in CALLS}
 
 
 def test_the_contract_is_published(coordinator: CoordinatorProcess) -> None:
@@ -94,7 +95,7 @@ class Roles:
     """Requests are made before there is a coordinator, so each carries the role for now, and the token later."""
 
     def get(self, case: schemathesis.Case[Any], context: schemathesis.AuthContext) -> str:
-        roles = {r.roles for r in ROUTES if (r.method, r.path) == (case.method.upper(), case.path)}
+        roles = {call.by for call in CALLS if (call.method, call.path) == (case.method.upper(), case.path)}
         return "worker" if roles == {frozenset({Role.WORKER})} else "admin"
 
     def set(self, case: schemathesis.Case[Any], data: str, context: schemathesis.AuthContext) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from deborgen_coordinator.http import application
-from deborgen_coordinator.http.ids import PATH_NAMES
 from deborgen_coordinator.http.routes import ROUTES
+from deborgen_shared.calls import PATH_NAMES
+from deborgen_shared.contract import CALLS
 from deborgen_shared.states import Role
 from support.coordinator import CoordinatorProcess
 from support.waiting import wait_until
@@ -61,8 +62,12 @@ MATRIX: dict[str, set[Role]] = {
 WORKER = PATH_NAMES["name"].example
 
 
-def test_every_route_is_in_the_matrix_with_its_roles() -> None:
-    assert {f"{route.method} {route.path}": set(route.roles) for route in ROUTES} == MATRIX
+def test_every_call_is_in_the_matrix_with_its_roles() -> None:
+    assert {f"{call.method} {call.path}": set(call.by) for call in CALLS} == MATRIX
+
+
+def test_every_call_is_served_once() -> None:
+    assert sorted(f"{route.call.method} {route.call.path}" for route in ROUTES) == sorted(MATRIX)
 
 
 def path_of(row: str) -> str:

@@ -13,11 +13,12 @@ from werkzeug.exceptions import HTTPException
 
 from deborgen_coordinator.http.reserve import Reserve
 from deborgen_coordinator.storage.database import DatabaseUnavailable
+from deborgen_shared import headers
+from deborgen_shared.calls import JSON
 from deborgen_shared.errors import Code, Refusal
 
 log = logging.getLogger("deborgen.http")
 
-JSON = "application/json"
 _encode = msgspec.json.Encoder().encode
 
 
@@ -41,17 +42,17 @@ def render(reply: Reply) -> Response:
     if reply.body is None:
         return Response(b"", reply.status, reply.headers)
     data = _encode(reply.body)
-    headers = {"Cache-Control": "no-store", "Content-Length": str(len(data)), **reply.headers}
-    return JsonResponse(data, reply.status, headers, None, JSON)
+    sent = {headers.CACHE_CONTROL: "no-store", headers.CONTENT_LENGTH: str(len(data)), **reply.headers}
+    return JsonResponse(data, reply.status, sent, None, JSON)
 
 
 def refuse(refusal: Refusal) -> Response:
-    headers = dict(refusal.headers)
+    sent = dict(refusal.headers)
     if refusal.code is Code.UNAUTHENTICATED:
-        headers["WWW-Authenticate"] = "Bearer"
+        sent[headers.WWW_AUTHENTICATE] = "Bearer"
     if refusal.code in (Code.UNAVAILABLE, Code.SLOW_DOWN):
-        headers.setdefault("Retry-After", "1")
-    return Response(_encode(refusal.body()), refusal.status, headers, None, JSON)
+        sent.setdefault(headers.RETRY_AFTER, "1")
+    return Response(_encode(refusal.body()), refusal.status, sent, None, JSON)
 
 
 def _refuse_http(problem: HTTPException) -> Response:
@@ -60,7 +61,7 @@ def _refuse_http(problem: HTTPException) -> Response:
         answer = refuse(Refusal(Code.METHOD_NOT_ALLOWED, "This path does not take that method."))
         allowed = getattr(problem, "valid_methods", None)
         if allowed:
-            answer.headers["Allow"] = ", ".join(sorted(allowed))
+            answer.headers[headers.ALLOW] = ", ".join(sorted(allowed))
         return answer
     if problem.code == 404:
         return refuse(Refusal(Code.NOT_FOUND, "There is nothing at this path.", "GET /v1/openapi.json lists all."))
@@ -73,7 +74,9 @@ def _refuse_database(problem: DatabaseUnavailable, reserve: Reserve) -> Response
     log.warning("the database did not take a request: %s", problem)
     reserve.look()
     return refuse(
-        Refusal(Code.UNAVAILABLE, "The database cannot be used right now.", "Try again.", headers={"Retry-After": "2"})
+        Refusal(
+            Code.UNAVAILABLE, "The database cannot be used right now.", "Try again.", headers={headers.RETRY_AFTER: "2"}
+        )
     )
 
 

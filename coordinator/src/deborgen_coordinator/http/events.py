@@ -9,52 +9,34 @@ from typing import Any
 import msgspec
 from flask import Response
 
-from deborgen_coordinator.http.answers import JSON
 from deborgen_coordinator.http.decoding import malformed
-from deborgen_coordinator.http.query import JobName, Limit, RunNumber, Sequence
-from deborgen_coordinator.http.routes import PEOPLE, Answer, Call, route
+from deborgen_coordinator.http.routes import Request, serves
 from deborgen_coordinator.http.streams import Streams, client_is_gone
 from deborgen_coordinator.operations import events
 from deborgen_coordinator.operations.context import Context
+from deborgen_shared import contract, headers
 from deborgen_shared import messages as m
-from deborgen_shared.errors import Code
+from deborgen_shared.contract import EVENT_STREAM
+from deborgen_shared.queries import EventsQuery
 
-EVENT_STREAM = "text/event-stream"
 #: A comment after so much silence keeps proxies from closing the stream.
 KEEP_ALIVE_SECONDS = 15.0
 #: A stream looks after its client at least this often.
 LOOK_SECONDS = 2.0
 
 
-class EventsQuery(msgspec.Struct, frozen=True):
-    after: Sequence = 0
-    run: RunNumber | None = None
-    job: JobName | None = None
-    worker: m.Name | None = None
-    limit: Limit = 100
-
-
-@route(
-    "GET", "/v1/events", roles=PEOPLE, query=EventsQuery,
-    headers={
-        "Accept": "text/event-stream, to be told live",
-        "Last-Event-ID": "in a stream: the last event you have seen; it goes before `after`",
-    },
-    answers={200: Answer("events, oldest first; or a stream of them", m.Events, media=(JSON, EVENT_STREAM))},
-    refusals=(Code.SLOW_DOWN,),
-    summary="What happened, after a sequence number.",
-)  # fmt: skip
-def list_events(call: Call[None, EventsQuery]) -> m.Events | Response:
-    q = call.query
-    last = call.header("Last-Event-ID")
+@serves(contract.LIST_EVENTS)
+def list_events(request: Request[None, EventsQuery]) -> m.Events | Response:
+    q = request.query
+    last = request.header(headers.LAST_EVENT_ID)
     if last is not None and not (last.isascii() and last.isdigit() and len(last) < 17 and int(last) < 2**53):
         raise malformed("The Last-Event-ID must be the number of an event.")
-    if EVENT_STREAM not in (call.header("Accept") or ""):
-        return events.list_events(call.ctx, after=q.after, run=q.run, job=q.job, worker=q.worker, limit=q.limit)
+    if EVENT_STREAM not in (request.header(headers.ACCEPT) or ""):
+        return events.list_events(request.ctx, after=q.after, run=q.run, job=q.job, worker=q.worker, limit=q.limit)
     after = q.after if last is None else int(last)
-    chunks = _stream(call.ctx, call.streams, call.environ, after, q)
-    headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-    return Response(call.streams.live.open(chunks), 200, headers, content_type=EVENT_STREAM, direct_passthrough=True)
+    chunks = _stream(request.ctx, request.streams, request.environ, after, q)
+    sent = {headers.CACHE_CONTROL: "no-store", headers.NO_BUFFERING: "no"}
+    return Response(request.streams.live.open(chunks), 200, sent, content_type=EVENT_STREAM, direct_passthrough=True)
 
 
 def _stream(ctx: Context, streams: Streams, environ: dict[str, Any], after: int, q: EventsQuery) -> Iterator[bytes]:

@@ -3,79 +3,60 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Any
+from typing import Any
 
-import msgspec
 from flask import Response
-from msgspec import Meta
 
 from deborgen_coordinator.http import bodies
 from deborgen_coordinator.http.decoding import malformed
-from deborgen_coordinator.http.query import Sequence
-from deborgen_coordinator.http.routes import PEOPLE, RAW, WORKERS, Answer, Call, route
+from deborgen_coordinator.http.routes import Request, serves
 from deborgen_coordinator.http.streams import Streams, client_is_gone
 from deborgen_coordinator.operations import logs
 from deborgen_coordinator.operations.context import Context
+from deborgen_shared import contract, headers
 from deborgen_shared import messages as m
-from deborgen_shared.errors import Code
+from deborgen_shared.calls import RAW
+from deborgen_shared.queries import AppendQuery, LogQuery
 
 PIECE = 256 * 1024
 #: New bytes wake a follower; it looks after its client, and for the end of the attempt, at least this often.
 LOOK_SECONDS = 0.25
 
 
-class LogQuery(msgspec.Struct, frozen=True):
-    attempt: Annotated[int, Meta(ge=1, lt=10**9)] | None = None
-    offset: Sequence = 0
-    follow: Annotated[int, Meta(ge=0, le=1)] = 0
-
-
-class AppendQuery(msgspec.Struct, frozen=True):
-    offset: Sequence
-    session: m.Token | None = None
-
-
-@route(
-    "GET", "/v1/jobs/{job}/log", roles=PEOPLE, query=LogQuery,
-    answers={200: Answer("the bytes of the log", bytes, (RAW,), {
-        "Deborgen-Log-Size": "how many bytes the log had when the answer began",
-        "Deborgen-Log-Attempt": "which attempt's log it is",
-    })},
-    refusals=(Code.SLOW_DOWN,),
-    summary="The log of the newest attempt, or of another, from an offset on. Followed, it streams until the end.",
-)  # fmt: skip
-def read(call: Call[None, LogQuery]) -> Response:
-    q, job = call.query, call.job
-    view = logs.view(call.ctx, *job, q.attempt)
+@serves(contract.READ_LOG)
+def read(request: Request[None, LogQuery]) -> Response:
+    q, job = request.query, request.job
+    view = logs.view(request.ctx, *job, q.attempt)
     start = min(q.offset, view.size)
-    headers = {
-        "Deborgen-Log-Size": str(view.size),
-        "Deborgen-Log-Attempt": str(view.attempt),
-        "X-Content-Type-Options": "nosniff",
-        "Cache-Control": "no-store",
+    sent = {
+        headers.LOG_SIZE: str(view.size),
+        headers.LOG_ATTEMPT: str(view.attempt),
+        headers.CONTENT_TYPE_OPTIONS: "nosniff",
+        headers.CACHE_CONTROL: "no-store",
     }
     if q.follow and not view.ended:
-        chunks = _follow(call.ctx, call.streams, call.environ, job, view.attempt, start)
-        return Response(call.streams.live.open(chunks), 200, headers, content_type=RAW, direct_passthrough=True)
-    headers["Content-Length"] = str(view.size - start)
-    body = call.streams.send(_bytes(call.ctx, job, view.attempt, start, view.size), view.size - start)
-    return Response(body, 200, headers, content_type=RAW, direct_passthrough=True)
+        chunks = _follow(request.ctx, request.streams, request.environ, job, view.attempt, start)
+        return Response(request.streams.live.open(chunks), 200, sent, content_type=RAW, direct_passthrough=True)
+    sent[headers.CONTENT_LENGTH] = str(view.size - start)
+    body = request.streams.send(_bytes(request.ctx, job, view.attempt, start, view.size), view.size - start)
+    return Response(body, 200, sent, content_type=RAW, direct_passthrough=True)
 
 
-@route(
-    "POST", "/v1/jobs/{job}/attempts/{number}/log", roles=WORKERS, query=AppendQuery, body=bytes, grows=True,
-    limit="max_log_chunk", headers={"Content-Encoding": "gzip, if the bytes are packed"},
-    answers={200: Answer("how many bytes the log has now", m.LogSize)},
-    refusals=(Code.STALE_ATTEMPT, Code.SUPERSEDED, Code.LOG_GAP),
-    summary="Append bytes to the log of an attempt. What is there already is skipped; a gap is refused.",
-)  # fmt: skip
-def append(call: Call[None, AppendQuery]) -> m.LogSize:
-    data = bodies.unpacked(call.environ, call.ctx.settings.max_log_chunk)
-    if call.query.offset + len(data) >= 2**53:
+@serves(contract.APPEND_LOG)
+def append(request: Request[None, AppendQuery]) -> m.LogSize:
+    data = bodies.unpacked(request.environ, request.ctx.settings.max_log_chunk)
+    if request.query.offset + len(data) >= 2**53:
         raise malformed("No log can be that long.")
-    run, index = call.job
+    run, index = request.job
     return logs.append(
-        call.ctx, call.actor, run, index, call.names["number"], call.query.offset, data, call.query.session
+        request.ctx,
+        request.actor,
+        run,
+        index,
+        request.names["number"],
+        request.query.offset,
+        data,
+        request.query.session,
     )
 
 

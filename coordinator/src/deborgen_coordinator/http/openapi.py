@@ -3,37 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
 
-from deborgen_coordinator.http.answers import JSON
-from deborgen_coordinator.http.ids import PATH_NAMES
-from deborgen_coordinator.http.routes import RAW, Answer, Route
-from deborgen_shared import jobfile
+from deborgen_coordinator.http.routes import Route
+from deborgen_shared import headers, jobfile
 from deborgen_shared import messages as m
+from deborgen_shared.calls import JSON, PATH_NAMES, RAW, Answer, Call, Nothing
 from deborgen_shared.errors import STATUS, Code
 
 SCHEMAS = "#/components/schemas/"
 #: Headers that must be there, or the call makes no sense.
-REQUIRED_HEADERS = {"Upload-Offset"}
+REQUIRED_HEADERS = {headers.UPLOAD_OFFSET}
 #: Headers that HTTP itself describes, and that OpenAPI says must not be listed as parameters.
-HTTP_OWN = {"Accept", "Content-Type", "Authorization"}
-COUNTS = {"Upload-Offset", "Upload-Length", "Last-Event-ID"}
-
-
-def refusals_of(route: Route) -> list[Code]:
-    """The codes of all refusals that a route can answer with, in the order of the table."""
-    codes = {Code.MALFORMED, Code.UNAVAILABLE, *route.refusals}
-    if route.roles:
-        codes |= {Code.UNAUTHENTICATED, Code.FORBIDDEN}
-    if route.path_names:
-        codes.add(Code.NOT_FOUND)
-    if route.body is not None:
-        codes |= {Code.LENGTH_REQUIRED, Code.TOO_LARGE, Code.UNSUPPORTED_MEDIA_TYPE}
-        codes |= {Code.SLOW_DOWN} if route.limit == "max_blob" else set()
-    return [code for code in Code if code in codes]
+HTTP_OWN = {headers.ACCEPT, headers.CONTENT_TYPE, headers.AUTHORIZATION}
+COUNTS = {headers.UPLOAD_OFFSET, headers.UPLOAD_LENGTH, headers.LAST_EVENT_ID}
 
 
 def document(routes: Iterable[Route], version: str) -> dict[str, object]:
@@ -44,7 +30,7 @@ def document(routes: Iterable[Route], version: str) -> dict[str, object]:
     job, parts = _job_schema()
     paths: dict[str, dict[str, Any]] = {}
     for route in routes:
-        paths.setdefault(route.path, {})[route.method.lower()] = _operation(route)
+        paths.setdefault(route.call.path, {})[route.call.method.lower()] = _operation(route)
     written: dict[str, object] = {
         "openapi": "3.1.0",
         "info": {
@@ -66,7 +52,7 @@ def document(routes: Iterable[Route], version: str) -> dict[str, object]:
 def _types(routes: list[Route]) -> list[Any]:
     found: list[Any] = [m.ErrorAnswer]
     for route in routes:
-        found += [a.body for a in route.answers.values()] + [route.body]
+        found += [answer.body for answer in route.call.answers] + [route.call.takes]
     structs = [t for t in found if isinstance(t, type) and issubclass(t, msgspec.Struct)]
     return list(dict.fromkeys(structs))
 
@@ -82,32 +68,33 @@ def _job_schema() -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def _operation(route: Route) -> dict[str, Any]:
+    call, noun = route.call, route.handler.__module__.rpartition(".")[2]
     operation: dict[str, Any] = {
-        "operationId": f"{route.handler.__module__.rpartition('.')[2]}_{route.handler.__name__}",
-        "tags": [route.handler.__module__.rpartition(".")[2]],
-        "summary": route.summary,
-        "responses": {str(status): _answer(answer) for status, answer in route.answers.items()},
+        "operationId": f"{noun}_{route.handler.__name__}",
+        "tags": [noun],
+        "summary": call.summary,
+        "responses": {str(answer.status): _answer(answer) for answer in call.answers},
     }
-    if route.open_to_all:
-        operation["security"] = []
+    if call.by:
+        operation["description"] = "For tokens of the role " + ", ".join(sorted(call.by)) + "."
     else:
-        operation["description"] = "For tokens of the role " + ", ".join(sorted(route.roles)) + "."
-    if parameters := _parameters(route):
+        operation["security"] = []
+    if parameters := _parameters(call):
         operation["parameters"] = parameters
-    if route.body is not None:
-        operation["requestBody"] = _body(route)
-    for code in refusals_of(route):
+    if call.takes is not None:
+        operation["requestBody"] = _body(call)
+    for code in call.refusals:
         status = str(STATUS[code])
         answer = operation["responses"].setdefault(status, {"description": "", "content": _content(m.ErrorAnswer)})
         answer["description"] = ", ".join(filter(None, [answer["description"], str(code)]))
         if code in (Code.SLOW_DOWN, Code.UNAVAILABLE):
-            answer["headers"] = _headers({"Retry-After": "seconds after which to try again"})
+            answer["headers"] = _headers({headers.RETRY_AFTER: "seconds after which to try again"})
     return operation
 
 
-def _parameters(route: Route) -> list[dict[str, Any]]:
+def _parameters(call: Call[Any]) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
-    for name in route.path_names:
+    for name in call.path_names:
         kind = PATH_NAMES[name]
         schema: dict[str, Any] = {"type": "string", "pattern": f"^{kind.pattern}$"}
         if name == "path":
@@ -122,20 +109,23 @@ def _parameters(route: Route) -> list[dict[str, Any]]:
                 "description": kind.hint,
             }
         )
-    for field in msgspec.structs.fields(route.query):
+    for field in msgspec.structs.fields(call.query):
         schema = msgspec.json.schema(field.type)
+        defined = schema.pop("$defs", {})
         if "anyOf" in schema:
             (schema,) = [part for part in schema["anyOf"] if part != {"type": "null"}]
+        if "$ref" in schema:
+            schema = {"type": "string", "enum": defined[schema["$ref"].rpartition("/")[2]]["enum"]}
         found.append({"name": field.encode_name, "in": "query", "required": field.required, "schema": schema})
-    for name, explanation in route.headers.items():
+    for name, explanation in call.headers.items():
         if name in HTTP_OWN:
             continue
         schema = {"type": "string"}
-        if name == "Idempotency-Key":
+        if name == headers.IDEMPOTENCY_KEY:
             schema = {"type": "string", "pattern": "^[!-~]{1,200}$"}
         elif name in COUNTS:
-            schema = {"type": "integer", "minimum": 0, "maximum": 2**53 - 1 if name == "Last-Event-ID" else 2**36}
-        elif name == "Content-Encoding":
+            schema = {"type": "integer", "minimum": 0, "maximum": 2**53 - 1 if name == headers.LAST_EVENT_ID else 2**36}
+        elif name == headers.CONTENT_ENCODING:
             schema = {"type": "string", "enum": ["identity", "gzip"]}
         found.append(
             {
@@ -146,20 +136,20 @@ def _parameters(route: Route) -> list[dict[str, Any]]:
     return found
 
 
-def _body(route: Route) -> dict[str, Any]:
-    if route.body is bytes:
+def _body(call: Call[Any]) -> dict[str, Any]:
+    if call.takes is bytes:
         # No bytes are bytes too: the empty blob, a piece of log without news.
         return {"required": False, "content": {RAW: {"schema": {"type": "string", "format": "binary"}}}}
-    if route.body is Any:
+    if call.takes is Any:
         return {"required": True, "content": {JSON: {"schema": {"$ref": f"{SCHEMAS}JobFile"}}}}
-    return {"required": not route.body_optional, "content": _content(route.body)}
+    return {"required": not call.body_optional, "content": _content(call.takes)}
 
 
-def _answer(answer: Answer) -> dict[str, Any]:
+def _answer(answer: Answer[Any]) -> dict[str, Any]:
     written: dict[str, Any] = {"description": answer.meaning}
     if answer.headers:
         written["headers"] = _headers(answer.headers)
-    if answer.body is not None:
+    if answer.body is not Nothing:
         written["content"] = {
             kind: _content(answer.body)[JSON] if kind == JSON else {"schema": {"type": "string"}}
             for kind in answer.media
@@ -172,5 +162,5 @@ def _content(kind: Any) -> dict[str, Any]:
     return {JSON: {"schema": schema}}
 
 
-def _headers(headers: Any) -> dict[str, Any]:
-    return {name: {"description": text, "schema": {"type": "string"}} for name, text in headers.items()}
+def _headers(explained: Mapping[str, str]) -> dict[str, Any]:
+    return {name: {"description": text, "schema": {"type": "string"}} for name, text in explained.items()}

@@ -13,6 +13,7 @@ import threading
 import time
 from pathlib import Path
 
+from deborgen_shared import headers
 from deborgen_shared.errors import Code, Refusal
 
 log = logging.getLogger("deborgen.disk")
@@ -56,7 +57,10 @@ class Reserve:
             self.look()
         if self._size and not self._held:
             raise Refusal(
-                Code.UNAVAILABLE, "The coordinator's disk is full.", "Try again later.", headers={"Retry-After": "30"}
+                Code.UNAVAILABLE,
+                "The coordinator's disk is full.",
+                "Try again later.",
+                headers={headers.RETRY_AFTER: "30"},
             )
 
     def _hold(self) -> bool:

@@ -1,55 +1,40 @@
-"""The table of routes: what each takes, whom it serves and what it answers.
-
-A route is declared once, over its handler. Flask's rules, the checks before the handler, the OpenAPI document, the
-matrix of roles and docs/http-api.md all follow this table.
-"""
+"""Routes: each call of the contract with the function that serves it, and the checks that come before the function."""
 
 from __future__ import annotations
 
 import difflib
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from dataclasses import dataclass
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
-from flask import Flask, Response, request
+from flask import Flask, Response
+from flask import request as flask_request
 
 from deborgen_coordinator.http import bodies
-from deborgen_coordinator.http.answers import JSON, Reply, render
+from deborgen_coordinator.http.answers import Reply, render
 from deborgen_coordinator.http.decoding import convert, malformed, parse
-from deborgen_coordinator.http.ids import PATH_NAMES, JobId
 from deborgen_coordinator.http.reserve import Reserve
 from deborgen_coordinator.http.streams import Streams
 from deborgen_coordinator.operations import tokens
 from deborgen_coordinator.operations.context import Actor, Context
+from deborgen_shared import headers
+from deborgen_shared.calls import PATH_NAMES, Call, JobId
 from deborgen_shared.errors import Code, Refusal
+from deborgen_shared.queries import NoQuery
 from deborgen_shared.states import Role
 
-EVERYONE = frozenset(Role)
-PEOPLE = frozenset({Role.ADMIN, Role.SUBMITTER, Role.VIEWER})
-SUBMITTERS = frozenset({Role.ADMIN, Role.SUBMITTER})
-UPLOADERS = frozenset({Role.ADMIN, Role.SUBMITTER, Role.WORKER})
-WORKERS = frozenset({Role.WORKER})
-ADMINS = frozenset({Role.ADMIN})
-
 METHODS = {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE"}
-RAW = "application/octet-stream"
+_NO_QUERY = NoQuery()
 KEY = re.compile(r"[\x21-\x7e]{1,200}")
 
 B = TypeVar("B")
 Q = TypeVar("Q")
 
 
-class NoQuery(msgspec.Struct, frozen=True):
-    """A route without query parameters."""
-
-
-NO_QUERY = NoQuery()
-
-
 @dataclass(slots=True)
-class Call(Generic[B, Q]):
+class Request(Generic[B, Q]):
     """One request on its way to its handler: who asks, and what for."""
 
     ctx: Context
@@ -75,71 +60,39 @@ class Call(Generic[B, Q]):
         return str(self.names["name"])
 
     def header(self, name: str) -> str | None:
-        value: str | None = self.environ.get("HTTP_" + name.upper().replace("-", "_"))
+        value: str | None = self.environ.get(headers.in_environ(name))
         return value
 
     def idempotency_key(self) -> str | None:
-        key = self.header("Idempotency-Key")
+        key = self.header(headers.IDEMPOTENCY_KEY)
         if key is not None and not KEY.fullmatch(key):
             raise malformed("The Idempotency-Key must have 1 to 200 visible ASCII characters.")
         return key
 
 
-Handler = Callable[[Call[Any, Any]], Any]
+Handler = Callable[[Request[Any, Any]], Any]
 
 
-@dataclass(frozen=True)
-class Answer:
-    """One way a route can answer: what it means, and the body, a message or a media type."""
+class Route(NamedTuple):
+    """A call of the contract, and the function that serves it."""
 
-    meaning: str
-    body: Any = None
-    media: tuple[str, ...] = (JSON,)
-    headers: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Route:
-    method: str
-    path: str
-    roles: frozenset[Role]
-    summary: str
-    answers: Mapping[int, Answer]
+    call: Call[Any]
     handler: Handler
-    #: A message, `bytes` for a raw body that the handler reads itself, or None.
-    body: Any = None
-    body_optional: bool = False
-    query: Any = NoQuery
-    #: Which setting limits the body.
-    limit: str = "max_document"
-    #: Request headers that mean something: name to explanation.
-    headers: Mapping[str, str] = field(default_factory=dict)
-    #: Whether it fills the disk, and so has to wait while that is full.
-    grows: bool = False
-    #: Codes of refusals that this route has beyond those that every route of its shape has.
-    refusals: tuple[Code, ...] = ()
-
-    @property
-    def path_names(self) -> list[str]:
-        return re.findall(r"{(\w+)}", self.path)
 
     @property
     def rule(self) -> str:
-        return re.sub(r"{(\w+)}", lambda m: "<path:path>" if m[1] == "path" else f"<{m[1]}>", self.path)
-
-    @property
-    def open_to_all(self) -> bool:
-        return not self.roles
+        """The path as Flask writes it."""
+        return re.sub(r"{(\w+)}", lambda m: "<path:path>" if m[1] == "path" else f"<{m[1]}>", self.call.path)
 
 
 ROUTES: list[Route] = []
 
 
-def route(method: str, path: str, **declared: Any) -> Callable[[Handler], Handler]:
-    """Enter the handler below into the table."""
+def serves(call: Call[Any]) -> Callable[[Handler], Handler]:
+    """Let the function below serve the call."""
 
     def enter(handler: Handler) -> Handler:
-        ROUTES.append(Route(method=method, path=path, handler=handler, **declared))
+        ROUTES.append(Route(call, handler))
         return handler
 
     return enter
@@ -147,15 +100,13 @@ def route(method: str, path: str, **declared: Any) -> Callable[[Handler], Handle
 
 def register(app: Flask, ctx: Context, streams: Streams, reserve: Reserve) -> None:
     """Give the application a rule for every route. HEAD goes with GET unless it has a route of its own."""
-    own_head = {r.path for r in ROUTES if r.method == "HEAD"}
-    for entry in ROUTES:
-        methods = [entry.method]
-        view = _view(entry, ctx, streams, reserve)
-        app.add_url_rule(
-            entry.rule, f"{entry.method} {entry.path}", view, methods=methods, provide_automatic_options=False
-        )
-        if entry.method == "GET" and entry.path in own_head:
-            for rule in app.url_map.iter_rules(f"GET {entry.path}"):
+    own_head = {route.call.path for route in ROUTES if route.call.method == "HEAD"}
+    for route in ROUTES:
+        method, path = route.call.method, route.call.path
+        view = _view(route, ctx, streams, reserve)
+        app.add_url_rule(route.rule, f"{method} {path}", view, methods=[method], provide_automatic_options=False)
+        if method == "GET" and path in own_head:
+            for rule in app.url_map.iter_rules(f"GET {path}"):
                 assert rule.methods is not None
                 rule.methods.discard("HEAD")
 
@@ -164,13 +115,13 @@ def register(app: Flask, ctx: Context, streams: Streams, reserve: Reserve) -> No
 
 def _refuse_other_methods(app: Flask) -> None:
     """A fixed path like /v1/runs/check is never taken for the name of a run, whatever the method."""
-    for path in {r.path for r in ROUTES if not r.path_names}:
-        taken = {r.method for r in ROUTES if r.path == path}
+    for path in {route.call.path for route in ROUTES if not route.call.path_names}:
+        taken = {route.call.method for route in ROUTES if route.call.path == path}
         taken |= {"HEAD"} if "GET" in taken else set()
 
         def refuse(allowed: str = ", ".join(sorted(taken))) -> Response:
             message = "This path does not take that method."
-            raise Refusal(Code.METHOD_NOT_ALLOWED, message, headers={"Allow": allowed})
+            raise Refusal(Code.METHOD_NOT_ALLOWED, message, headers={headers.ALLOW: allowed})
 
         app.add_url_rule(path, f"other {path}", refuse, methods=METHODS - taken, provide_automatic_options=False)
         for rule in app.url_map.iter_rules(f"other {path}"):
@@ -178,17 +129,17 @@ def _refuse_other_methods(app: Flask) -> None:
             rule.methods -= taken
 
 
-def _view(entry: Route, ctx: Context, streams: Streams, reserve: Reserve) -> Callable[..., Response]:
-    read_query = _query_reader(entry.query)
-    limit = getattr(ctx.settings, entry.limit)
-    readers = [(name, PATH_NAMES[name].value) for name in entry.path_names]
-    first = next(iter(entry.answers))
-    roles, handler, expected, optional = entry.roles, entry.handler, entry.body, entry.body_optional
-    grows = entry.grows
+def _view(route: Route, ctx: Context, streams: Streams, reserve: Reserve) -> Callable[..., Response]:
+    call, handler = route
+    read_query = _query_reader(call.query)
+    limit = getattr(ctx.settings, call.limit)
+    readers = [(name, PATH_NAMES[name].value) for name in call.path_names]
+    usual = call.gives.status
+    roles, expected, optional, grows = call.by, call.takes, call.body_optional, call.grows
     nobody = Actor(Role.VIEWER, "", "")
 
     def view(**parts: str) -> Response:
-        environ = request.environ
+        environ = flask_request.environ
         actor = authenticated(ctx, environ) if roles else nobody
         if roles and actor.role not in roles:
             raise Refusal(
@@ -209,19 +160,20 @@ def _view(entry: Route, ctx: Context, streams: Streams, reserve: Reserve) -> Cal
                 body = convert(parse(raw), expected)
             else:
                 body = expected()
-        answer = handler(Call(ctx, streams, actor, names, query, body, raw, environ))
+        answer = handler(Request(ctx, streams, actor, names, query, body, raw, environ))
         if isinstance(answer, Response):
             return answer
-        return render(answer) if isinstance(answer, Reply) else render(Reply(first, answer))
+        return render(answer) if isinstance(answer, Reply) else render(Reply(usual, answer))
 
     return view
 
 
+_AUTHORIZATION = headers.in_environ(headers.AUTHORIZATION)
 _BEARER = re.compile(r"[Bb][Ee][Aa][Rr][Ee][Rr] +([A-Za-z0-9._~+/=-]{1,512})")
 
 
 def authenticated(ctx: Context, environ: Mapping[str, Any]) -> Actor:
-    header = environ.get("HTTP_AUTHORIZATION")
+    header = environ.get(_AUTHORIZATION)
     found = _BEARER.fullmatch(header) if header else None
     if not found:
         raise Refusal(
@@ -239,7 +191,7 @@ def _query_reader(kind: Any) -> Callable[[str], Any]:
 
     def read(text: str) -> Any:
         if not text:
-            return NO_QUERY if kind is NoQuery else _converted(kind, {})
+            return _NO_QUERY if kind is NoQuery else _converted(kind, {})
         found: dict[str, Any] = {}
         for name, value in _pairs(text):
             if name not in fields:

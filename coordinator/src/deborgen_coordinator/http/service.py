@@ -11,12 +11,12 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
 from deborgen_coordinator.http.openapi import document
-from deborgen_coordinator.http.routes import EVERYONE, PEOPLE, ROUTES, Answer, Call, NoQuery, route
+from deborgen_coordinator.http.routes import ROUTES, Request, serves
 from deborgen_coordinator.operations import health, metrics
 from deborgen_coordinator.operations.context import Context
-from deborgen_shared import jobfile
+from deborgen_shared import contract, jobfile
 from deborgen_shared import messages as m
-from deborgen_shared.errors import Code
+from deborgen_shared.queries import NoQuery
 
 PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -26,38 +26,26 @@ def own_version() -> str:
     return version("deborgen-coordinator")
 
 
-@route(
-    "GET", "/health", roles=frozenset(), answers={200: Answer("it is well", m.Health)}, refusals=(Code.UNAVAILABLE,),
-    summary="Whether the coordinator can do its work. It needs no token.",
-)  # fmt: skip
-def get_health(call: Call[None, NoQuery]) -> m.Health:
-    health.check(call.ctx)
+@serves(contract.HEALTH)
+def get_health(request: Request[None, NoQuery]) -> m.Health:
+    health.check(request.ctx)
     return m.Health(status="ok", version=own_version())
 
 
-@route(
-    "GET", "/metrics", roles=PEOPLE, answers={200: Answer("the numbers of now", str, ("text/plain",))},
-    summary="Numbers for Prometheus.",
-)  # fmt: skip
-def get_metrics(call: Call[None, NoQuery]) -> Response:
+@serves(contract.METRICS)
+def get_metrics(request: Request[None, NoQuery]) -> Response:
     registry = CollectorRegistry()
-    registry.register(_Numbers(call.ctx))
+    registry.register(_Numbers(request.ctx))
     return Response(generate_latest(registry), 200, content_type=PROMETHEUS)
 
 
-@route(
-    "GET", "/v1/openapi.json", roles=EVERYONE, answers={200: Answer("the contract", dict)},
-    summary="This contract, as OpenAPI.",
-)  # fmt: skip
-def get_openapi(call: Call[None, NoQuery]) -> dict[str, object]:
+@serves(contract.OPENAPI)
+def get_openapi(request: Request[None, NoQuery]) -> dict[str, object]:
     return document(ROUTES, own_version())
 
 
-@route(
-    "GET", "/v1/schema/job.json", roles=EVERYONE, answers={200: Answer("the schema", dict)},
-    summary="The JSON Schema of the job file.",
-)  # fmt: skip
-def get_job_schema(call: Call[None, NoQuery]) -> dict[str, object]:
+@serves(contract.JOB_SCHEMA)
+def get_job_schema(request: Request[None, NoQuery]) -> dict[str, object]:
     return jobfile.schema(wire=True)
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
+from deborgen_shared import headers
 from deborgen_shared.errors import Code, Refusal
 
 #: What the event loop has collected before a thread is asked, and what a socket takes without waiting for its reader.
@@ -26,7 +27,7 @@ class Places:
     def take(self) -> None:
         with self._lock:
             if self._free <= 0:
-                raise Refusal(Code.SLOW_DOWN, self._refusal, "Try again.", headers={"Retry-After": "2"})
+                raise Refusal(Code.SLOW_DOWN, self._refusal, "Try again.", headers={headers.RETRY_AFTER: "2"})
             self._free -= 1
 
     def give_back(self) -> None:

@@ -4,91 +4,56 @@ from __future__ import annotations
 
 import math
 
-import msgspec
-
 from deborgen_coordinator.http.answers import Reply
-from deborgen_coordinator.http.routes import ADMINS, PEOPLE, WORKERS, Answer, Call, NoQuery, route
+from deborgen_coordinator.http.routes import Request, serves
 from deborgen_coordinator.http.streams import client_is_gone
 from deborgen_coordinator.operations import workers
+from deborgen_shared import contract, headers
 from deborgen_shared import messages as m
-from deborgen_shared.errors import Code
-
-FENCED = (Code.SUPERSEDED, Code.STALE_ATTEMPT)
+from deborgen_shared.queries import LeaveQuery, NoQuery
 
 
-@route(
-    "GET", "/v1/workers", roles=PEOPLE, answers={200: Answer("the workers", m.Workers)},
-    summary="Who is there: state, labels, what is free, what runs.",
-)  # fmt: skip
-def list_workers(call: Call[None, NoQuery]) -> m.Workers:
-    return workers.list_workers(call.ctx)
+@serves(contract.LIST_WORKERS)
+def list_workers(request: Request[None, NoQuery]) -> m.Workers:
+    return workers.list_workers(request.ctx)
 
 
-@route("GET", "/v1/workers/{name}", roles=PEOPLE, answers={200: Answer("the worker", m.Worker)}, summary="One worker.")
-def get_worker(call: Call[None, NoQuery]) -> m.Worker:
-    return workers.get_worker(call.ctx, call.name)
+@serves(contract.GET_WORKER)
+def get_worker(request: Request[None, NoQuery]) -> m.Worker:
+    return workers.get_worker(request.ctx, request.name)
 
 
-@route(
-    "PATCH", "/v1/workers/{name}", roles=ADMINS, body=m.SteerWorker, answers={200: Answer("the worker", m.Worker)},
-    summary="Pause or drain a worker, or let it go on.",
-)  # fmt: skip
-def steer(call: Call[m.SteerWorker, NoQuery]) -> m.Worker:
-    return workers.steer(call.ctx, call.actor, call.name, call.body)
+@serves(contract.STEER_WORKER)
+def steer(request: Request[m.SteerWorker, NoQuery]) -> m.Worker:
+    return workers.steer(request.ctx, request.actor, request.name, request.body)
 
 
-@route(
-    "PUT", "/v1/workers/{name}", roles=WORKERS, body=m.Register, limit="max_body", refusals=FENCED,
-    answers={200: Answer("how to behave, and what it has lost", m.Registered)},
-    summary="Register: a new session of a worker, which says what it still holds.",
-)  # fmt: skip
-def register(call: Call[m.Register, NoQuery]) -> m.Registered:
-    return workers.register(call.ctx, call.actor, call.name, call.body)
+@serves(contract.REGISTER)
+def register(request: Request[m.Register, NoQuery]) -> m.Registered:
+    return workers.register(request.ctx, request.actor, request.name, request.body)
 
 
-@route(
-    "POST", "/v1/workers/{name}/claim", roles=WORKERS, body=m.Claim, limit="max_body", refusals=FENCED,
-    answers={
-        200: Answer("the attempts to run", m.Claimed),
-        204: Answer("nothing to do", None, headers={"Retry-After": "seconds after which to ask again"}),
-    },
-    summary="Claim jobs that fit. It waits until there is one or the time is up.",
-)  # fmt: skip
-def claim(call: Call[m.Claim, NoQuery]) -> m.Claimed | Reply:
-    answer = workers.claim(call.ctx, call.actor, call.name, call.body, lambda: client_is_gone(call.environ))
+@serves(contract.CLAIM)
+def claim(request: Request[m.Claim, NoQuery]) -> m.Claimed | Reply:
+    answer = workers.claim(
+        request.ctx, request.actor, request.name, request.body, lambda: client_is_gone(request.environ)
+    )
     if isinstance(answer, workers.NoWork):
-        return Reply(204, None, {"Retry-After": str(math.ceil(answer.retry_after))})
+        return Reply(204, None, {headers.RETRY_AFTER: str(math.ceil(answer.retry_after))})
     return answer
 
 
-@route(
-    "POST", "/v1/workers/{name}/heartbeat", roles=WORKERS, body=m.Heartbeat, limit="max_body", refusals=FENCED,
-    answers={200: Answer("what to do with each attempt, and orders for the worker", m.HeartbeatAnswer)},
-    summary="Renew the leases of what runs.",
-)  # fmt: skip
-def heartbeat(call: Call[m.Heartbeat, NoQuery]) -> m.HeartbeatAnswer:
-    return workers.heartbeat(call.ctx, call.actor, call.name, call.body)
+@serves(contract.HEARTBEAT)
+def heartbeat(request: Request[m.Heartbeat, NoQuery]) -> m.HeartbeatAnswer:
+    return workers.heartbeat(request.ctx, request.actor, request.name, request.body)
 
 
-@route(
-    "POST", "/v1/workers/{name}/finish", roles=WORKERS, body=m.Finish, limit="max_body",
-    refusals=(*FENCED, Code.INVALID_JOB),
-    answers={200: Answer("what became of each result", m.Finished)},
-    summary="Report how attempts ended.",
-)  # fmt: skip
-def finish(call: Call[m.Finish, NoQuery]) -> m.Finished:
-    return workers.finish(call.ctx, call.actor, call.name, call.body)
+@serves(contract.FINISH)
+def finish(request: Request[m.Finish, NoQuery]) -> m.Finished:
+    return workers.finish(request.ctx, request.actor, request.name, request.body)
 
 
-class LeaveQuery(msgspec.Struct, frozen=True):
-    session: m.Token | None = None
-
-
-@route(
-    "DELETE", "/v1/workers/{name}", roles=WORKERS, query=LeaveQuery, refusals=(Code.SUPERSEDED,),
-    answers={204: Answer("it has left", None)},
-    summary="Leave: what the worker held is released. With its `session`, only if that is the newest.",
-)  # fmt: skip
-def leave(call: Call[None, LeaveQuery]) -> Reply:
-    workers.leave(call.ctx, call.actor, call.name, call.query.session)
+@serves(contract.LEAVE)
+def leave(request: Request[None, LeaveQuery]) -> Reply:
+    workers.leave(request.ctx, request.actor, request.name, request.query.session)
     return Reply(204)

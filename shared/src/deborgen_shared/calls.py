@@ -1,0 +1,136 @@
+"""What a call of the HTTP contract is made of. The calls themselves stand in `contract`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+from urllib.parse import quote, urlencode
+
+from deborgen_shared.errors import Code, Refusal
+from deborgen_shared.queries import NoQuery, Query
+from deborgen_shared.states import Role
+
+T = TypeVar("T")
+
+JSON = "application/json"
+RAW = "application/octet-stream"
+
+
+@dataclass(frozen=True)
+class Answer(Generic[T]):
+    """One way a call can be answered: its status, what it means, and its body, which is a message or raw bytes."""
+
+    status: int
+    meaning: str
+    body: type[T]
+    media: tuple[str, ...] = (JSON,)
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+#: The body of an answer that has none.
+Nothing = type(None)
+
+
+@dataclass(frozen=True)
+class Call(Generic[T]):
+    """One call of the contract: who may make it, what it takes, what it gives, and how it can be refused."""
+
+    method: str
+    path: str
+    by: frozenset[Role]
+    summary: str
+    #: The usual answer.
+    gives: Answer[T]
+    #: Further answers that are not refusals.
+    or_gives: tuple[Answer[Any], ...] = ()
+    #: A message, `Any` for a job file, `bytes` for a raw body, or None.
+    takes: Any = None
+    body_optional: bool = False
+    query: type[Query] = NoQuery
+    #: The coordinator's setting that limits the body.
+    limit: str = "max_document"
+    #: Request headers that mean something: name to explanation.
+    headers: Mapping[str, str] = field(default_factory=dict)
+    #: Whether it fills the coordinator's disk, and so has to wait while that is full.
+    grows: bool = False
+    #: Codes of refusals beyond those that every call of its shape has.
+    refuses: tuple[Code, ...] = ()
+
+    @property
+    def answers(self) -> tuple[Answer[Any], ...]:
+        return (self.gives, *self.or_gives)
+
+    @property
+    def path_names(self) -> list[str]:
+        return re.findall(r"{(\w+)}", self.path)
+
+    @property
+    def refusals(self) -> list[Code]:
+        """The codes of all refusals that the call can be answered with, in the order of the table of codes."""
+        codes = {Code.MALFORMED, Code.UNAVAILABLE, *self.refuses}
+        if self.by:
+            codes |= {Code.UNAUTHENTICATED, Code.FORBIDDEN}
+        if self.path_names:
+            codes.add(Code.NOT_FOUND)
+        if self.takes is not None:
+            codes |= {Code.LENGTH_REQUIRED, Code.TOO_LARGE, Code.UNSUPPORTED_MEDIA_TYPE}
+            codes |= {Code.SLOW_DOWN} if self.limit == "max_blob" else set()
+        return [code for code in Code if code in codes]
+
+    def url(self, query: Query | None = None, /, **names: object) -> str:
+        """The path with its names filled in, and the query behind it."""
+        path = self.path
+        for name in self.path_names:
+            path = path.replace(f"{{{name}}}", quote(str(names[name]), safe="/" if name == "path" else ""))
+        pairs = query.pairs() if query is not None else []
+        return f"{path}?{urlencode(pairs)}" if pairs else path
+
+
+@dataclass(frozen=True)
+class PathName:
+    """A variable part of a path: how it is spelt, how it is read, and what to say when it cannot be read."""
+
+    pattern: str
+    read: Callable[[str], Any]
+    hint: str
+    example: str
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_match", re.compile(self.pattern, re.ASCII).fullmatch)
+
+    def value(self, text: str) -> Any:
+        if not self._match(text):  # type: ignore[attr-defined]
+            raise Refusal(Code.NOT_FOUND, f"There is nothing by the name {text[:100]!r} here.", self.hint)
+        return self.read(text)
+
+
+#: Run and index.
+JobId = tuple[int, int]
+
+_NUMBER = r"[1-9][0-9]{0,8}"
+_RUN = r"[1-9][0-9]{0,11}"
+#: The digest of `hello`, for examples.
+HELLO = "2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824"
+
+
+def _job(text: str) -> JobId:
+    run, _, index = text.partition(".")
+    return int(run), int(index)
+
+
+PATH_NAMES: dict[str, PathName] = {
+    "run": PathName(_RUN, int, "A run is named by its number, like 42.", "1"),
+    "job": PathName(rf"{_RUN}\.{_NUMBER}", _job, "A job is named by run and index, like 42.7.", "1.1"),
+    "number": PathName(_NUMBER, int, "Attempts are numbered from 1.", "1"),
+    "name": PathName(
+        r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}", str,
+        "A worker's name has letters, digits, dots, dashes and underscores.", "desk-3",
+    ),
+    "sha256": PathName(
+        r"[0-9a-f]{64}", str, "A blob is named by its SHA-256 in 64 lower-case hexadecimal digits.", HELLO
+    ),
+    "token": PathName(r"[A-Za-z0-9]{1,64}", str, "A token is named by its id, as the list of tokens tells it.", "4f2a"),
+    "path": PathName(r"[^\0]{1,1024}", str, "An artifact is named by its path.", "out/plot.png"),
+}  # fmt: skip

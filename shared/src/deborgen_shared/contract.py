@@ -1,0 +1,241 @@
+"""The whole HTTP contract, version 1: every call, once.
+
+The coordinator's routes, the OpenAPI document, the matrix of roles, the reference in docs/http-api.md, and the calls of
+the worker and of the command all derive from this table. A field may be added to a message; none changes its meaning.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from deborgen_shared import headers as h
+from deborgen_shared import messages as m
+from deborgen_shared import queries as q
+from deborgen_shared.calls import JSON, RAW, Answer, Call, Nothing
+from deborgen_shared.errors import Code
+from deborgen_shared.states import Role
+
+EVERYONE = frozenset(Role)
+PEOPLE = frozenset({Role.ADMIN, Role.SUBMITTER, Role.VIEWER})
+SUBMITTERS = frozenset({Role.ADMIN, Role.SUBMITTER})
+UPLOADERS = frozenset({Role.ADMIN, Role.SUBMITTER, Role.WORKER})
+WORKERS = frozenset({Role.WORKER})
+ADMINS = frozenset({Role.ADMIN})
+#: A call that needs no token.
+NOBODY: frozenset[Role] = frozenset()
+
+CSV = "text/csv"
+EVENT_STREAM = "text/event-stream"
+PLAIN_TEXT = "text/plain"
+
+_KEY = {h.IDEMPOTENCY_KEY: "a word of your own: the same body sent again under it gets the same run"}
+_AGAIN = Answer(200, "the run that the same request made before", m.Run)
+_DIGEST = {h.ETAG: "the digest in quotes"}
+_FILE = {**_DIGEST, h.ACCEPT_RANGES: "bytes"}
+_OFFSET = {h.UPLOAD_OFFSET: "how many bytes of a broken upload are here"}
+_FILE_REFUSALS = (Code.RANGE_NOT_SATISFIABLE, Code.SLOW_DOWN)
+_FENCED = (Code.SUPERSEDED, Code.STALE_ATTEMPT)
+_FILE_HEADERS = {
+    h.RANGE: "bytes=FIRST-LAST for a part of it",
+    h.IF_NONE_MATCH: "the ETag of what you have: the answer is 304 if that is it",
+    h.IF_RANGE: "the ETag that the Range is meant for",
+}
+_PART_OR_NOTHING = (
+    Answer(206, "the bytes of the range", bytes, (RAW,), _FILE | {h.CONTENT_RANGE: "which part of the whole it is"}),
+    Answer(304, "you have it already", Nothing, headers=_DIGEST),
+)
+
+# The coordinator
+
+HEALTH = Call(
+    "GET", "/health", NOBODY, "Whether the coordinator can do its work. It needs no token.",
+    Answer(200, "it is well", m.Health), refuses=(Code.UNAVAILABLE,),
+)  # fmt: skip
+METRICS = Call(
+    "GET", "/metrics", PEOPLE, "Numbers for Prometheus.", Answer(200, "the numbers of now", str, (PLAIN_TEXT,))
+)
+OPENAPI = Call("GET", "/v1/openapi.json", EVERYONE, "This contract, as OpenAPI.", Answer(200, "the contract", dict))
+JOB_SCHEMA = Call(
+    "GET", "/v1/schema/job.json", EVERYONE, "The JSON Schema of the job file.", Answer(200, "the schema", dict)
+)
+ME = Call("GET", "/v1/me", EVERYONE, "Whose token this is.", Answer(200, "you", m.Me))
+
+# Runs
+
+SUBMIT = Call(
+    "POST", "/v1/runs", SUBMITTERS, "Submit a run: the job file as JSON.",
+    Answer(201, "the run", m.Run), (_AGAIN,), takes=Any, headers=_KEY, grows=True,
+    refuses=(Code.INVALID_JOB, Code.IDEMPOTENCY_CONFLICT),
+)  # fmt: skip
+CHECK = Call(
+    "POST", "/v1/runs/check", SUBMITTERS,
+    "Check a job file as a submit would, and store nothing. Its files need not be uploaded yet.",
+    Answer(200, "it would be accepted", m.Checked), takes=Any, refuses=(Code.INVALID_JOB,),
+)  # fmt: skip
+LIST_RUNS = Call(
+    "GET", "/v1/runs", PEOPLE, "Runs, newest first, with the number of their jobs in each state.",
+    Answer(200, "runs", m.Runs), query=q.RunsQuery,
+)  # fmt: skip
+GET_RUN = Call("GET", "/v1/runs/{run}", PEOPLE, "One run.", Answer(200, "the run", m.Run))
+LIST_RUN_JOBS = Call(
+    "GET", "/v1/runs/{run}/jobs", PEOPLE, "The jobs of a run, in their order.",
+    Answer(200, "jobs", m.Jobs), query=q.RunJobsQuery,
+)  # fmt: skip
+RESULTS = Call(
+    "GET", "/v1/runs/{run}/results", PEOPLE,
+    "The table of results: one row per job, with its parameters, result, state, seconds and worker.",
+    Answer(200, "one row per job", m.Results, (JSON, CSV)), query=q.ResultsQuery,
+)  # fmt: skip
+CANCEL_RUN = Call(
+    "POST", "/v1/runs/{run}/cancel", SUBMITTERS, "Cancel all jobs of a run that have not ended.",
+    Answer(200, "what it meant for each job", m.CancelAnswer), takes=m.Cancel, body_optional=True,
+)  # fmt: skip
+RETRY_RUN = Call(
+    "POST", "/v1/runs/{run}/retry", SUBMITTERS, "Run the failed, canceled or all jobs of a run again, as a new run.",
+    Answer(201, "the new run", m.Run), (_AGAIN,), takes=m.Retry, body_optional=True, headers=_KEY, grows=True,
+    refuses=(Code.INVALID_TRANSITION, Code.IDEMPOTENCY_CONFLICT),
+)  # fmt: skip
+
+# Jobs
+
+LIST_JOBS = Call(
+    "GET", "/v1/jobs", PEOPLE, "Jobs of all runs, by state, run or worker.",
+    Answer(200, "jobs", m.Jobs), query=q.JobsQuery, refuses=(Code.NOT_FOUND,),
+)  # fmt: skip
+GET_JOB = Call(
+    "GET", "/v1/jobs/{job}", PEOPLE, "One job, with its specification, its artifacts and all its attempts.",
+    Answer(200, "the job", m.JobDetail),
+)  # fmt: skip
+CANCEL_JOB = Call(
+    "POST", "/v1/jobs/{job}/cancel", SUBMITTERS,
+    "Cancel one job. Queued, it will never start; running, its worker is told to stop it.",
+    Answer(200, "what it meant", m.CancelAnswer), takes=m.Cancel, body_optional=True,
+)  # fmt: skip
+WHY = Call(
+    "GET", "/v1/jobs/{job}/why", PEOPLE, "Why a job waits, one line per worker, or why it ended as it did.",
+    Answer(200, "the reasons", m.Why),
+)  # fmt: skip
+LIST_ARTIFACTS = Call(
+    "GET", "/v1/jobs/{job}/artifacts", PEOPLE, "What a job left: paths, digests and sizes.",
+    Answer(200, "the artifacts", m.Artifacts),
+)  # fmt: skip
+GET_ARTIFACT = Call(
+    "GET", "/v1/jobs/{job}/artifacts/{path}", PEOPLE, "The bytes of one artifact.",
+    Answer(200, "all bytes", bytes, (RAW,), _FILE), _PART_OR_NOTHING, headers=_FILE_HEADERS, refuses=_FILE_REFUSALS,
+)  # fmt: skip
+
+# Logs
+
+READ_LOG = Call(
+    "GET", "/v1/jobs/{job}/log", PEOPLE,
+    "The log of the newest attempt, or of another, from an offset on. Followed, it streams until the end.",
+    Answer(200, "the bytes of the log", bytes, (RAW,), {
+        h.LOG_SIZE: "how many bytes the log had when the answer began", h.LOG_ATTEMPT: "which attempt's log it is",
+    }),
+    query=q.LogQuery, refuses=(Code.SLOW_DOWN,),
+)  # fmt: skip
+APPEND_LOG = Call(
+    "POST", "/v1/jobs/{job}/attempts/{number}/log", WORKERS,
+    "Append bytes to the log of an attempt. What is there already is skipped; a gap is refused.",
+    Answer(200, "how many bytes the log has now", m.LogSize), takes=bytes, query=q.AppendQuery, grows=True,
+    limit="max_log_chunk", headers={h.CONTENT_ENCODING: "gzip, if the bytes are packed"},
+    refuses=(Code.STALE_ATTEMPT, Code.SUPERSEDED, Code.LOG_GAP),
+)  # fmt: skip
+
+# Blobs
+
+MISSING_BLOBS = Call(
+    "POST", "/v1/blobs/missing", UPLOADERS, "Which of these blobs the store lacks.",
+    Answer(200, "those that are missing, and where to put each", m.MissingBlobs), takes=m.BlobsMissing,
+)  # fmt: skip
+PUT_BLOB = Call(
+    "PUT", "/v1/blobs/{sha256}", UPLOADERS,
+    "Store one blob, all of its bytes. Bytes with another digest are refused, and nothing is kept.",
+    Answer(201, "it is stored", m.BlobStored), takes=bytes, limit="max_blob", grows=True,
+    refuses=(Code.UPLOAD_CONFLICT,),
+)  # fmt: skip
+PATCH_BLOB = Call(
+    "PATCH", "/v1/blobs/{sha256}", UPLOADERS,
+    "Go on with a broken upload. The body is the rest of the blob, or a part of it with Upload-Length.",
+    Answer(201, "the blob is whole", m.BlobStored), (Answer(204, "more bytes are to come", Nothing, headers=_OFFSET),),
+    takes=bytes, limit="max_blob", grows=True, refuses=(Code.UPLOAD_CONFLICT,),
+    headers={
+        h.UPLOAD_OFFSET: "the byte at which this body starts, as HEAD tells it",
+        h.UPLOAD_LENGTH: "the bytes of the whole blob, if this body does not reach its end",
+    },
+)  # fmt: skip
+HEAD_BLOB = Call(
+    "HEAD", "/v1/blobs/{sha256}", EVERYONE, "Whether a blob is here, or where its upload goes on.",
+    Answer(200, "it is here, with its size as Content-Length", Nothing, headers=_DIGEST),
+    (Answer(204, "an upload of it broke off", Nothing, headers=_OFFSET),),
+)  # fmt: skip
+GET_BLOB = Call(
+    "GET", "/v1/blobs/{sha256}", EVERYONE, "The bytes of one blob.",
+    Answer(200, "all bytes", bytes, (RAW,), _FILE), _PART_OR_NOTHING, headers=_FILE_HEADERS, refuses=_FILE_REFUSALS,
+)  # fmt: skip
+
+# Events
+
+LIST_EVENTS = Call(
+    "GET", "/v1/events", PEOPLE, "What happened, after a sequence number.",
+    Answer(200, "events, oldest first; or a stream of them", m.Events, (JSON, EVENT_STREAM)), query=q.EventsQuery,
+    headers={
+        h.ACCEPT: "text/event-stream, to be told live",
+        h.LAST_EVENT_ID: "in a stream: the last event you have seen; it goes before `after`",
+    },
+    refuses=(Code.SLOW_DOWN,),
+)  # fmt: skip
+
+# Workers
+
+LIST_WORKERS = Call(
+    "GET", "/v1/workers", PEOPLE, "Who is there: state, labels, what is free, what runs.",
+    Answer(200, "the workers", m.Workers),
+)  # fmt: skip
+GET_WORKER = Call("GET", "/v1/workers/{name}", PEOPLE, "One worker.", Answer(200, "the worker", m.Worker))
+STEER_WORKER = Call(
+    "PATCH", "/v1/workers/{name}", ADMINS, "Pause or drain a worker, or let it go on.",
+    Answer(200, "the worker", m.Worker), takes=m.SteerWorker,
+)  # fmt: skip
+REGISTER = Call(
+    "PUT", "/v1/workers/{name}", WORKERS, "Register: a new session of a worker, which says what it still holds.",
+    Answer(200, "how to behave, and what it has lost", m.Registered), takes=m.Register, limit="max_body",
+    refuses=_FENCED,
+)  # fmt: skip
+CLAIM = Call(
+    "POST", "/v1/workers/{name}/claim", WORKERS, "Claim jobs that fit. It waits until there is one or the time is up.",
+    Answer(200, "the attempts to run", m.Claimed),
+    (Answer(204, "nothing to do", Nothing, headers={h.RETRY_AFTER: "seconds after which to ask again"}),),
+    takes=m.Claim, limit="max_body", refuses=_FENCED,
+)  # fmt: skip
+HEARTBEAT = Call(
+    "POST", "/v1/workers/{name}/heartbeat", WORKERS, "Renew the leases of what runs.",
+    Answer(200, "what to do with each attempt, and orders for the worker", m.HeartbeatAnswer), takes=m.Heartbeat,
+    limit="max_body", refuses=_FENCED,
+)  # fmt: skip
+FINISH = Call(
+    "POST", "/v1/workers/{name}/finish", WORKERS, "Report how attempts ended.",
+    Answer(200, "what became of each result", m.Finished), takes=m.Finish, limit="max_body",
+    refuses=(*_FENCED, Code.INVALID_JOB),
+)  # fmt: skip
+LEAVE = Call(
+    "DELETE", "/v1/workers/{name}", WORKERS,
+    "Leave: what the worker held is released. With its `session`, only if that is the newest.",
+    Answer(204, "it has left", Nothing), query=q.LeaveQuery, refuses=(Code.SUPERSEDED,),
+)  # fmt: skip
+
+# Tokens
+
+CREATE_TOKEN = Call(
+    "POST", "/v1/tokens", ADMINS, "Mint a token. Its secret is in this answer, and nowhere else.",
+    Answer(201, "the token", m.CreatedToken), takes=m.NewToken,
+)  # fmt: skip
+LIST_TOKENS = Call(
+    "GET", "/v1/tokens", ADMINS, "All tokens, without their secrets.", Answer(200, "the tokens", m.Tokens)
+)
+REVOKE_TOKEN = Call(
+    "DELETE", "/v1/tokens/{token}", ADMINS, "Revoke a token. It stops working immediately.",
+    Answer(204, "it is revoked", Nothing),
+)  # fmt: skip
+
+CALLS: tuple[Call[Any], ...] = tuple(each for each in list(globals().values()) if isinstance(each, Call))

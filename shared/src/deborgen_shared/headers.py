@@ -1,0 +1,40 @@
+"""The names of the HTTP headers that deborgen sends and reads, each typed once."""
+
+from __future__ import annotations
+
+ACCEPT = "Accept"
+ACCEPT_ENCODING = "Accept-Encoding"
+ACCEPT_RANGES = "Accept-Ranges"
+ALLOW = "Allow"
+AUTHORIZATION = "Authorization"
+CACHE_CONTROL = "Cache-Control"
+CONTENT_DISPOSITION = "Content-Disposition"
+CONTENT_ENCODING = "Content-Encoding"
+CONTENT_LENGTH = "Content-Length"
+CONTENT_RANGE = "Content-Range"
+CONTENT_SECURITY_POLICY = "Content-Security-Policy"
+CONTENT_TYPE = "Content-Type"
+CONTENT_TYPE_OPTIONS = "X-Content-Type-Options"
+ETAG = "ETag"
+IDEMPOTENCY_KEY = "Idempotency-Key"
+IF_NONE_MATCH = "If-None-Match"
+IF_RANGE = "If-Range"
+LAST_EVENT_ID = "Last-Event-ID"
+LOCATION = "Location"
+LOG_ATTEMPT = "Deborgen-Log-Attempt"
+LOG_SIZE = "Deborgen-Log-Size"
+NO_BUFFERING = "X-Accel-Buffering"
+RANGE = "Range"
+RETRY_AFTER = "Retry-After"
+#: Workers of release 0.1 send their session with log bytes in this header. It counts as the query's `session`.
+SESSION = "Deborgen-Session"
+UPLOAD_LENGTH = "Upload-Length"
+UPLOAD_OFFSET = "Upload-Offset"
+USER_AGENT = "User-Agent"
+WWW_AUTHENTICATE = "WWW-Authenticate"
+
+
+def in_environ(name: str) -> str:
+    """The key under which WSGI hands a request header to the application."""
+    key = name.upper().replace("-", "_")
+    return key if name in (CONTENT_LENGTH, CONTENT_TYPE) else f"HTTP_{key}"

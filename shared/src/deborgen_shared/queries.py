@@ -1,0 +1,85 @@
+"""The query parameters of each call, as types that decode, validate, encode and give the schema."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta, Struct
+
+from deborgen_shared.messages import END, Name, Token
+from deborgen_shared.states import State
+
+Limit = Annotated[int, Meta(ge=1, le=1000)]
+Cursor = Annotated[str, Meta(pattern=r"^[A-Za-z0-9._:=-]{1,200}" + END, max_length=200)]
+#: `project` or `project=thesis`
+Label = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-]{0,62}(=[^\n]{0,200})?" + END, max_length=264)]
+RunNumber = Annotated[int, Meta(ge=1, lt=10**12)]
+JobName = Annotated[str, Meta(pattern=r"^[1-9][0-9]{0,11}\.[1-9][0-9]{0,8}" + END, max_length=22)]
+AttemptNumber = Annotated[int, Meta(ge=1, lt=10**9)]
+Sequence = Annotated[int, Meta(ge=0, lt=2**53)]
+
+
+class Query(Struct, frozen=True, kw_only=True):
+    """The parameters behind the question mark."""
+
+    def pairs(self) -> list[tuple[str, Any]]:
+        """The parameters that differ from their defaults, for the URL."""
+        return [
+            (field.encode_name, value)
+            for field in msgspec.structs.fields(self)
+            if (value := getattr(self, field.name)) != field.default
+        ]
+
+
+class NoQuery(Query, frozen=True):
+    """A call without query parameters."""
+
+
+class RunsQuery(Query, frozen=True):
+    state: State | None = None
+    submitter: Name | None = None
+    label: Label | None = None
+    cursor: Cursor | None = None
+    limit: Limit = 100
+
+
+class RunJobsQuery(Query, frozen=True):
+    state: State | None = None
+    cursor: Cursor | None = None
+    limit: Limit = 100
+
+
+class ResultsQuery(Query, frozen=True):
+    format: Literal["json", "csv"] = "json"
+
+
+class JobsQuery(Query, frozen=True):
+    state: State | None = None
+    run: RunNumber | None = None
+    worker: Name | None = None
+    cursor: Cursor | None = None
+    limit: Limit = 100
+
+
+class LogQuery(Query, frozen=True):
+    attempt: AttemptNumber | None = None
+    offset: Sequence = 0
+    follow: Annotated[int, Meta(ge=0, le=1)] = 0
+
+
+class AppendQuery(Query, frozen=True):
+    offset: Sequence
+    session: Token | None = None
+
+
+class EventsQuery(Query, frozen=True):
+    after: Sequence = 0
+    run: RunNumber | None = None
+    job: JobName | None = None
+    worker: Name | None = None
+    limit: Limit = 100
+
+
+class LeaveQuery(Query, frozen=True):
+    session: Token | None = None
