@@ -12,6 +12,7 @@ from pathlib import Path
 
 from deborgen_coordinator import logs, settings
 from deborgen_shared.errors import Refusal
+from deborgen_shared.states import Role
 
 #: What the commands beside `serve` need to know: where the data is.
 PLACE = ["data_dir", "database", "log_format", "log_level"]
@@ -25,22 +26,22 @@ def parser() -> argparse.ArgumentParser:
     )
     top.add_argument("--version", action="version", version=version("deborgen-coordinator"))
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    settings.add_flags(commands.add_parser("serve", help="serve until told to stop"))
-    settings.add_flags(commands.add_parser("migrate", help="bring the database up to date"), PLACE)
+    settings.TABLE.add_flags(commands.add_parser("serve", help="serve until told to stop"))
+    settings.TABLE.add_flags(commands.add_parser("migrate", help="bring the database up to date"), PLACE)
     token = commands.add_parser("token", help="make tokens").add_subparsers(dest="verb", required=True, metavar="VERB")
     create = token.add_parser("create", help="make a token and print its secret, alone")
-    create.add_argument("--role", required=True, choices=["admin", "submitter", "viewer", "worker"])
+    create.add_argument("--role", required=True, choices=[str(role) for role in Role])
     create.add_argument("--name", required=True, help="whose it is: a person, or the worker that it is bound to")
     create.add_argument("--expires-in", metavar="DURATION", help="how long it is valid, for example 30d")
-    settings.add_flags(create, PLACE)
+    settings.TABLE.add_flags(create, PLACE)
     for verb, explanation in (("backup", "write all data to FILE"), ("restore", "read all data back from FILE")):
         command = commands.add_parser(verb, help=explanation)
         command.add_argument("file", type=Path, metavar="FILE")
-        settings.add_flags(command, PLACE)
+        settings.TABLE.add_flags(command, PLACE)
     audit = commands.add_parser("audit", help="check that history, states, attempts, logs and blobs agree")
     audit.add_argument("--json", action="store_true", help="print the report as JSON")
     audit.add_argument("--quick", action="store_true", help="do not read the bytes of the blobs")
-    settings.add_flags(audit, PLACE)
+    settings.TABLE.add_flags(audit, PLACE)
     return top
 
 
@@ -50,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     # What the coordinator keeps is for its own user alone: logs and artifacts are other people's work.
     os.umask(0o077)
     try:
-        chosen = settings.load(vars(given), os.environ, given.config)
+        chosen = settings.TABLE.load(vars(given), os.environ, given.config)
     except settings.SettingsError as problem:
         _fail(str(problem), 2)
     from deborgen_coordinator.server import CannotStart

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from deborgen_coordinator.settings import TABLE, Settings, SettingsError, load
+from deborgen_coordinator.settings import TABLE, Settings, SettingsError
 from support.coordinator import clean_environment
 
 DOCS = Path(__file__).parents[3] / "docs" / "settings.md"
@@ -19,7 +19,7 @@ def test_a_flag_goes_before_the_environment_and_that_before_the_file(tmp_path: P
     file = tmp_path / "coordinator.toml"
     file.write_text('lease_seconds = 100\nmax-waiters = 5\nscheduler = "fair"\n')
     environment = {"DEBORGEN_LEASE_SECONDS": "200", "DEBORGEN_MAX_WAITERS": "6"}
-    settings = load({"lease_seconds": "5m"}, environment, str(file))
+    settings = TABLE.load({"lease_seconds": "5m"}, environment, str(file))
     assert (settings.lease_seconds, settings.max_waiters, settings.scheduler) == (300.0, 6, "fair")
     assert settings.heartbeat_seconds == Settings().heartbeat_seconds
 
@@ -27,7 +27,7 @@ def test_a_flag_goes_before_the_environment_and_that_before_the_file(tmp_path: P
 def test_the_file_may_be_named_by_the_environment(tmp_path: Path) -> None:
     file = tmp_path / "coordinator.toml"
     file.write_text('max_body = "2MiB"\n')
-    assert load({}, {"DEBORGEN_CONFIG": str(file)}).max_body == 2 * 2**20
+    assert TABLE.load({}, {"DEBORGEN_CONFIG": str(file)}).max_body == 2 * 2**20
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_the_file_may_be_named_by_the_environment(tmp_path: Path) -> None:
 )
 def test_a_bad_value_is_one_clear_sentence(flags: dict[str, str | None], sentence: str) -> None:
     with pytest.raises(SettingsError) as refused:
-        load(flags, {})
+        TABLE.load(flags, {})
     assert sentence in str(refused.value)
     assert "\n" not in str(refused.value)
 
@@ -65,7 +65,7 @@ def test_a_bad_file_is_one_clear_sentence(tmp_path: Path, text: str, sentence: s
     file = tmp_path / "coordinator.toml"
     file.write_text(text)
     with pytest.raises(SettingsError) as refused:
-        load({}, {}, str(file))
+        TABLE.load({}, {}, str(file))
     assert sentence in str(refused.value)
 
 
@@ -85,6 +85,7 @@ def test_the_docs_have_exactly_the_table() -> None:
     """A row of docs/settings.md for each setting, with its flag, variable, default and words."""
     rows = re.findall(r"^\| `(--[\w-]+)` \| `(\w+)` \| (.*?) \| (.*?) \|$", DOCS.read_text(), re.MULTILINE)
     expected = [
-        (row.flag, row.variable, f"`{row.default}`" if row.default else "(empty)", row.help) for row in TABLE.values()
+        (row.flag, row.variable, f"`{row.default}`" if row.default else "(empty)", row.help)
+        for row in TABLE.rows.values()
     ]
     assert rows == expected

@@ -278,12 +278,12 @@ def test_the_coordinator_starts_from_the_settings_file(typist: Typist) -> None:
 
 
 def test_the_owners_file_is_read_by_the_worker(tmp_path: Path) -> None:
-    from deborgen_worker.settings import load
+    from deborgen_worker.settings import TABLE
 
     (text,) = blocks(ROOT / "docs/volunteers.md", "toml")
     (tmp_path / "worker.toml").write_text('cpus = 16\nmemory = "64GiB"\nnetwork = "internet"\n')
     (tmp_path / "worker.local.toml").write_text(text)
-    settings = load({}, {}, str(tmp_path / "worker.toml"))
+    settings = TABLE.load({}, {}, str(tmp_path / "worker.toml"))
     said = tomllib.loads(text)
     assert (settings.cpus, settings.memory, settings.network) == (said["cpus"], 4 << 30, said["network"])
     assert str(said["hours"]) == "23:00-06:00"
@@ -467,5 +467,5 @@ def test_the_policy_allows_and_denies_what_its_own_tests_say() -> None:
         assert [target for target in test.get("accept", []) if not allowed(test["src"], target)] == []
         assert [target for target in test["deny"] if allowed(test["src"], target)] == []
     reached = {target for rule in policy["acls"] for target in rule["dst"]}
-    port = TABLE["listen"].default.rpartition(":")[2]
+    port = TABLE.rows["listen"].default.rpartition(":")[2]
     assert reached == {f"{tag}:{port}" for tag in policy["tagOwners"]}

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from deborgen_worker import __version__
-from deborgen_worker.settings import SettingsError, add_flags, default_state_dir, load
+from deborgen_worker.settings import TABLE, SettingsError, default_state_dir
 
 WIDTH = 100
 
@@ -36,7 +36,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="deborgen-worker", description="Lends this machine to a deborgen pool.")
     parser.add_argument("--version", action="version", version=__version__)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    add_flags(commands.add_parser("run", help="take jobs from the coordinator and run them"))
+    TABLE.add_flags(commands.add_parser("run", help="take jobs from the coordinator and run them"))
     for name, words in {
         "status": "what this worker is doing",
         "pause": "take no new work, for a while or until resume",
@@ -57,7 +57,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    settings = load(vars(arguments), os.environ, arguments.config)
+    settings = TABLE.load(vars(arguments), os.environ, arguments.config)
     for needed in ("coordinator", "token_file"):
         if not getattr(settings, needed):
             raise SettingsError(f"--{needed.replace('_', '-')} is needed")
