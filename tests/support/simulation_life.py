@@ -6,8 +6,8 @@ import random
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from deborgen_shared.client.transport import Refused, Unreachable
 from deborgen_shared.messages import Register
-from deborgen_shared.transport import Refused, Unreachable
 from deborgen_worker import policy, recovery
 from deborgen_worker.agent import Agent
 from deborgen_worker.cache import BlobCache

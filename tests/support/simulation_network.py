@@ -15,6 +15,7 @@ import msgspec
 from deborgen_coordinator.operations import blobs, logs, workers
 from deborgen_coordinator.operations.context import Actor, Context
 from deborgen_coordinator.storage.database import DatabaseUnavailable
+from deborgen_shared.client.transport import Refused, Unreachable
 from deborgen_shared.errors import Refusal
 from deborgen_shared.messages import (
     Claim,
@@ -27,7 +28,6 @@ from deborgen_shared.messages import (
     Registered,
 )
 from deborgen_shared.states import Role
-from deborgen_shared.transport import Refused, Unreachable
 from deborgen_worker.coordinator import NoWork
 
 if TYPE_CHECKING:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from deborgen_shared.client.transport import Refused, Unreachable
 from deborgen_shared.messages import (
     Assignment,
     Claim,
@@ -23,7 +24,6 @@ from deborgen_shared.messages import (
     Registered,
     Result,
 )
-from deborgen_shared.transport import Refused, Unreachable
 from deborgen_worker import recovery
 from deborgen_worker.agent import Agent
 from deborgen_worker.cache import BlobCache

@@ -20,7 +20,9 @@ from deborgen.connection import Connection
 from deborgen.errors import NotFound
 from deborgen.profile import Target, find, normalize
 from deborgen.runs import Job, Run
-from deborgen_shared import messages
+from deborgen_shared import contract, messages
+from deborgen_shared.queries import EventsQuery, RunJobsQuery, RunsQuery
+from deborgen_shared.states import State
 
 __all__ = ["Client", "Job", "Run"]
 
@@ -86,7 +88,7 @@ class Client:
     def run(self, run: int | str) -> Run:
         """A run by its number, or `last`: my newest."""
         number = self._number(refs.parse(str(run)))
-        return Run(self.connection, self.connection.get(f"/v1/runs/{number}", messages.Run))
+        return Run(self.connection, self.connection.call(contract.GET_RUN, run=number))
 
     def runs(
         self,
@@ -97,8 +99,8 @@ class Client:
         limit: int | None = 20,
     ) -> Iterator[Run]:
         """Runs, newest first."""
-        query = {"state": state, "submitter": submitter, "label": label}
-        for found in self.connection.items("/v1/runs", messages.Run, query, limit):
+        query = RunsQuery(state=State(state) if state else None, submitter=submitter, label=label)
+        for found in self.connection.items(contract.LIST_RUNS, query, limit):
             yield Run(self.connection, found)
 
     def job(self, job: str) -> Job:
@@ -106,7 +108,7 @@ class Client:
         ref = refs.parse(job)
         number = self._number(ref)
         if ref.index is None:
-            only = list(self.connection.items(f"/v1/runs/{number}/jobs", messages.Job, limit=2))
+            only = list(self.connection.items(contract.LIST_RUN_JOBS, RunJobsQuery(), 2, run=number))
             if len(only) != 1:
                 raise (
                     NotFound(f"run {number} has more than one job", f"name one of them: {number}.1, {number}.2 …")
@@ -114,11 +116,11 @@ class Client:
                     else NotFound(f"run {number} has no jobs")
                 )
             return Job(self.connection, only[0])
-        return Job(self.connection, self.connection.get(f"/v1/jobs/{number}.{ref.index}", messages.JobDetail))
+        return Job(self.connection, self.connection.call(contract.GET_JOB, job=f"{number}.{ref.index}"))
 
     def workers(self) -> list[messages.Worker]:
         """The machines of the pool."""
-        return self.connection.whole("/v1/workers", messages.Worker)
+        return self.connection.call(contract.LIST_WORKERS).items
 
     def events(
         self,
@@ -134,7 +136,7 @@ class Client:
         """The history: the newest events, or with `after` those that came after it. With `follow`, as things happen."""
         from deborgen import stream
 
-        query = {"run": run, "job": job, "worker": worker}
+        query = EventsQuery(run=run, job=job, worker=worker)
         if follow:
             yield from stream.events(self.connection, query, after, on_trouble=on_trouble)
         elif after is None and limit is not None:
@@ -144,17 +146,16 @@ class Client:
 
     def steer(self, worker: str, order: Literal["pause", "resume", "drain"]) -> messages.Worker:
         """Pause, resume or drain a worker (admin)."""
-        from urllib.parse import quote
-
-        body = {"pause": {"paused": True}, "resume": {"paused": False, "drain": False}, "drain": {"drain": True}}[order]
-        return self.connection.send("PATCH", f"/v1/workers/{quote(worker, safe='')}", body, messages.Worker)
+        steer = messages.SteerWorker
+        body = {"pause": steer(paused=True), "resume": steer(paused=False, drain=False), "drain": steer(drain=True)}
+        return self.connection.call(contract.STEER_WORKER, body[order], name=worker)
 
     def me(self) -> messages.Me:
         """Whose token this is."""
-        return self.connection.get("/v1/me", messages.Me)
+        return self.connection.call(contract.ME)
 
     def health(self) -> messages.Health:
-        return self.connection.get("/health", messages.Health)
+        return self.connection.call(contract.HEALTH)
 
     def _number(self, ref: refs.Ref) -> int:
         if ref.run is not None:

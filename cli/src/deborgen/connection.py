@@ -1,70 +1,66 @@
-"""HTTP to one coordinator: deadlines on every call, repeats where a repeat is harmless, refusals as typed errors."""
+"""The coordinator as the command sees it: calls of the contract, repeated while that is harmless, errors for people."""
 
 from __future__ import annotations
 
-import random
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, TypeVar
-from urllib.parse import urljoin, urlsplit
+from typing import Any, Protocol, TypeVar
+from urllib.parse import urlsplit
 
 import msgspec
-import requests
-import urllib3
-from requests.adapters import HTTPAdapter
-from requests.auth import AuthBase
 
 from deborgen.errors import DeborgenError, NotAllowed, Unreachable, from_answer
+from deborgen_shared import headers as h
+from deborgen_shared.calls import Call
+from deborgen_shared.client import transport
+from deborgen_shared.client.backoff import BackOff
+from deborgen_shared.client.transport import Incoming, Refused, Reply, Transport, Trouble, decode
+from deborgen_shared.queries import Query
 
 T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 
-CONNECT_SECONDS = 5.0
 READ_SECONDS = 60.0
 
 #: How long a call that may be repeated goes on trying, when the line is cut or the coordinator is busy.
 PATIENCE_SECONDS = 20.0
+#: The coordinator's wish to be asked later is granted up to this.
+LONGEST_PAUSE_SECONDS = 10.0
 
-_CHUNK = 256 * 1024
 _BUSY = frozenset({429, 502, 503, 504})
 _LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
+#: If nobody has ever answered there, a person should hear of these at once.
+_HOPELESS = frozenset({Trouble.NAME, Trouble.NOTHING_LISTENS, Trouble.CERTIFICATE})
 
 
-class _Bearer(AuthBase):
-    """Adds the token, and stands in for requests' own habit of taking passwords from ~/.netrc."""
+class Page(Protocol[T_co]):
+    """A part of a list, and the cursor of the next part."""
 
-    def __init__(self, token: str) -> None:
-        self.token = token
-
-    def __call__(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
-        if self.token:
-            request.headers["Authorization"] = f"Bearer {self.token}"
-        return request
+    @property
+    def items(self) -> Sequence[T_co]: ...
+    @property
+    def next(self) -> str | None: ...
 
 
 class Connection:
-    """One coordinator, one token. The token is sent to this address alone: redirects are followed without it."""
+    """One coordinator, one token."""
 
     def __init__(self, url: str, token: str, *, patience: float = PATIENCE_SECONDS, pool: int = 16) -> None:
         self.url = url
         self.patience = patience
         self.on_trouble: Callable[[str], None] = lambda sentence: None
-        self._auth = _Bearer(token)
         self._answered = False
-        self._session = requests.Session()
-        adapter = HTTPAdapter(pool_maxsize=pool)
-        self._session.mount("http://", adapter)
-        self._session.mount("https://", adapter)
         # A proxy from the environment has no business between this machine and itself.
-        self._session.trust_env = urlsplit(url).hostname not in _LOOPBACK
-        self._session.headers["User-Agent"] = "deborgen"
+        remote = urlsplit(url).hostname not in _LOOPBACK
+        self.transport = Transport(url, lambda: token, connections=pool, use_proxies=remote, resend=False)
 
     def close(self) -> None:
-        self._session.close()
+        self.transport.close()
 
     @contextmanager
     def impatient(self) -> Iterator[None]:
-        """Within the block every failure is told at once: for those who show it, and try again by themselves."""
+        """Within the block every failure is told at once: for callers who show it, and try again by themselves."""
         before = self.patience, self.on_trouble
         self.patience, self.on_trouble = 0.0, lambda sentence: None
         try:
@@ -72,187 +68,138 @@ class Connection:
         finally:
             self.patience, self.on_trouble = before
 
-    def get(self, path: str, kind: type[T], params: Mapping[str, Any] | None = None) -> T:
-        return self._decode(self.request("GET", path, params=params), kind)
-
-    def send(
-        self, method: str, path: str, body: Any, kind: type[T], *, repeatable: bool = True, key: str | None = None
+    def call(
+        self,
+        call: Call[T],
+        body: Any = None,
+        query: Query | None = None,
+        *,
+        key: str | None = None,
+        repeatable: bool = True,
+        **names: Any,
     ) -> T:
-        """Send a body, decode the answer. With a `key`, the coordinator takes a repeat for the same request."""
-        headers = {"Content-Type": "application/json"}
-        if key:
-            headers["Idempotency-Key"] = key
-        data = msgspec.json.encode(body)
-        return self._decode(self.request(method, path, data=data, headers=headers, repeatable=repeatable), kind)
+        """Make a call, decode the answer. With a `key`, the coordinator takes a repeat for the same request."""
+        headers = {h.IDEMPOTENCY_KEY: key} if key else None
 
-    def items(
-        self, path: str, kind: type[T], params: Mapping[str, Any] | None = None, limit: int | None = None
-    ) -> Iterator[T]:
+        def once() -> T:
+            reply = self.transport.ask(call, body, query, headers=headers, seconds=READ_SECONDS, **names)
+            return self._decode(call, reply)
+
+        return self._patiently(once, repeatable)
+
+    def items(self, call: Call[Page[T]], query: Query, limit: int | None = None, **names: Any) -> Iterator[T]:
         """The items of a list, page after page, at most `limit` of them."""
-        page = _page_of(kind)
-        query = dict(params or {})
         left = limit
         while left is None or left > 0:
-            query["limit"] = min(left, 1000) if left is not None else 1000
-            answer = self.get(path, page, query)
-            for item in answer.items:
+            query = msgspec.structs.replace(query, limit=min(left, 1000) if left is not None else 1000)
+            page = self.call(call, None, query, **names)
+            for item in page.items:
                 yield item
                 if left is not None:
                     left -= 1
-            if not answer.next or not answer.items:
+            if not page.next or not page.items:
                 return
-            query["cursor"] = answer.next
+            query = msgspec.structs.replace(query, cursor=page.next)
 
-    def whole(self, path: str, kind: type[T]) -> list[T]:
-        """The items of a list that comes in one piece."""
-        found: list[T] = self.get(path, _page_of(kind)).items
-        return found
-
-    def request(
+    @contextmanager
+    def open(
         self,
-        method: str,
-        path: str,
+        call: Call[Any],
+        query: Query | None = None,
         *,
-        params: Mapping[str, Any] | None = None,
-        data: Any = None,
-        headers: Mapping[str, str] | None = None,
-        repeatable: bool | None = None,
-        stream: bool = False,
-        read_seconds: float = READ_SECONDS,
-    ) -> requests.Response:
-        """One call; a refusal raises. What may be repeated is repeated until the patience ends."""
-        again = method != "POST" if repeatable is None else repeatable
+        headers: dict[str, str] | None = None,
+        seconds: float = READ_SECONDS,
+        **names: Any,
+    ) -> Iterator[Incoming]:
+        """An answer that is read as it comes. Opening it is repeated, reading it is not."""
+        opening = self._patiently(lambda: self._opened(call, query, headers, seconds, names), True)
+        try:
+            with opening as answer:
+                yield answer
+        except transport.Unreachable as trouble:
+            raise self._unreachable(trouble) from None
+
+    def _opened(
+        self, call: Call[Any], query: Query | None, headers: dict[str, str] | None, seconds: float, names: Any
+    ) -> _Opened:
+        return _Opened(self.transport.open(call, None, query, headers=headers, seconds=seconds, **names))
+
+    def _patiently(self, once: Callable[[], T], repeatable: bool) -> T:
+        """Do it. What may be repeated is repeated until the patience ends."""
         deadline = time.monotonic() + self.patience
-        pause = 0.2
+        back_off = BackOff(first=0.2, most=LONGEST_PAUSE_SECONDS)
         while True:
             try:
-                response = self._once(method, path, params, data, headers, stream, read_seconds)
-            except Unreachable as trouble:
-                # Nobody has ever answered there: a person should hear that at once. Who answered before may come back.
-                hopeless = "refused" in trouble.details and not self._answered
-                if not again or hopeless or time.monotonic() + pause > deadline:
-                    raise
-                self.on_trouble(trouble.message)
-                wait = pause
+                result = once()
+            except Refused as refused:
+                self._answered = True
+                raise self.explained(refused) from None
+            except transport.Unreachable as trouble:
+                error = self._unreachable(trouble)
+                hopeless = trouble.trouble in _HOPELESS and not self._answered
+                final = trouble.status not in _BUSY if trouble.status else trouble.trouble is Trouble.NONSENSE
+                self._answered = self._answered or bool(trouble.status)
+                pause = back_off.after_failure(trouble.retry_after)
+                if not repeatable or hopeless or final or time.monotonic() + pause > deadline:
+                    raise error from None
+                self.on_trouble(error.message)
+                time.sleep(pause)
             else:
                 self._answered = True
-                if response.status_code < 400:
-                    return response
-                error = self._refusal(response)
-                if not again or response.status_code not in _BUSY or time.monotonic() + pause > deadline:
-                    raise error
-                self.on_trouble(error.message)
-                wait = max(pause, _retry_after(response))
-            time.sleep(min(wait, max(0.0, deadline - time.monotonic())) * (0.8 + 0.4 * random.random()))
-            pause = min(pause * 2, 5.0)
+                return result
 
-    def _once(
-        self,
-        method: str,
-        path: str,
-        params: Mapping[str, Any] | None,
-        data: Any,
-        headers: Mapping[str, str] | None,
-        stream: bool,
-        read_seconds: float,
-    ) -> requests.Response:
+    def _decode(self, call: Call[T], reply: Reply) -> T:
         try:
-            response = self._session.request(
-                method,
-                self.url + path,
-                params={k: v for k, v in (params or {}).items() if v is not None},
-                data=data() if callable(data) else data,
-                headers=dict(headers or {}),
-                auth=self._auth,
-                timeout=(CONNECT_SECONDS, read_seconds),
-                stream=stream,
-                allow_redirects=False,
-            )
-            if response.is_redirect and method in ("GET", "HEAD"):
-                return self._elsewhere(method, response, headers, stream, read_seconds)
-            if response.is_redirect:
-                raise NotAllowed(f"{self.url} answers with a redirect", "give the address that it redirects to")
-            return response
-        except requests.RequestException as why:
-            raise self._unreachable(why) from None
-
-    def _elsewhere(
-        self, method: str, answer: requests.Response, headers: Mapping[str, str] | None, stream: bool, read: float
-    ) -> requests.Response:
-        """Follow a redirect to object storage. Whoever answers there does not get the token."""
-        answer.close()
-        url = urljoin(answer.url, answer.headers["Location"])
-        kept = {k: v for k, v in (headers or {}).items() if k.lower() in ("range", "if-range", "accept")}
-        return requests.request(
-            method, url, headers=kept, timeout=(CONNECT_SECONDS, read), stream=stream, auth=_Bearer("")
-        )
-
-    def _unreachable(self, why: requests.RequestException) -> Unreachable:
-        text = str(why)
-        if isinstance(why, requests.exceptions.SSLError):
-            return Unreachable(f"{self.url}: the certificate is not trusted", details={"refused": True})
-        if isinstance(why, requests.ConnectTimeout):
-            return Unreachable(f"{self.url} does not answer", "is the machine on, and in the same network?")
-        if "Connection refused" in text:
-            hint = "is the coordinator running? deborgen doctor looks further"
-            return Unreachable(f"nothing listens at {self.url}", hint, details={"refused": True})
-        if "resolve" in text or "Name or service" in text:
-            name = urlsplit(self.url).hostname
-            return Unreachable(f"the name {name} is not known", "check the address", details={"refused": True})
-        if isinstance(why, requests.Timeout):
-            return Unreachable(f"{self.url} did not answer in time")
-        return Unreachable(f"the connection to {self.url} was cut")
-
-    def _refusal(self, response: requests.Response) -> DeborgenError:
-        try:
-            error = msgspec.json.decode(response.content).get("error", {})
-        except (msgspec.DecodeError, AttributeError, requests.RequestException):
-            error = {}
-        if not isinstance(error, dict) or not error.get("code"):
-            hint = f"it answered {response.status_code} without saying why"
-            return from_answer(response.status_code, {"message": f"{self.url} is no coordinator, or ill", "hint": hint})
-        return from_answer(response.status_code, error)
-
-    def _decode(self, response: requests.Response, kind: type[T]) -> T:
-        try:
-            return msgspec.json.decode(response.content, type=kind)
-        except msgspec.DecodeError as why:
+            return decode(call, reply)
+        except transport.Unreachable as why:
             raise DeborgenError(
                 f"{self.url} answered something that this version does not understand: {why}",
                 "deborgen doctor compares the versions",
             ) from None
-        except requests.RequestException as why:
-            raise self._unreachable(why) from None
+
+    def _unreachable(self, trouble: transport.Unreachable) -> DeborgenError:
+        if trouble.status:
+            return self._answer(trouble.status, trouble.code, trouble.message, trouble.hint)
+        message, hint = self._sentence(trouble.trouble)
+        return Unreachable(message, hint, details={"trouble": trouble.trouble})
+
+    def _sentence(self, trouble: Trouble) -> tuple[str, str]:
+        match trouble:
+            case Trouble.CERTIFICATE:
+                return f"{self.url}: the certificate is not trusted", ""
+            case Trouble.NO_ANSWER:
+                return f"{self.url} does not answer", "is the machine on, and in the same network?"
+            case Trouble.NOTHING_LISTENS:
+                return f"nothing listens at {self.url}", "is the coordinator running? deborgen doctor looks further"
+            case Trouble.NAME:
+                return f"the name {urlsplit(self.url).hostname} is not known", "check the address"
+            case Trouble.TOO_SLOW:
+                return f"{self.url} did not answer in time", ""
+            case _:
+                return f"the connection to {self.url} was cut", ""
+
+    def explained(self, refused: Refused) -> DeborgenError:
+        """The refusal as the error that a person sees."""
+        if refused.status in transport.REDIRECTS:
+            return NotAllowed(f"{self.url} answers with a redirect", "give the address that it redirects to")
+        return self._answer(refused.status, refused.code, refused.message, refused.hint, dict(refused.details))
+
+    def _answer(self, status: int, code: str, message: str, hint: str = "", details: Any = None) -> DeborgenError:
+        if not code:
+            message = f"{self.url} is not a deborgen coordinator, or it is unhealthy"
+            hint = f"it answered {status} without saying why"
+        return from_answer(status, {"code": code, "message": message, "hint": hint, **(details or {})})
 
 
-def pieces(response: requests.Response) -> Iterator[bytes]:
-    """The body of an answer: what is there, as soon as it is there. A body that ends early raises after its last byte.
+class _Opened:
+    """An answer whose head has been read, so that a refusal was raised already."""
 
-    `iter_content` waits for whole chunks, and loses the last one when the line is cut.
-    """
-    try:
-        while chunk := response.raw.read1(_CHUNK, decode_content=True):
-            yield chunk
-    except urllib3.exceptions.ReadTimeoutError:
-        raise requests.ReadTimeout from None
-    except urllib3.exceptions.HTTPError:
-        raise requests.ConnectionError("the answer was cut") from None
+    def __init__(self, opening: Any) -> None:
+        self._opening = opening
+        self._answer: Incoming = opening.__enter__()
 
+    def __enter__(self) -> Incoming:
+        return self._answer
 
-def _retry_after(response: requests.Response) -> float:
-    try:
-        return min(float(response.headers.get("Retry-After", "0")), 10.0)
-    except ValueError:
-        return 0.0
-
-
-_PAGES: dict[type, type] = {}
-
-
-def _page_of(kind: type[T]) -> Any:
-    if kind not in _PAGES:
-        _PAGES[kind] = msgspec.defstruct(
-            f"{kind.__name__}Page",
-            [("items", list[kind]), ("next", str | None, None)],  # type: ignore[valid-type]
-        )
-    return _PAGES[kind]
+    def __exit__(self, *error: Any) -> Any:
+        return self._opening.__exit__(*error)

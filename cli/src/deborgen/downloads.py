@@ -7,21 +7,20 @@ import hashlib
 import os
 import stat
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import quote
 
-import requests
-
-from deborgen.connection import Connection, pieces
+from deborgen.connection import Connection
 from deborgen.errors import DeborgenError, Unreachable
 from deborgen.transfers import all_at_once
+from deborgen_shared import contract
+from deborgen_shared.client import blobs, transport
+from deborgen_shared.client.backoff import BackOff
+from deborgen_shared.client.blobs import Seen
 from deborgen_shared.jobfile import check_path
 
 TRIES = 8
-
-Seen = Callable[[int], None]
 
 
 class UnsafeTarget(DeborgenError):
@@ -43,7 +42,7 @@ class Wanted:
     target: str
 
 
-def pull(connection: Connection, wanted: Iterable[Wanted], into: Path, seen: Seen = lambda count: None) -> list[Path]:
+def pull(connection: Connection, wanted: Iterable[Wanted], into: Path, seen: Seen = blobs.ignore) -> list[Path]:
     """Fetch all of them. A file that is there already, whole and right, is not fetched again."""
     items = list(wanted)
     for item in items:
@@ -63,14 +62,18 @@ def _pull_one(connection: Connection, item: Wanted, into: Path, seen: Seen) -> P
             return into / item.target
         shown = name.encode()[:80].decode(errors="ignore")  # a name may have 255 bytes
         part = f".{shown}.{item.sha256[:16]}.part"
-        for number in range(1, TRIES + 1):
+        back_off = BackOff(first=0.4, most=5.0)
+        while True:
             try:
                 _fetch(connection, item, folder, part, seen)
                 break
-            except (requests.RequestException, Unreachable):
-                if number == TRIES:
+            except transport.Refused as refused:
+                raise connection.explained(refused) from None
+            except transport.Unreachable as trouble:
+                pause = back_off.after_failure(trouble.retry_after)
+                if back_off.failures == TRIES:
                     raise Unreachable(f"{item.path} of job {item.job} could not be fetched whole", _AGAIN) from None
-                time.sleep(min(0.2 * 2**number, 5.0))
+                time.sleep(pause)
         if _digest_at(folder, part, item.size) != item.sha256:
             os.unlink(part, dir_fd=folder)
             raise WrongDigest(f"{item.path} of job {item.job} arrived with another digest; it was not kept", _AGAIN)
@@ -120,21 +123,5 @@ def _digest_at(folder: int, name: str, size: int) -> str:
 def _fetch(connection: Connection, item: Wanted, folder: int, part: str, seen: Seen) -> None:
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW
     with os.fdopen(os.open(part, flags, 0o644, dir_fd=folder), "r+b", buffering=0) as file:
-        start = os.fstat(file.fileno()).st_size
-        if start > item.size:
-            file.truncate(0)
-            start = 0
-        if start < item.size or item.size == 0:
-            headers = {"Range": f"bytes={start}-"} if start else {}
-            path = f"/v1/jobs/{item.job}/artifacts/{quote(item.path)}"
-            with connection.request("GET", path, headers=headers, stream=True) as answer:
-                if answer.status_code != 206:
-                    file.truncate(0)
-                    start = 0
-                seen(start)
-                file.seek(start)
-                for chunk in pieces(answer):
-                    file.write(chunk)
-                    seen(len(chunk))
-            if file.tell() < item.size:
-                raise requests.ConnectionError("cut short")
+        call = contract.GET_ARTIFACT
+        blobs.download(connection.transport, call, file, item.size, seen, job=item.job, path=item.path)

@@ -11,6 +11,7 @@ from deborgen.errors import DeborgenError
 from deborgen.live import describe
 from deborgen.pulse import Pulse
 from deborgen.runs import TERMINAL_EVENTS, Job, Run, is_terminal, patiently
+from deborgen_shared.queries import EventsQuery
 
 #: So many logs are followed at once; the others come as places get free.
 AT_ONCE = 4
@@ -51,7 +52,7 @@ def one(job: Job, attempt: int | None = None, follow: bool = False) -> None:
 
 
 def _goes_on(job: Job, number: int) -> bool:
-    with Pulse(job._connection, {"job": job.id}) as pulse:
+    with Pulse(job._connection, EventsQuery(job=job.id)) as pulse:
         patiently(job.refresh, _trouble)
         while not is_terminal(job.state) and job.data.attempts == number:
             pulse.wait()
@@ -60,7 +61,7 @@ def _goes_on(job: Job, number: int) -> bool:
 
 
 def wait_for_start(job: Job) -> None:
-    with Pulse(job._connection, {"job": job.id}) as pulse:
+    with Pulse(job._connection, EventsQuery(job=job.id)) as pulse:
         said = False
         while not job.data.attempts and not is_terminal(job.state):
             if not pulse.wait(1.0) and not said:
@@ -87,7 +88,7 @@ def all_of(run: Run) -> None:
     ended: set[str] = set()
     for event in stream.events(
         run._connection,
-        {"run": run.id},
+        EventsQuery(run=run.id),
         0,
         stop=screen.line.stopped,
         on_open=screen.line.opened,

@@ -12,6 +12,7 @@ from deborgen import logs, output
 from deborgen.errors import DeborgenError
 from deborgen.pulse import Pulse
 from deborgen.runs import Job, Run, is_terminal, patiently
+from deborgen_shared.queries import EventsQuery
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -91,7 +92,7 @@ def _watch_live(run: Run) -> None:
 
     with (
         run._connection.impatient(),
-        Pulse(run._connection, {"run": run.id}, trouble) as pulse,
+        Pulse(run._connection, EventsQuery(run=run.id), trouble) as pulse,
         Live(console=output.console(stderr=True), auto_refresh=False, transient=False) as live,
     ):
         while True:
@@ -197,7 +198,7 @@ def _watch_plain(run: Run) -> None:
     """A line when something changed, at most one a second, and one for each job that failed."""
     told: set[str] = set()
     before = ""
-    with run._connection.impatient(), Pulse(run._connection, {"run": run.id}) as pulse:
+    with run._connection.impatient(), Pulse(run._connection, EventsQuery(run=run.id)) as pulse:
         while True:
             patiently(run.refresh, lambda sentence: output.hint(f"{sentence}; trying again"))
             counts = run.counts

@@ -5,10 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 
-import requests
-
-from deborgen.connection import Connection, pieces
+from deborgen.connection import Connection
 from deborgen.errors import Unreachable
+from deborgen_shared import contract
+from deborgen_shared import headers as h
+from deborgen_shared.client.backoff import BackOff
+from deborgen_shared.client.transport import Trouble
+from deborgen_shared.queries import LogQuery
 
 TRIES = 8
 
@@ -29,43 +32,41 @@ def chunks(
 ) -> Iterator[bytes]:
     """The log of one attempt from its first byte. With `follow`, until the attempt has ended."""
     offset = 0
-    failures = 0
+    back_off = BackOff(first=0.4, most=10.0)
     while True:
-        query = {"attempt": attempt, "offset": offset, "follow": 1 if follow else None}
+        query = LogQuery(attempt=attempt, offset=offset, follow=int(follow))
+        before = offset
         try:
-            response = connection.request(
-                "GET", f"/v1/jobs/{job}/log", params=query, stream=True, read_seconds=SILENCE_SECONDS
-            )
-            before = offset
-            with response:
-                for chunk in pieces(response):
+            with connection.open(contract.READ_LOG, query, seconds=SILENCE_SECONDS, job=job) as answer:
+                for chunk in answer:
                     offset += len(chunk)
-                    failures = 0
+                    back_off.reset()
                     yield chunk
             # The coordinator knows the length of a log that is complete. A stream also ends when it is stopped.
-            if not follow or "Content-Length" in response.headers:
+            if not follow or h.CONTENT_LENGTH in answer.headers:
                 return
             if offset == before:
                 time.sleep(AGAIN_SECONDS)
-        except requests.ReadTimeout:
-            continue
-        except (requests.RequestException, Unreachable) as why:
-            if "Read timed out" in str(why):
+        except Unreachable as why:
+            if why.details.get("trouble") is Trouble.TOO_SLOW:
                 continue
-            failures += 1
-            if failures >= TRIES and not follow:
+            pause = back_off.after_failure()
+            if back_off.failures >= TRIES and not follow:
                 raise Unreachable(f"the log of job {job} could not be read to its end") from None
-            on_trouble(why.message if isinstance(why, Unreachable) else "the connection was cut")
-            time.sleep(min(0.2 * 2**failures, 10.0))
+            on_trouble(why.message)
+            time.sleep(pause)
 
 
 def tail(connection: Connection, job: str, lines: int = 5, most: int = 8192) -> list[str]:
     """The last lines of a job's log, as text."""
-    path = f"/v1/jobs/{job}/log"
-    with connection.request("GET", path, stream=True) as answer:
-        size = int(answer.headers.get("Deborgen-Log-Size", "0"))
-        if size <= most:
-            data = answer.content
+    data, size = _from(connection, job, 0, most)
     if size > most:
-        data = connection.request("GET", path, params={"offset": size - most}).content[:most]
+        data, _ = _from(connection, job, size - most, most)
     return [line for line in data.decode("utf-8", "replace").splitlines() if line.strip()][-lines:]
+
+
+def _from(connection: Connection, job: str, offset: int, most: int) -> tuple[bytes, int]:
+    """At most so many bytes of a log from the offset on, if it has no more than that; and its whole size."""
+    with connection.open(contract.READ_LOG, LogQuery(offset=offset), job=job) as answer:
+        size = int(answer.headers.get(h.LOG_SIZE, "0"))
+        return (answer.read()[:most] if size - offset <= most else b""), size

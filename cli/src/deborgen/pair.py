@@ -172,22 +172,22 @@ class Pair:
     def _until_ours(self, secret: str) -> None:
         """Until a coordinator answers that knows our token. One that does not is somebody else's."""
         from deborgen.connection import Connection
-        from deborgen_shared.messages import Me
+        from deborgen_shared import contract
 
         connection = Connection(self.url, secret, patience=0)
         for _ in self._tries("coordinator"):
             with contextlib.suppress(DeborgenError):
-                connection.get("/v1/me", Me)
+                connection.call(contract.ME)
                 return
         raise Unreachable("the coordinator did not come up in time", f"see {self.log('coordinator')}")
 
     def _until_open(self, token: str) -> None:
         from deborgen.connection import Connection
-        from deborgen_shared.messages import Worker
+        from deborgen_shared import contract
 
         connection = Connection(self.url, token, patience=0)
         for _ in self._tries("worker"):
-            for worker in connection.whole("/v1/workers", Worker):
+            for worker in connection.call(contract.LIST_WORKERS).items:
                 if worker.name == worker_name() and worker.state == "open":
                     return
         raise Unreachable("the worker did not join in time", f"see {self.log('worker')}")

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
 
 from deborgen import stream
 from deborgen.connection import Connection
 from deborgen.errors import DeborgenError
+from deborgen_shared.queries import EventsQuery
 
 #: Look again after this long even when nothing was heard.
 AT_LEAST_EVERY = 5.0
@@ -27,11 +27,11 @@ class Pulse:
     def __init__(
         self,
         connection: Connection,
-        params: Mapping[str, Any],
+        query: EventsQuery,
         on_trouble: Callable[[str], None] = lambda sentence: None,
     ) -> None:
         self._connection = connection
-        self._params = params
+        self._query = query
         self._on_trouble = on_trouble
         self._changed = threading.Event()
         self._line = stream.Line()
@@ -62,7 +62,7 @@ class Pulse:
             self._changed.set()
             for _ in stream.events(
                 self._connection,
-                self._params,
+                self._query,
                 after,
                 stop=self._line.stopped,
                 on_open=self._line.opened,

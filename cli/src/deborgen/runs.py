@@ -13,7 +13,8 @@ from deborgen.connection import Connection
 from deborgen.errors import DeborgenError, JobsCanceled, JobsFailed, SomeJobsFailed, Unreachable, WaitRanOut
 from deborgen.pulse import Pulse
 from deborgen.results import Results
-from deborgen_shared import messages
+from deborgen_shared import contract, messages
+from deborgen_shared.queries import EventsQuery, RunJobsQuery
 from deborgen_shared.states import State
 
 TERMINAL_EVENTS = frozenset({"job.succeeded", "job.failed", "job.canceled"})
@@ -67,14 +68,14 @@ class Job:
 
     def detail(self) -> messages.JobDetail:
         """All that is known of it: its spec, its attempts, its artifacts."""
-        return self._connection.get(f"/v1/jobs/{self.id}", messages.JobDetail)
+        return self._connection.call(contract.GET_JOB, job=self.id)
 
     def why(self) -> messages.Why:
-        return self._connection.get(f"/v1/jobs/{self.id}/why", messages.Why)
+        return self._connection.call(contract.WHY, job=self.id)
 
     def wait(self, timeout: float | None = None) -> Job:
         """Wait until it has ended, however it ended; WaitRanOut after `timeout` seconds."""
-        _wait(self, {"job": self.id}, timeout, f"job {self.id}")
+        _wait(self, EventsQuery(job=self.id), timeout, f"job {self.id}")
         return self
 
     def logs(self, attempt: int | None = None) -> str:
@@ -88,7 +89,7 @@ class Job:
         return logs.chunks(self._connection, self.id, attempt, follow=follow)
 
     def artifacts(self) -> list[messages.ArtifactView]:
-        return self._connection.whole(f"/v1/jobs/{self.id}/artifacts", messages.ArtifactView)
+        return self._connection.call(contract.LIST_ARTIFACTS, job=self.id).items
 
     def pull(self, into: Folder = ".", *, seen: Seen = lambda count: None) -> list[Path]:
         """Fetch its artifacts into a folder."""
@@ -97,7 +98,7 @@ class Job:
 
     def cancel(self, reason: str = "") -> dict[str, str]:
         """Ask for its end. Says what that meant: `canceled`, `cancel_requested` or `already_terminal`."""
-        answer = self._connection.send("POST", f"/v1/jobs/{self.id}/cancel", {"reason": reason}, messages.CancelAnswer)
+        answer = self._connection.call(contract.CANCEL_JOB, messages.Cancel(reason=reason), job=self.id)
         return dict(answer.jobs)
 
 
@@ -138,16 +139,17 @@ class Run:
         return self.data.warnings
 
     def refresh(self) -> Run:
-        self.data = self._connection.get(f"/v1/runs/{self.id}", messages.Run)
+        self.data = self._connection.call(contract.GET_RUN, run=self.id)
         return self
 
     def jobs(self, state: str | None = None, limit: int | None = None) -> Iterator[Job]:
-        for job in self._connection.items(f"/v1/runs/{self.id}/jobs", messages.Job, {"state": state}, limit):
+        query = RunJobsQuery(state=State(state) if state else None)
+        for job in self._connection.items(contract.LIST_RUN_JOBS, query, limit, run=self.id):
             yield Job(self._connection, job)
 
     def wait(self, timeout: float | None = None, *, check: bool = False) -> Run:
         """Wait until all its jobs have ended; WaitRanOut after `timeout` seconds. With `check`, failures raise."""
-        _wait(self, {"run": self.id}, timeout, f"run {self.id}")
+        _wait(self, EventsQuery(run=self.id), timeout, f"run {self.id}")
         if check and (failure := self.failure()):
             raise failure
         return self
@@ -174,18 +176,17 @@ class Run:
         total = self.refresh().total
         if len(seen) >= total:
             return
-        for event in stream.events(self._connection, {"run": self.id}, 0):
+        for event in stream.events(self._connection, EventsQuery(run=self.id), 0):
             if event.type not in TERMINAL_EVENTS or event.job is None or event.job in seen:
                 continue
             seen.add(event.job)
-            yield Job(self._connection, self._connection.get(f"/v1/jobs/{event.job}", messages.JobDetail))
+            yield Job(self._connection, self._connection.call(contract.GET_JOB, job=event.job))
             if len(seen) >= total:
                 return
 
     def results(self) -> Results:
         """One row a job. `.to_pandas()` and `.to_csv()` are there; `.best("error")` finds a row."""
-        rows = self._connection.whole(f"/v1/runs/{self.id}/results", messages.ResultRow)
-        return Results.of(rows)
+        return Results.of(self._connection.call(contract.RESULTS, run=self.id).items)
 
     def logs(self, *, failed: bool = False) -> dict[str, str]:
         """What its jobs wrote, by job id."""
@@ -213,16 +214,15 @@ class Run:
 
     def cancel(self, reason: str = "") -> dict[str, str]:
         """Ask for the end of all its jobs. Says per job what that meant."""
-        answer = self._connection.send("POST", f"/v1/runs/{self.id}/cancel", {"reason": reason}, messages.CancelAnswer)
+        answer = self._connection.call(contract.CANCEL_RUN, messages.Cancel(reason=reason), run=self.id)
         return dict(answer.jobs)
 
     def retry(self, only: Literal["failed", "canceled", "all"] = "failed") -> Run:
         """A new run of the same jobs."""
         from uuid import uuid4
 
-        path = f"/v1/runs/{self.id}/retry"
-        key = str(uuid4())
-        return Run(self._connection, self._connection.send("POST", path, {"only": only}, messages.Run, key=key))
+        body = messages.Retry(only=only)
+        return Run(self._connection, self._connection.call(contract.RETRY_RUN, body, key=str(uuid4()), run=self.id))
 
 
 def patiently(look: Callable[[], object], on_trouble: Callable[[str], None] = lambda sentence: None) -> bool:
@@ -235,11 +235,11 @@ def patiently(look: Callable[[], object], on_trouble: Callable[[str], None] = la
     return True
 
 
-def _wait(what: Run | Job, params: Mapping[str, Any], timeout: float | None, name: str) -> None:
+def _wait(what: Run | Job, query: EventsQuery, timeout: float | None, name: str) -> None:
     deadline = None if timeout is None else time.monotonic() + timeout
     # The first look finds out whether there is anything to wait for.
     what.refresh()
-    with Pulse(what._connection, params) as pulse:
+    with Pulse(what._connection, query) as pulse:
         while not is_terminal(what.state):
             left = None if deadline is None else deadline - time.monotonic()
             if left is not None and left <= 0:

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
 
 import msgspec
-import requests
 
-from deborgen.connection import Connection, pieces
+from deborgen.connection import Connection
 from deborgen.errors import Unreachable
-from deborgen_shared.messages import Event, Events
+from deborgen_shared import contract
+from deborgen_shared import headers as h
+from deborgen_shared.client.backoff import BackOff
+from deborgen_shared.client.transport import Incoming
+from deborgen_shared.messages import Event
+from deborgen_shared.queries import EventsQuery
 
 #: As `after`: only what happens from now on.
 NOW = None
@@ -28,23 +30,21 @@ class Line:
 
     def __init__(self) -> None:
         self._stop = threading.Event()
-        self._response: requests.Response | None = None
+        self._answer: Incoming | None = None
 
     def stopped(self) -> bool:
         return self._stop.is_set()
 
-    def opened(self, response: requests.Response) -> None:
-        self._response = response
+    def opened(self, answer: Incoming) -> None:
+        self._answer = answer
         if self._stop.is_set():
-            response.close()
+            answer.hang_up()
 
     def hang_up(self) -> None:
         self._stop.set()
-        # A stream that nobody reads any more is one that somebody else may need: the coordinator has only so many.
-        shutdown = getattr(self._response.raw, "shutdown", None) if self._response is not None else None
-        if shutdown is not None:
-            with contextlib.suppress(Exception):
-                shutdown()
+        # The coordinator has room for a bounded number of streams: one that nobody reads is in somebody's way.
+        if self._answer is not None:
+            self._answer.hang_up()
 
 
 def parse(chunks: Iterable[bytes]) -> Iterator[tuple[str, str]]:
@@ -69,11 +69,12 @@ def parse(chunks: Iterable[bytes]) -> Iterator[tuple[str, str]]:
                 data.append(value)
 
 
-def history(connection: Connection, params: Mapping[str, Any], after: int, limit: int | None = None) -> Iterator[Event]:
+def history(connection: Connection, query: EventsQuery, after: int, limit: int | None = None) -> Iterator[Event]:
     """Events that have happened, oldest first, at most `limit` of them."""
     left = limit
     while left is None or left > 0:
-        page = connection.get("/v1/events", Events, {**params, "after": after, "limit": min(left or 1000, 1000)})
+        query = msgspec.structs.replace(query, after=after, limit=min(left or 1000, 1000))
+        page = connection.call(contract.LIST_EVENTS, None, query)
         yield from page.items
         if not page.items or not page.next:
             return
@@ -81,18 +82,17 @@ def history(connection: Connection, params: Mapping[str, Any], after: int, limit
         left = None if left is None else left - len(page.items)
 
 
-def latest(connection: Connection, params: Mapping[str, Any], limit: int) -> list[Event]:
+def latest(connection: Connection, query: EventsQuery, limit: int) -> list[Event]:
     """The newest events, oldest of them first."""
-    narrowed = any(value is not None for value in params.values())
-    start = 0 if narrowed else max(0, newest(connection) - limit)
-    return list(deque(history(connection, params, start), maxlen=limit))
+    start = 0 if query != EventsQuery() else max(0, newest(connection) - limit)
+    return list(deque(history(connection, query, start), maxlen=limit))
 
 
 def newest(connection: Connection) -> int:
     """The number of the newest event. Found by halving: the contract tells only whether there is a later one."""
 
     def is_later(than: int) -> bool:
-        return bool(connection.get("/v1/events", Events, {"after": than, "limit": 1}).items)
+        return bool(connection.call(contract.LIST_EVENTS, None, EventsQuery(after=than, limit=1)).items)
 
     low, high = -1, 1024
     while is_later(high):
@@ -105,35 +105,31 @@ def newest(connection: Connection) -> int:
 
 def events(
     connection: Connection,
-    params: Mapping[str, Any],
+    query: EventsQuery,
     after: int | None,
     *,
     stop: Callable[[], bool] = lambda: False,
-    on_open: Callable[[requests.Response], None] = lambda response: None,
+    on_open: Callable[[Incoming], None] = lambda answer: None,
     on_trouble: Callable[[str], None] = lambda sentence: None,
 ) -> Iterator[Event]:
     """Events as they happen, from the one after `after` on. Reconnects until nobody listens, or `stop()`."""
     last = newest(connection) if after is NOW else after
-    pause = 0.5
+    back_off = BackOff(first=0.5, most=10.0)
     while not stop():
-        headers = {"Accept": "text/event-stream", "Last-Event-ID": str(last)}
+        headers = {h.ACCEPT: contract.EVENT_STREAM, h.LAST_EVENT_ID: str(last)}
         try:
-            response = connection.request(
-                "GET", "/v1/events", params=params, headers=headers, stream=True, read_seconds=SILENCE_SECONDS
-            )
-            on_open(response)
-            with response:
-                for identity, data in parse(_until(stop, pieces(response))):
-                    pause = 0.5
+            with connection.open(contract.LIST_EVENTS, query, headers=headers, seconds=SILENCE_SECONDS) as answer:
+                on_open(answer)
+                for identity, data in parse(_until(stop, iter(answer))):
+                    back_off.reset()
                     event = msgspec.json.decode(data, type=Event)
                     last = int(identity) if identity.isdigit() else event.seq
                     yield event
-        except (requests.RequestException, Unreachable) as why:
+        except Unreachable as why:
             if stop():
                 return
-            on_trouble(why.message if isinstance(why, Unreachable) else "the connection was cut")
-        time.sleep(pause)
-        pause = min(pause * 2, 10.0)
+            on_trouble(why.message)
+        time.sleep(back_off.after_failure())
 
 
 def _until(stop: Callable[[], bool], chunks: Iterator[bytes]) -> Iterator[bytes]:

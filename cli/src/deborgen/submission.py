@@ -14,7 +14,7 @@ from deborgen import files, uploads
 from deborgen.connection import Connection
 from deborgen.errors import InvalidJob
 from deborgen.preparation import Prepared, refused
-from deborgen_shared import messages
+from deborgen_shared import contract, messages
 from deborgen_shared.jobfile import Document, JobFileInvalid, Problem
 
 Bar = Callable[[str, int], AbstractContextManager[Callable[[int], None]]]
@@ -51,7 +51,7 @@ def send(
         with bar("uploading", sum(file.size for file, _ in wanted)) as seen:
             uploads.upload(connection, wanted, seen)
     try:
-        return connection.send("POST", "/v1/runs", body, messages.Run, key=key)
+        return connection.call(contract.SUBMIT, body, key=key)
     except InvalidJob as refusal:
         raise explained(refusal, prepared.document) from None
 
@@ -61,7 +61,7 @@ def ask(
 ) -> list[str]:
     """What the coordinator would warn of. It stores nothing; what it would refuse raises."""
     try:
-        return connection.send("POST", "/v1/runs/check", body, messages.Checked).warnings
+        return connection.call(contract.CHECK, body).warnings
     except InvalidJob as refusal:
         raise explained(refusal, prepared.document, outcome) from None
 

@@ -12,19 +12,19 @@ from deborgen_shared.errors import Code, Refusal
 from deborgen_shared.queries import NoQuery, Query
 from deborgen_shared.states import Role
 
-T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 
 JSON = "application/json"
 RAW = "application/octet-stream"
 
 
 @dataclass(frozen=True)
-class Answer(Generic[T]):
+class Answer(Generic[T_co]):
     """One way a call can be answered: its status, what it means, and its body, which is a message or raw bytes."""
 
     status: int
     meaning: str
-    body: type[T]
+    body: type[T_co]
     media: tuple[str, ...] = (JSON,)
     headers: Mapping[str, str] = field(default_factory=dict)
 
@@ -34,7 +34,7 @@ Nothing = type(None)
 
 
 @dataclass(frozen=True)
-class Call(Generic[T]):
+class Call(Generic[T_co]):
     """One call of the contract: who may make it, what it takes, what it gives, and how it can be refused."""
 
     method: str
@@ -42,7 +42,7 @@ class Call(Generic[T]):
     by: frozenset[Role]
     summary: str
     #: The usual answer.
-    gives: Answer[T]
+    gives: Answer[T_co]
     #: Further answers that are not refusals.
     or_gives: tuple[Answer[Any], ...] = ()
     #: A message, `Any` for a job file, `bytes` for a raw body, or None.

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from deborgen_shared.transport import Refused, Transport, Unreachable
-from deborgen_worker import coordinator as coordinator_module
+from deborgen_shared.client import blobs
+from deborgen_shared.client.transport import Refused, Transport, Unreachable
 from deborgen_worker.coordinator import HttpCoordinator
 from support.coordinator import CoordinatorProcess
 from support.fault_proxy import FAULTS, FaultProxy
@@ -174,7 +174,7 @@ def test_an_upload_whose_last_step_was_lost_becomes_a_blob_all_the_same(
     own: CoordinatorProcess, tmp_path: Path, left_behind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The coordinator died when it had every byte, and had not made them a blob yet."""
-    monkeypatch.setattr(coordinator_module, "PART", 8)  # what is smaller is sent whole, whatever is there
+    monkeypatch.setattr(blobs, "PART", 8)  # what is smaller is sent whole, whatever is there
     data = b"made 29.22\n"
     sha256 = hashlib.sha256(data).hexdigest()
     path = tmp_path / "out"
@@ -196,7 +196,7 @@ def test_fault_19_an_upload_that_is_cut_again_and_again_arrives_whole(
     own: CoordinatorProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Seen to fail when a broken upload is thrown away."""
-    monkeypatch.setattr(coordinator_module, "PART", 64 * 1024)
+    monkeypatch.setattr(blobs, "PART", 64 * 1024)
     data = random.Random(3).randbytes(3_000_000)
     path = tmp_path / "artifact"
     path.write_bytes(data)
@@ -212,7 +212,7 @@ def test_fault_19_an_upload_that_is_cut_again_and_again_arrives_whole(
             except (Unreachable, Refused):
                 continue
         assert sum(proxy.seen[fault] for fault in faults) >= 20, proxy.seen
-        parts = len(data) // coordinator_module.PART
+        parts = len(data) // blobs.PART
         assert proxy.seen["requests"] < 3 * parts, "each time it went on where it was cut"
         proxy.rate = 0.0
         client.download(sha256, tmp_path / "back")

@@ -19,7 +19,7 @@ from deborgen.connection import Connection
 from deborgen.errors import DeborgenError, InvalidJob, NotAllowed, NotFound, NotPossible, Unreachable
 from deborgen.files import LocalFile, digest
 from deborgen.transfers import all_at_once
-from deborgen_shared.messages import Health
+from deborgen_shared import contract
 
 Reply = tuple[int, dict[str, str], bytes]
 Handler = Callable[[BaseHTTPRequestHandler, bytes], Reply | None]
@@ -72,6 +72,10 @@ def refusal(status: int, code: str) -> Reply:
 
 
 HEALTH = {"status": "ok", "version": "1"}
+RUN = {
+    "id": 1, "name": "", "submitter": "ada", "labels": {}, "state": "queued", "jobs": {"queued": 1}, "warnings": [],
+    "created_at": "2026-01-01T00:00:00Z", "finished_at": None, "retry_of": None,
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -90,22 +94,22 @@ HEALTH = {"status": "ok", "version": "1"}
 def test_a_refusal_is_an_error_with_its_exit_code(status: int, code: str, kind: type[DeborgenError]) -> None:
     with serving(lambda request, body: refusal(status, code)) as (url, _):
         with pytest.raises(kind) as error:
-            Connection(url, "t", patience=0).get("/health", Health)
+            Connection(url, "t", patience=0).call(contract.HEALTH)
         assert (error.value.message, error.value.hint, error.value.code) == ("no", "do so", code)
 
 
 def test_a_submit_whose_answer_was_lost_is_repeated_under_the_same_key() -> None:
-    lost = iter([None, refusal(503, "unavailable"), ok(HEALTH)])
+    lost = iter([None, refusal(503, "unavailable"), ok(RUN)])
     with serving(lambda request, body: next(lost)) as (url, seen):
-        answer = Connection(url, "t").send("POST", "/v1/runs", {"run": "true"}, Health, key="k")
-        assert answer.status == "ok"
+        answer = Connection(url, "t").call(contract.SUBMIT, {"run": "true"}, key="k")
+        assert answer.id == 1
         assert [request.headers["Idempotency-Key"] for request in seen] == ["k", "k", "k"]
 
 
 def test_what_may_not_be_repeated_is_not() -> None:
     with serving(lambda request, body: None) as (url, seen):
         with pytest.raises(Unreachable):
-            Connection(url, "t").send("POST", "/v1/tokens", {}, Health, repeatable=False)
+            Connection(url, "t").call(contract.CREATE_TOKEN, {}, repeatable=False)
         assert len(seen) == 1
 
 
@@ -113,7 +117,7 @@ def test_when_nobody_listens_that_is_said_at_once() -> None:
     with serving(lambda request, body: None) as (url, _):
         pass
     with pytest.raises(Unreachable, match="nothing listens at"):
-        Connection(url, "t").get("/health", Health)
+        Connection(url, "t").call(contract.HEALTH)
 
 
 def test_what_is_no_coordinator_is_recognised() -> None:
@@ -121,18 +125,18 @@ def test_what_is_no_coordinator_is_recognised() -> None:
         serving(lambda request, body: (200, {}, b"<html>router</html>")) as (url, _),
         pytest.raises(DeborgenError, match="does not understand"),
     ):
-        Connection(url, "t").get("/health", Health)
+        Connection(url, "t").call(contract.HEALTH)
 
 
 def test_a_redirect_is_followed_without_the_token() -> None:
     with serving(lambda request, body: ok(HEALTH)) as (storage, elsewhere):
         away = (302, {"Location": f"{storage}/bucket/x"}, b"")
         with serving(lambda request, body: away) as (url, here):
-            Connection(url, "secret").get("/v1/blobs/x", Health)
+            Connection(url, "secret").call(contract.HEALTH)
             assert here[0].headers["Authorization"] == "Bearer secret"
             assert elsewhere[0].headers["Authorization"] is None
             with pytest.raises(NotAllowed, match="redirect"):
-                Connection(url, "secret").send("POST", "/v1/runs", {}, Health)
+                Connection(url, "secret").call(contract.SUBMIT, {})
             assert len(elsewhere) == 1
 
 
@@ -142,7 +146,7 @@ def test_a_password_in_netrc_does_not_replace_the_token(tmp_path: Path, monkeypa
     netrc.chmod(0o600)
     monkeypatch.setenv("NETRC", str(netrc))
     with serving(lambda request, body: ok(HEALTH)) as (url, seen):
-        Connection(url, "secret").get("/health", Health)
+        Connection(url, "secret").call(contract.HEALTH)
         assert seen[0].headers["Authorization"] == "Bearer secret"
 
 
@@ -189,7 +193,7 @@ def test_an_upload_whose_cut_the_coordinator_has_not_noticed_is_sent_as_a_whole(
     with serving(handle) as (url, seen):
         uploads.upload(Connection(url, "t"), [(file, f"/v1/blobs/{file.sha256}")])
     assert got[-1] == b"content"
-    assert [request.command for request in seen] == ["PUT", "HEAD", "PATCH", "HEAD", "PUT"]
+    assert [request.command for request in seen] == ["PUT", "HEAD", "PATCH", "PUT"]
 
 
 def test_an_upload_whose_answer_was_lost_is_not_sent_again(tmp_path: Path) -> None:
@@ -276,7 +280,7 @@ def test_a_log_that_is_cut_is_complete_all_the_same() -> None:
     content = b"0123456789" * 1000
 
     def handle(request: BaseHTTPRequestHandler, body: bytes) -> Reply:
-        start = int(request.path.split("offset=")[1].split("&")[0])
+        start = int(request.path.partition("offset=")[2] or "0")
         rest = content[start:]
         return 200, {"Content-Length": str(len(rest))}, rest[:4000]
 

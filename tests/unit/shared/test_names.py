@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from deborgen_shared.names import Names, is_address
-from deborgen_shared.transport import Transport, Unreachable
+from deborgen_shared.calls import Answer, Call
+from deborgen_shared.client.names import Names, is_address
+from deborgen_shared.client.transport import Transport, Unreachable
 
 HOME = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", 0))]
 
@@ -110,6 +111,9 @@ def test_a_new_address_is_taken_up(server: NameServer) -> None:
     assert names.addresses("pool", 5) == ["127.0.0.2", "127.0.0.1"]
 
 
+ROOT = Call("GET", "/", frozenset(), "", Answer(200, "", bytes))
+
+
 class Hello(http.server.BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         self.send_response(200)
@@ -132,20 +136,20 @@ def port() -> Iterator[int]:
 def test_a_call_goes_through_while_the_name_server_hangs(server: NameServer, port: int) -> None:
     """Each on a new connection, since the server closes them. Seen to fail when urllib3 asks for the name."""
     transport = Transport(f"http://pool1.test:{port}", lambda: "t", names=Names(server, patience=0.01))
-    assert transport.request("GET", "/").data == b"pool1"
+    assert transport.ask(ROOT).data == b"pool1"
     server.says = None
-    assert transport.request("GET", "/").data == b"pool1"
+    assert transport.ask(ROOT).data == b"pool1"
     assert server.asked == 2
 
 
 def test_the_second_address_is_tried_when_the_first_is_deaf(server: NameServer, port: int) -> None:
     server.says = [(socket.AF_INET6, socket.SOCK_STREAM, 6, "", ("::1", 0, 0, 0)), *HOME]
     transport = Transport(f"http://pool1.test:{port}", lambda: "t", names=Names(server))
-    assert transport.request("GET", "/").data == b"pool1"
+    assert transport.ask(ROOT).data == b"pool1"
 
 
 def test_a_name_that_is_not_there_is_said_to_be_the_trouble(server: NameServer) -> None:
     server.says = socket.gaierror(socket.EAI_NONAME, "Name or service not known")
     transport = Transport("http://pool1.test:1", lambda: "t", names=Names(server))
     with pytest.raises(Unreachable, match="the name of the coordinator cannot be resolved"):
-        transport.request("GET", "/")
+        transport.ask(ROOT)

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from deborgen_shared.client.transport import Refused
 from deborgen_shared.messages import (
     Finish,
     Finished,
 )
-from deborgen_shared.transport import Refused
 from deborgen_worker.capacity import Amount
 from deborgen_worker.claims import IDLE_WAIT_SECONDS, PART_WAIT_SECONDS, Claimer
 from deborgen_worker.heartbeat import Superseded

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from deborgen_shared.client.transport import Refused
 from deborgen_shared.messages import Finish, Finished
-from deborgen_shared.transport import Refused
 from deborgen_worker.attempt import Ending
 from deborgen_worker.journal import SpoolFullError
 from deborgen_worker.runners.podman import _moment

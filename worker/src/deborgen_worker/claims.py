@@ -5,8 +5,8 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable
 
+from deborgen_shared.client.transport import Refused, Unreachable
 from deborgen_shared.messages import Claim
-from deborgen_shared.transport import Refused, Unreachable
 from deborgen_worker.agent import Agent
 from deborgen_worker.contact import Contact
 from deborgen_worker.coordinator import Coordinator, NoWork

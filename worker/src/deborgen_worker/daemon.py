@@ -33,9 +33,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from deborgen_shared.client.transport import Refused, Transport, Unreachable
 from deborgen_shared.jobfile.units import format_size
 from deborgen_shared.messages import Register
-from deborgen_shared.transport import Refused, Transport, Unreachable
 from deborgen_worker import __version__, host, policy, recovery
 from deborgen_worker.agent import Agent
 from deborgen_worker.attempt import Stage

@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 import msgspec
 
+from deborgen_shared.client.transport import Refused, Unreachable
 from deborgen_shared.messages import Heartbeat, HeartbeatAnswer, Held
-from deborgen_shared.transport import Refused, Unreachable
 from deborgen_worker import workspace
 from deborgen_worker.agent import Agent
 from deborgen_worker.attempt import Attempt, Ending, Stage

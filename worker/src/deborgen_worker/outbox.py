@@ -7,8 +7,8 @@ from collections import deque
 from collections.abc import Callable
 from itertools import islice
 
+from deborgen_shared.client.transport import Refused, Unreachable
 from deborgen_shared.messages import Finish, Result
-from deborgen_shared.transport import Refused, Unreachable
 from deborgen_worker import artifacts
 from deborgen_worker.agent import Agent
 from deborgen_worker.attempt import Attempt, Ending, Stage

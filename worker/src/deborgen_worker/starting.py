@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from deborgen_shared.transport import Refused, Unreachable
+from deborgen_shared.client.transport import Refused, Unreachable
 from deborgen_worker import workspace
 from deborgen_worker.attempt import Attempt, Ending, Stage
 from deborgen_worker.crash import point

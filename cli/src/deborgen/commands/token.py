@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from urllib.parse import quote
-
 import click
 
 from deborgen import output
@@ -28,12 +26,12 @@ def command() -> None:
 @json_option
 def create(app: App, role: str, name: str, expires: float | None, as_json: bool) -> None:
     """Create a token. Prints the secret, this once, and nothing else."""
-    from deborgen_shared.messages import CreatedToken
+    from deborgen_shared import contract
 
     body: dict[str, object] = {"role": role, "name": name}
     if expires is not None:
         body["expires_in_seconds"] = expires
-    made = app.client.connection.send("POST", "/v1/tokens", body, CreatedToken, repeatable=False)
+    made = app.client.connection.call(contract.CREATE_TOKEN, body, repeatable=False)
     if as_json:
         output.json("token", made)
         return
@@ -48,9 +46,9 @@ def create(app: App, role: str, name: str, expires: float | None, as_json: bool)
 @json_option
 def list_(app: App, as_json: bool) -> None:
     """List tokens; never their secrets."""
-    from deborgen_shared.messages import TokenView
+    from deborgen_shared import contract
 
-    tokens = app.client.connection.whole("/v1/tokens", TokenView)
+    tokens = app.client.connection.call(contract.LIST_TOKENS).items
     if as_json:
         output.json("tokens", tokens)
         return
@@ -68,5 +66,7 @@ def _until(token: object) -> str:
 @click.argument("token_id", metavar="ID")
 def revoke(app: App, token_id: str) -> None:
     """Revoke a token, at once and for good."""
-    app.client.connection.request("DELETE", f"/v1/tokens/{quote(token_id, safe='')}").close()
+    from deborgen_shared import contract
+
+    app.client.connection.call(contract.REVOKE_TOKEN, token=token_id)
     output.say(f"token {token_id} is revoked")

@@ -12,7 +12,9 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from requests.adapters import HTTPAdapter
 from urllib3.connection import HTTPConnection, HTTPSConnection
+from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 from urllib3.exceptions import ConnectTimeoutError, NameResolutionError, NewConnectionError
 
 #: How long an answer may take before the last one is used instead.
@@ -90,8 +92,24 @@ def is_address(host: str) -> bool:
     return False
 
 
-def connections_of(names: Names) -> dict[str, type[HTTPConnection]]:
-    """The classes of urllib3's connections, by scheme, that ask these names."""
+class NamedAdapter(HTTPAdapter):
+    """The adapter of requests, with connections that ask `Names` for addresses.
+
+    urllib3 looks a name up inside of `HTTPConnection._new_conn`, for as long as the system takes. This is the only
+    place that overrides a private method of urllib3; tests/unit/shared/test_names.py fails when an upgrade changes it.
+    """
+
+    def __init__(self, names: Names, connections: int) -> None:
+        self._names = names
+        super().__init__(pool_connections=2, pool_maxsize=connections)
+
+    def init_poolmanager(self, *args: Any, **kwargs: Any) -> None:
+        super().init_poolmanager(*args, **kwargs)
+        self.poolmanager.pool_classes_by_scheme = pools_of(self._names)
+
+
+def pools_of(names: Names) -> dict[str, type[HTTPConnectionPool]]:
+    """The classes of urllib3's pools, by scheme, whose connections ask these names."""
 
     class Named(HTTPConnection):
         def _new_conn(self) -> socket.socket:
@@ -114,4 +132,10 @@ def connections_of(names: Names) -> dict[str, type[HTTPConnection]]:
     class NamedAndEncrypted(Named, HTTPSConnection):
         pass
 
-    return {"http": Named, "https": NamedAndEncrypted}
+    class Pool(HTTPConnectionPool):
+        ConnectionCls = Named
+
+    class EncryptedPool(HTTPSConnectionPool):
+        ConnectionCls = NamedAndEncrypted
+
+    return {"http": Pool, "https": EncryptedPool}

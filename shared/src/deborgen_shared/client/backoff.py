@@ -1,0 +1,28 @@
+"""Pauses between tries that grow, with jitter, so that many clients do not come back at the same moment."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+
+#: Doubling stops after this many failures; every bound is reached long before.
+MOST_DOUBLINGS = 16
+
+
+@dataclass
+class BackOff:
+    """`after_failure` gives the seconds to wait before the next try; `reset` forgets the failures."""
+
+    first: float = 0.25
+    most: float = 60.0
+    random: random.Random = field(default_factory=random.Random)
+    failures: int = 0
+
+    def after_failure(self, wanted: float | None = None, most: float | None = None) -> float:
+        """`wanted` are seconds that the other side asked for; `most` is a bound for this pause alone."""
+        self.failures += 1
+        pause = wanted or self.first * 2 ** min(self.failures - 1, MOST_DOUBLINGS)
+        return min(pause, self.most, most or self.most) * self.random.uniform(0.5, 1.0)
+
+    def reset(self) -> None:
+        self.failures = 0

@@ -1,0 +1,322 @@
+"""HTTP to one coordinator, for worker and command alike: connections are kept, and every call has a deadline.
+
+A call ends in one of three ways. It returns an answer; it raises `Refused`, which means that the coordinator understood
+and said no; or it raises `Unreachable`, which means that nobody knows whether it happened, and it may be sent again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from enum import Enum
+from typing import Any, NamedTuple, TypeVar
+from urllib.parse import urljoin, urlsplit
+
+import msgspec
+import requests
+import urllib3
+from requests.structures import CaseInsensitiveDict
+
+from deborgen_shared import headers as h
+from deborgen_shared.calls import JSON, RAW, Call, Nothing
+from deborgen_shared.client.names import NamedAdapter, Names
+from deborgen_shared.queries import Query
+
+T = TypeVar("T")
+CHUNK = 256 * 1024
+REDIRECTS = frozenset({301, 302, 303, 307, 308})
+#: The headers of a request that make sense where a redirect points.
+_GOES_ALONG = frozenset({h.RANGE, h.IF_RANGE, h.ACCEPT, h.ACCEPT_ENCODING, h.USER_AGENT})
+
+
+class Trouble(Enum):
+    """Why there is no answer, in words."""
+
+    NAME = "the name of the coordinator cannot be resolved to an address"
+    NOTHING_LISTENS = "the coordinator does not answer (connection refused)"
+    NO_ANSWER = "the coordinator's machine does not answer"
+    CERTIFICATE = "the certificate of the coordinator is not trusted"
+    TOO_SLOW = "the coordinator did not answer in time"
+    CUT = "the connection to the coordinator was cut"
+    BUSY = "the coordinator cannot answer now"
+    NONSENSE = "the answer of the coordinator makes no sense"
+
+
+class Unreachable(Exception):
+    """No answer that can be trusted. The call may have happened or not: send it again, after `retry_after` if given.
+
+    `status`, `code` and `hint` are those of an answer that says that the coordinator cannot answer now.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        retry_after: float | None = None,
+        *,
+        trouble: Trouble = Trouble.CUT,
+        status: int = 0,
+        code: str = "",
+        hint: str = "",
+    ) -> None:
+        super().__init__(message)
+        self.message, self.retry_after, self.trouble = message, retry_after, trouble
+        self.status, self.code, self.hint = status, code, hint
+
+
+class Refused(Exception):
+    """The coordinator said no, with a code from its table, a sentence and a hint."""
+
+    def __init__(self, status: int, code: str, message: str, hint: str = "", details: Mapping[str, Any] | None = None):
+        super().__init__(message)
+        self.status, self.code, self.message, self.hint = status, code, message, hint
+        self.details: Mapping[str, Any] = details or {}
+
+
+class Reply(NamedTuple):
+    """An answer that has been read to its end."""
+
+    status: int
+    headers: Mapping[str, str]
+    data: bytes
+
+
+class Incoming:
+    """An answer that is read as it comes."""
+
+    def __init__(self, response: requests.Response, end: float | None) -> None:
+        self._raw: urllib3.BaseHTTPResponse = response.raw
+        self._end = end
+        self.status, self.headers = response.status_code, self._raw.headers
+
+    def __iter__(self) -> Iterator[bytes]:
+        """The bytes as soon as they are there. An answer that ends early raises after its last byte."""
+        try:
+            while chunk := self._raw.read1(CHUNK):
+                yield chunk
+                if self._end is not None and time.monotonic() > self._end:
+                    raise Unreachable("the answer came too slowly", trouble=Trouble.TOO_SLOW)
+        except urllib3.exceptions.ReadTimeoutError:
+            raise Unreachable(Trouble.TOO_SLOW.value, trouble=Trouble.TOO_SLOW) from None
+        except (urllib3.exceptions.HTTPError, OSError):
+            raise Unreachable(Trouble.CUT.value) from None
+        # urllib3 checks the length itself only when the body is read in one go.
+        if left := getattr(self._raw, "length_remaining", None):
+            raise Unreachable(f"the answer was cut {left} bytes short")
+
+    def read(self) -> bytes:
+        return b"".join(self)
+
+    def hang_up(self) -> None:
+        """End the answer from another thread: whoever reads it is woken."""
+        shutdown = getattr(self._raw, "shutdown", None)
+        if shutdown is not None:
+            with contextlib.suppress(Exception):
+                shutdown()
+
+    def release(self, whole: bool) -> None:
+        """Keep the connection for the next call. With unread bytes in it, those would pass for the next answer."""
+        self._raw.release_conn() if whole else self._raw.close()
+
+
+class Transport:
+    """Talks to one coordinator with one token. Safe to use from many threads.
+
+    `token` is a function, so that a token that was replaced on disk is used from the next call on. It is sent to the
+    coordinator's own address alone, never to another host, and never to where a redirect points. With `resend`, a
+    request whose connection was cut is sent once more at once.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        token: Callable[[], str],
+        *,
+        agent: str = "deborgen",
+        connect_seconds: float = 5.0,
+        connections: int = 8,
+        ca_file: str | None = None,
+        names: Names | None = None,
+        use_proxies: bool = False,
+        resend: bool = True,
+    ) -> None:
+        parts = urlsplit(url)
+        if parts.scheme not in {"http", "https"} or not parts.hostname:
+            raise ValueError(f"{url!r} is not an address of a coordinator: write http://HOST:PORT or https://HOST")
+        self.url = url.rstrip("/")
+        self._token, self._connect, self._resend = token, connect_seconds, resend
+        self._verify: str | bool = ca_file or True
+        self._proxies = requests.utils.get_environ_proxies(self.url) if use_proxies else {}
+        self._given = {h.USER_AGENT: agent, h.ACCEPT_ENCODING: "identity"}
+        self._adapter = NamedAdapter(names or Names(), connections)
+        self._elsewhere = NamedAdapter(names or Names(), connections)
+
+    def close(self) -> None:
+        self._adapter.close()
+        self._elsewhere.close()
+
+    def call(
+        self,
+        call: Call[T],
+        body: Any = None,
+        query: Query | None = None,
+        *,
+        headers: Mapping[str, str] | None = None,
+        seconds: float = 30.0,
+        **names: Any,
+    ) -> T:
+        """Make a call of the contract, and decode the answer."""
+        return decode(call, self.ask(call, body, query, headers=headers, seconds=seconds, **names))
+
+    def ask(
+        self,
+        call: Call[Any],
+        body: Any = None,
+        query: Query | None = None,
+        *,
+        headers: Mapping[str, str] | None = None,
+        seconds: float = 30.0,
+        **names: Any,
+    ) -> Reply:
+        """Make a call, and read the whole answer within the deadline."""
+        end = time.monotonic() + seconds
+        with self.open(call, body, query, headers=headers, seconds=seconds, end=end, **names) as answer:
+            return Reply(answer.status, answer.headers, answer.read())
+
+    @contextmanager
+    def open(
+        self,
+        call: Call[Any],
+        body: Any = None,
+        query: Query | None = None,
+        *,
+        headers: Mapping[str, str] | None = None,
+        seconds: float = 30.0,
+        end: float | None = None,
+        **names: Any,
+    ) -> Iterator[Incoming]:
+        """Make a call whose answer is read as it comes. `seconds` bounds the silence between two pieces."""
+        data, kind = _encoded(body)
+        sent = {**self._given, **kind, **(headers or {})}
+        if token := self._token():
+            sent[h.AUTHORIZATION] = f"Bearer {token}"
+        url = self.url + call.url(query, **names)
+        response = self._send(self._adapter, call.method, url, data, sent, seconds)
+        location = response.raw.headers.get(h.LOCATION)
+        if response.status_code in REDIRECTS and location:
+            response.close()
+            if data is not None:
+                raise Refused(response.status_code, "", f"{self.url} answers with a redirect")
+            kept = {name: value for name, value in sent.items() if name in _GOES_ALONG}
+            response = self._send(self._elsewhere, call.method, urljoin(url, location), None, kept, seconds)
+        with self._judged(response, seconds, end) as answer:
+            yield answer
+
+    def put_elsewhere(self, url: str, body: Any, length: int, seconds: float) -> None:
+        """Put bytes at an address that is signed for them, and that gets no token."""
+        sent = {**self._given, h.CONTENT_LENGTH: str(length)}
+        response = self._send(self._elsewhere, "PUT", url, body, sent, seconds)
+        with self._judged(response, seconds, None) as answer:
+            answer.read()
+
+    def is_own(self, url: str) -> bool:
+        """Whether an address is the coordinator's, so that the token may be sent there."""
+        return urlsplit(urljoin(self.url + "/", url))[:2] == urlsplit(self.url)[:2]
+
+    def _send(
+        self, adapter: NamedAdapter, method: str, url: str, body: Any, sent: Mapping[str, str], seconds: float
+    ) -> requests.Response:
+        """Hand the request to the adapter as it stands: a session would look for cookies, netrc and hooks each time."""
+        request = requests.PreparedRequest()
+        request.method, request.url, request.body = method, url, body
+        request.headers = CaseInsensitiveDict(sent)
+        if body is None and method in ("POST", "PUT", "PATCH"):
+            request.headers[h.CONTENT_LENGTH] = "0"
+        elif isinstance(body, bytes):
+            request.headers[h.CONTENT_LENGTH] = str(len(body))
+        request.hooks = {}
+        timeout = (min(self._connect, seconds), seconds)
+        again = self._resend and (body is None or isinstance(body, bytes))
+        while True:
+            try:
+                return adapter.send(
+                    request, stream=True, timeout=timeout, verify=self._verify, proxies=self._proxies
+                )  # fmt: skip
+            except (requests.RequestException, OSError) as error:
+                trouble = _trouble(error)
+                # The other side may have closed a kept connection meanwhile.
+                if not again or trouble is not Trouble.CUT:
+                    raise Unreachable(trouble.value, trouble=trouble) from error
+                again = False
+
+    @contextmanager
+    def _judged(self, response: requests.Response, seconds: float, end: float | None) -> Iterator[Incoming]:
+        answer, whole = Incoming(response, end), False
+        try:
+            if answer.status >= 400:
+                answer._end = time.monotonic() + seconds
+                raise _refusal(Reply(answer.status, answer.headers, answer.read()))
+            yield answer
+            whole = True
+        except (Refused, Unreachable):
+            whole = answer.status >= 400
+            raise
+        finally:
+            answer.release(whole)
+
+
+def decode(call: Call[T], reply: Reply) -> T:
+    """The answer as the message that the contract promises."""
+    if call.gives.body is Nothing:
+        return None  # type: ignore[return-value]
+    try:
+        return msgspec.json.decode(reply.data, type=call.gives.body)
+    except msgspec.MsgspecError as error:
+        raise Unreachable(
+            f"the answer to {call.method} {call.path} makes no sense: {error}", trouble=Trouble.NONSENSE
+        ) from None
+
+
+def _encoded(body: Any) -> tuple[Any, dict[str, str]]:
+    if body is None:
+        return None, {}
+    if isinstance(body, bytes) or hasattr(body, "__next__") or hasattr(body, "read"):
+        return body, {h.CONTENT_TYPE: RAW}
+    return msgspec.json.encode(body), {h.CONTENT_TYPE: JSON}
+
+
+def _refusal(reply: Reply) -> Refused | Unreachable:
+    code, message, hint, details = "", f"HTTP status {reply.status}", "", {}
+    try:
+        details = dict(msgspec.json.decode(reply.data)["error"])
+        code, message, hint = str(details.pop("code")), str(details.pop("message")), str(details.pop("hint", ""))
+    except (msgspec.MsgspecError, KeyError, TypeError, ValueError):
+        pass
+    if reply.status >= 500 or reply.status in {408, 429}:
+        return Unreachable(
+            message, retry_after(reply.headers), trouble=Trouble.BUSY, status=reply.status, code=code, hint=hint
+        )
+    return Refused(reply.status, code, message, hint, details)
+
+
+def retry_after(headers: Mapping[str, str]) -> float | None:
+    """The seconds that the coordinator asked to wait, if it did."""
+    try:
+        return max(0.0, float(headers[h.RETRY_AFTER]))
+    except (KeyError, ValueError):
+        return None
+
+
+def _trouble(error: Exception) -> Trouble:
+    if isinstance(error, requests.exceptions.SSLError):
+        return Trouble.CERTIFICATE
+    if isinstance(error, requests.ConnectTimeout):
+        return Trouble.NO_ANSWER
+    if isinstance(error, requests.Timeout):
+        return Trouble.TOO_SLOW
+    cause = error.args[0] if error.args else None
+    reason = getattr(cause, "reason", cause)
+    if isinstance(reason, urllib3.exceptions.NameResolutionError):
+        return Trouble.NAME
+    return Trouble.NOTHING_LISTENS if isinstance(reason, urllib3.exceptions.NewConnectionError) else Trouble.CUT
