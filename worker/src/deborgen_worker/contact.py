@@ -7,6 +7,8 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from deborgen_shared.client.backoff import BackOff
+
 FIRST_SECONDS = 0.25
 MOST_SECONDS = 60.0
 
@@ -22,16 +24,17 @@ class Contact:
     lost_since: float | None = None
     on_back: list[Callable[[], None]] = field(default_factory=list)
     most_seconds: float = MOST_SECONDS
-    _tries: dict[str, int] = field(default_factory=dict)
+    #: One for each caller whose last call was not answered.
+    _back_offs: dict[str, BackOff] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def ok(self, caller: str) -> None:
         """A call was answered."""
         self.last = self.clock()
-        if not self._tries and self.lost_since is None:
+        if not self._back_offs and self.lost_since is None:
             return
         with self._lock:
-            self._tries.pop(caller, None)
+            self._back_offs.pop(caller, None)
             gone, self.lost_since = self.lost_since, None
         if gone is not None:
             self.say(f"the coordinator answers again, after {self.last - gone:.0f} s")
@@ -40,12 +43,13 @@ class Contact:
 
     def failed(self, caller: str, error: Exception, most: float | None = None) -> float:
         """A call was not answered: how many seconds to wait before the next. It is said once, not every time."""
+        longest = min(most or self.most_seconds, self.most_seconds)
         with self._lock:
-            tries = self._tries[caller] = self._tries.get(caller, 0) + 1
-            news = self.lost_since is None and tries >= 2
+            back_off = self._back_offs.setdefault(caller, BackOff(FIRST_SECONDS, MOST_SECONDS, self.random))
+            pause = back_off.after_failure(getattr(error, "retry_after", None), longest)
+            news = self.lost_since is None and back_off.failures >= 2
             if news:
                 self.lost_since = self.clock()
         if news:
             self.say(f"cannot reach the coordinator: {error}; what runs goes on, results are kept, trying again")
-        wanted = float(getattr(error, "retry_after", None) or FIRST_SECONDS * 2 ** min(tries - 1, 10))
-        return min(wanted, most or self.most_seconds, self.most_seconds) * self.random.uniform(0.5, 1.0)
+        return pause
