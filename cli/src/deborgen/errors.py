@@ -15,11 +15,12 @@ EXIT_CODES: dict[int, str] = {
     5: "the coordinator cannot be reached, or is not able to answer now",
     6: "not found",
     7: "not possible in this state",
-    10: "the job failed, or all that ended in the run did",
+    10: "the job failed, or every finished job of the run failed",
     11: "canceled",
     14: "some of the run's jobs failed",
     124: "the wait ran out",
     130: "interrupted; the jobs go on",
+    141: "whoever read the output closed it",
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import os
 import re
@@ -16,7 +17,9 @@ from deborgen import errors
 from deborgen.cli import SECTIONS, cli
 
 NAMES = [name for section in SECTIONS.values() for name in section]
-COMMANDS = Path(errors.__file__).parent / "commands"
+PACKAGE = Path(errors.__file__).parent
+COMMANDS = PACKAGE / "commands"
+ROOT = Path(__file__).resolve().parents[3]
 
 
 def deborgen(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -98,7 +101,23 @@ def test_exit_codes_are_one_table() -> None:
         for kind in vars(importlib.import_module(f"deborgen.{module}")).values()
         if isinstance(kind, type) and issubclass(kind, errors.DeborgenError)
     }
-    assert used <= set(errors.EXIT_CODES)
+    function = next(
+        each for each in ast.parse((PACKAGE / "cli.py").read_text()).body if getattr(each, "name", "") == "_main"
+    )
+    returned = {
+        each.value.value
+        for each in ast.walk(function)
+        if isinstance(each, ast.Return) and isinstance(each.value, ast.Constant) and isinstance(each.value.value, int)
+    }
+    assert returned == {1, 130, 141}
+    assert used | returned <= set(errors.EXIT_CODES)
+
+
+def test_the_documentation_has_the_table_of_exit_codes() -> None:
+    _, _, section = (ROOT / "docs/cli.md").read_text().partition("\n## Exit codes\n")
+    section, _, _ = section.partition("\n## ")
+    documented = {int(code): meaning for code, meaning in re.findall(r"^\| (\d+) \| (.+) \|$", section, re.MULTILINE)}
+    assert documented == errors.EXIT_CODES
 
 
 def test_check_offline_needs_no_coordinator(empty_home: dict[str, str], tmp_path: Path) -> None:
