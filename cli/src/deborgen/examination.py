@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from deborgen import output
 from deborgen.errors import DeborgenError, NotAllowed
+from deborgen_shared.states import Role
 
 if TYPE_CHECKING:
     from deborgen.cli import App
@@ -53,7 +54,7 @@ def examine(app: App) -> Iterator[Finding]:
         yield Finding("token", False, what, f"deborgen login {target.url}", failure.exit_code)
         return
     yield Finding("token", True, f"it knows you as {me.name}, {me.role} (token from {target.token_from})")
-    if me.role == "worker":
+    if me.role == Role.WORKER:
         yield Finding("role", False, "a worker's token is no person's", "ask an admin for a token of your own", 4)
         return
     yield from _workers(client)

@@ -12,6 +12,7 @@ from deborgen.live import describe
 from deborgen.pulse import Pulse
 from deborgen.runs import TERMINAL_EVENTS, Job, Run, is_terminal, patiently
 from deborgen_shared.queries import EventsQuery
+from deborgen_shared.states import State
 
 #: So many logs are followed at once; the others come as places get free.
 AT_ONCE = 4
@@ -72,7 +73,7 @@ def wait_for_start(job: Job) -> None:
 def one_after_another(run: Run, attempt: int | None, failed: bool) -> int:
     """The logs of the run's jobs, each under its name; how many there were."""
     count = 0
-    for job in run.jobs("failed" if failed else None):
+    for job in run.jobs(State.FAILED if failed else None):
         if not job.data.attempts:
             continue
         count += 1

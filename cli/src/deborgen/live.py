@@ -13,6 +13,7 @@ from deborgen.errors import DeborgenError
 from deborgen.pulse import Pulse
 from deborgen.runs import Job, Run, is_terminal, patiently
 from deborgen_shared.queries import EventsQuery
+from deborgen_shared.states import TERMINAL, State
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -39,7 +40,7 @@ class Picture:
     @property
     def done(self) -> int:
         counts = self.run.counts
-        return counts["succeeded"] + counts["failed"] + counts["canceled"]
+        return sum(counts[state] for state in TERMINAL)
 
     @property
     def ended(self) -> bool:
@@ -48,8 +49,8 @@ class Picture:
     def look(self) -> None:
         self.run.refresh()
         counts = self.run.counts
-        self.running = list(self.run.jobs("running", SHOWN)) if counts["running"] else []
-        self.failed = list(self.run.jobs("failed", SHOWN)) if counts["failed"] else []
+        self.running = list(self.run.jobs(State.RUNNING, SHOWN)) if counts[State.RUNNING] else []
+        self.failed = list(self.run.jobs(State.FAILED, SHOWN)) if counts[State.FAILED] else []
         if self.failed and self.tail_of != self.failed[0].id:
             self.tail_of = self.failed[0].id
             self.tail = last_lines(self.failed[0])
@@ -101,7 +102,7 @@ def _watch_live(run: Run) -> None:
             live.update(draw(picture, estimate.left(picture.done, run.total)), refresh=True)
             if picture.ended:
                 return
-            pulse.wait(LOOK_SECONDS if run.counts["running"] else None, FRAME_SECONDS)
+            pulse.wait(LOOK_SECONDS if run.counts[State.RUNNING] else None, FRAME_SECONDS)
 
 
 def draw(picture: Picture, left: float | None) -> RenderableType:
@@ -122,14 +123,14 @@ def draw(picture: Picture, left: float | None) -> RenderableType:
         Text(_eta(picture, left), "dim"),
     )
     tally = Text("  ")
-    for state in ("succeeded", "running", "queued", "failed", "canceled"):
+    for state in (State.SUCCEEDED, State.RUNNING, State.QUEUED, State.FAILED, State.CANCELED):
         if counts[state]:
             tally.append(f"{counts[state]:,} {state}  ", output.STYLES[state])
     lines: list[RenderableType] = [head, tally]
-    lines += [_line(job, "running") for job in picture.running]
-    lines += _more(counts["running"], "running")
-    lines += [_line(job, "failed") for job in picture.failed]
-    lines += _more(counts["failed"], "failed")
+    lines += [_line(job, State.RUNNING) for job in picture.running]
+    lines += _more(counts[State.RUNNING], State.RUNNING)
+    lines += [_line(job, State.FAILED) for job in picture.failed]
+    lines += _more(counts[State.FAILED], State.FAILED)
     if picture.tail:
         lines.append(Text(f"  the last lines of {picture.tail_of}:", "dim"))
         lines += [Text(f"    {line}", no_wrap=True, overflow="ellipsis") for line in picture.tail]
@@ -160,13 +161,13 @@ def _line(job: Job, state: str) -> RenderableType:
 
     data = job.data
     text = Text("  ", no_wrap=True, overflow="ellipsis")
-    text.append("✗ " if state == "failed" else "▸ ", output.STYLES[state])
+    text.append("✗ " if state == State.FAILED else "▸ ", output.STYLES[state])
     text.append(data.id, "bold")
     if data.step:
         text.append(f" {output.one_line(data.step)}")
     if data.params:
         text.append(" " + output.one_line(output.cell(data.params)))
-    if state == "running":
+    if state == State.RUNNING:
         if data.progress is not None:
             text.append(f"  {data.progress:.0%}", "cyan")
         if data.message:
@@ -202,8 +203,8 @@ def _watch_plain(run: Run) -> None:
         while True:
             patiently(run.refresh, lambda sentence: output.hint(f"{sentence}; trying again"))
             counts = run.counts
-            if counts["failed"] > len(told):
-                for job in run.jobs("failed"):
+            if counts[State.FAILED] > len(told):
+                for job in run.jobs(State.FAILED):
                     if job.id not in told:
                         told.add(job.id)
                         output.say(f"{describe(job)} failed: {job.reason}")
@@ -211,7 +212,7 @@ def _watch_plain(run: Run) -> None:
                             for line in last_lines(job):
                                 output.say(f"    {line}")
                             output.hint(f"  {next_command([job])}")
-            done = counts["succeeded"] + counts["failed"] + counts["canceled"]
+            done = sum(counts[state] for state in TERMINAL)
             tally = ", ".join(f"{counts[state]:,} {state}" for state in counts if counts[state])
             line = f"run {run.id}: {done:,}/{run.total:,} done ({tally})"
             if line != before:

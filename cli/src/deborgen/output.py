@@ -13,15 +13,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from deborgen_shared.states import State
+
 if TYPE_CHECKING:
     from rich.console import Console
 
-STYLES = {
-    "queued": "dim",
-    "running": "cyan",
-    "succeeded": "green",
-    "failed": "red",
-    "canceled": "yellow",
+STYLES: dict[str, str] = {
+    State.QUEUED: "dim",
+    State.RUNNING: "cyan",
+    State.SUCCEEDED: "green",
+    State.FAILED: "red",
+    State.CANCELED: "yellow",
     "open": "green",
     "paused": "yellow",
     "draining": "yellow",

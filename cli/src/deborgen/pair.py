@@ -18,6 +18,7 @@ from typing import Literal
 from deborgen import children, runtime
 from deborgen.errors import DeborgenError, NotPossible, Unreachable
 from deborgen.places import write_private
+from deborgen_shared.states import Role
 
 PORT = 8765
 HEALTHY_WITHIN_SECONDS = 30.0
@@ -80,8 +81,8 @@ class Pair:
         folder = self.plan.data_dir
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         children.end_leftovers(runtime.read())
-        admin = self._token("admin", person_name())
-        worker = self._token("worker", worker_name())
+        admin = self._token(Role.ADMIN, person_name())
+        worker = self._token(Role.WORKER, worker_name())
         secret = admin.read_text("utf-8").strip()
         self._start_coordinator(secret)
         try:
@@ -148,7 +149,7 @@ class Pair:
     def log(self, name: str) -> Path:
         return self.plan.data_dir / f"{name}.log"
 
-    def _token(self, role: str, name: str) -> Path:
+    def _token(self, role: Role, name: str) -> Path:
         """The file of a token, made at the first `up` and kept with the data that it belongs to."""
         path = self.plan.data_dir / "coordinator" / f"{role}-{name}.token"
         if path.exists():

@@ -15,12 +15,14 @@ from deborgen.pulse import Pulse
 from deborgen.results import Results
 from deborgen_shared import contract, messages
 from deborgen_shared.queries import EventsQuery, RunJobsQuery
-from deborgen_shared.states import State
+from deborgen_shared.states import TERMINAL, State
 
-TERMINAL_EVENTS = frozenset({"job.succeeded", "job.failed", "job.canceled"})
+TERMINAL_EVENTS = frozenset(f"job.{state}" for state in TERMINAL)
 
 Folder = str | os.PathLike[str]
 Seen = Callable[[int], None]
+#: Which jobs of a run are run again.
+Retried = Literal["failed", "canceled", "all"]
 
 
 def is_terminal(state: str) -> bool:
@@ -158,8 +160,8 @@ class Run:
         """What a script should hear of how it ended, or None when all is well."""
         counts = self.counts
         if self.state == State.FAILED:
-            text = f"{counts['failed']} of {self.total} jobs of run {self.id} failed"
-            if counts["succeeded"]:
+            text = f"{counts[State.FAILED]} of {self.total} jobs of run {self.id} failed"
+            if counts[State.SUCCEEDED]:
                 return SomeJobsFailed(text)
             return JobsFailed(text if self.total > 1 else f"the job of run {self.id} failed")
         return JobsCanceled(f"run {self.id} was canceled") if self.state == State.CANCELED else None
@@ -190,7 +192,7 @@ class Run:
 
     def logs(self, *, failed: bool = False) -> dict[str, str]:
         """What its jobs wrote, by job id."""
-        return {job.id: job.logs() for job in self.jobs(state="failed" if failed else None) if job.data.attempts}
+        return {job.id: job.logs() for job in self.jobs(state=State.FAILED if failed else None) if job.data.attempts}
 
     def wanted(self) -> list[downloads.Wanted]:
         """All its artifacts. Where it has several jobs, each has a folder of its own, named by its index."""
@@ -217,7 +219,7 @@ class Run:
         answer = self._connection.call(contract.CANCEL_RUN, messages.Cancel(reason=reason), run=self.id)
         return dict(answer.jobs)
 
-    def retry(self, only: Literal["failed", "canceled", "all"] = "failed") -> Run:
+    def retry(self, only: Retried = State.FAILED.value) -> Run:
         """A new run of the same jobs."""
         from uuid import uuid4
 

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from deborgen import output
-from deborgen.errors import DeborgenError
+from deborgen.errors import DeborgenError, JobsCanceled, JobsFailed
 from deborgen.runs import Job, Run
+from deborgen_shared.states import State
 
 
 class Detached(DeborgenError):
@@ -36,12 +37,17 @@ def exit_code(run: Run) -> int:
 
 
 def job_exit_code(job: Job) -> int:
-    return {"succeeded": 0, "failed": 10, "canceled": 11}.get(job.state, 1)
+    codes: dict[str, int] = {
+        State.SUCCEEDED: 0,
+        State.FAILED: JobsFailed.exit_code,
+        State.CANCELED: JobsCanceled.exit_code,
+    }
+    return codes.get(job.state, 1)
 
 
 def conclude(run: Run) -> int:
     """The last words on a run that has ended: what to type next. The exit code says how it ended."""
-    if run.state == "succeeded":
+    if run.state == State.SUCCEEDED:
         output.hint(f"results: deborgen results {run.id}    files: deborgen artifacts pull {run.id}")
     return exit_code(run)
 
@@ -52,7 +58,7 @@ def report(run: Run) -> int:
     if failure is None:
         return 0
     output.say(f"error: {failure.message}")
-    failed = next(run.jobs("failed", 1), None)
+    failed = next(run.jobs(State.FAILED, 1), None)
     if failed:
         output.say(f"  {failed.id}: {failed.reason}")
         output.hint(f"  deborgen why {failed.id}    deborgen logs {run.id} --failed    deborgen retry {run.id}")

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from deborgen_shared.messages import Assignment, Result
+from deborgen_shared.states import Outcome
 from deborgen_worker import workspace
 from deborgen_worker.attempt import Attempt, Ending, Stage, result_of
 from deborgen_worker.cache import BlobCache
@@ -100,7 +101,7 @@ class Agent:
         return taken
 
     def _refuse(self, assignment: Assignment, reason: str) -> None:
-        self.spool.ended((Result(attempt=assignment.attempt, outcome="error", reason=reason), ""))
+        self.spool.ended((Result(attempt=assignment.attempt, outcome=Outcome.ERROR.value, reason=reason), ""))
         self.on_result([assignment.attempt])
 
     def told(self, answers: dict[str, str]) -> None:
@@ -117,7 +118,7 @@ class Agent:
                         self.starter.turn.append(name)
                     continue
             if word == "cancel":
-                self.end(name, Ending.CANCEL, "canceled")
+                self.end(name, Ending.CANCEL, Outcome.CANCELED)
             elif word == "stop":
                 self.say(f"{name} is no longer ours: it is stopped")
                 self.end(name, Ending.STALE, "")
@@ -218,7 +219,7 @@ class Agent:
                 results.append(result_of(attempt, exit_, attempt.ended))
             except Exception as error:
                 reason = f"the output could not be collected: {error}"
-                results.append((Result(attempt=attempt.id, outcome="error", reason=reason), ""))
+                results.append((Result(attempt=attempt.id, outcome=Outcome.ERROR.value, reason=reason), ""))
         point("after-collected")
         self._write_down(results)
         with self.lock:
@@ -241,7 +242,9 @@ class Agent:
                 return
             name = results[0][0].attempt
             self.say(f"the result of {name} cannot be written down: {error!r}")
-            plain = Result(attempt=name, outcome="error", reason=f"its result cannot be written down: {error!r}"[:2000])
+            plain = Result(
+                attempt=name, outcome=Outcome.ERROR.value, reason=f"its result cannot be written down: {error!r}"[:2000]
+            )
             self._write_down([(plain, "")])
 
     def forget(self, answers: dict[str, str]) -> None:
@@ -252,7 +255,7 @@ class Agent:
             for name in answers:
                 entry = self.spool.entries.get(name)
                 result = entry.result if entry is not None else None
-                failed = result is not None and result.outcome not in {"succeeded", "released"}
+                failed = result is not None and result.outcome not in {Outcome.SUCCEEDED, Outcome.RELEASED}
                 gone.append((name, self.attempts.pop(name, None), self.settings.keep_failed and failed))
                 self.ledger.end(name, now)
         self.spool.settle(answers)

@@ -9,6 +9,7 @@ from typing import cast
 
 from deborgen_shared.jobfile.model import JobSpec
 from deborgen_shared.messages import Assignment, LogTail, Result
+from deborgen_shared.states import Outcome
 from deborgen_worker import artifacts, workspace
 from deborgen_worker.capacity import Amount
 from deborgen_worker.folders import OWN
@@ -37,9 +38,9 @@ class Stage(Enum):
 class Ending(Enum):
     """Why the worker itself ends an attempt."""
 
-    CANCEL = "canceled"
-    TIMEOUT = "timeout"
-    RELEASE = "released"
+    CANCEL = Outcome.CANCELED
+    TIMEOUT = Outcome.TIMEOUT
+    RELEASE = Outcome.RELEASED
     STALE = "stale"
 
 
@@ -112,23 +113,24 @@ class Attempt:
         return self.frozen_seconds + (now - self.frozen_at if self.frozen_at is not None else 0.0)
 
 
-def outcome_of(attempt: Attempt, exit_: Exit, disk_full: str = "") -> tuple[str, str]:
+def outcome_of(attempt: Attempt, exit_: Exit, disk_full: str = "") -> tuple[Outcome, str]:
     """What the attempt ended as, and the reason in words. What the worker did to it comes first, then the machinery's
     failures, then the program's own end."""
     match attempt.ending:
         case Ending.CANCEL | Ending.RELEASE:
             return attempt.ending.value, attempt.ending_reason
         case Ending.TIMEOUT:
-            return "timeout", attempt.ending_reason
+            return Outcome.TIMEOUT, attempt.ending_reason
     if exit_.error:
-        return "error", exit_.error
+        return Outcome.ERROR, exit_.error
     if exit_.timed_out:
-        return "timeout", exit_.reason or f"ran longer than its timeout of {attempt.assignment.timeout_seconds:g} s"
+        limit = attempt.assignment.timeout_seconds
+        return Outcome.TIMEOUT, exit_.reason or f"ran longer than its timeout of {limit:g} s"
     if exit_.out_of_memory:
-        return "out_of_memory", exit_.reason or "the program wanted more memory than the job asks for"
+        return Outcome.OUT_OF_MEMORY, exit_.reason or "the program wanted more memory than the job asks for"
     if exit_.code == 0:
-        return "succeeded", ""
-    return "failed", exit_.reason
+        return Outcome.SUCCEEDED, ""
+    return Outcome.FAILED, exit_.reason
 
 
 def result_of(attempt: Attempt, exit_: Exit, now: float) -> tuple[Result, str]:
@@ -140,13 +142,13 @@ def result_of(attempt: Attempt, exit_: Exit, now: float) -> tuple[Result, str]:
     if exit_.seconds is not None:
         result.seconds = max(0.0, exit_.seconds - attempt.frozen_for(now))
     result.cpu_seconds, result.peak_memory, result.image = exit_.cpu_seconds, exit_.peak_memory, exit_.image[:500]
-    if outcome == "released":
+    if outcome == Outcome.RELEASED:
         result.exit_code = None
         return result, ""
     if attempt.started:
         _collect(attempt, result, notes)
     result.warnings = [note[:500] for note in notes[:20]]
-    if result.outcome not in {"succeeded", "failed"} and result.reason:
+    if result.outcome not in {Outcome.SUCCEEDED, Outcome.FAILED} and result.reason:
         notes.append(f"the attempt ended as {result.outcome}: {result.reason}")
     text = "".join(f"[deborgen: {note}]\n" for note in notes)
     seal_log(attempt, result, text)
@@ -156,11 +158,12 @@ def result_of(attempt: Attempt, exit_: Exit, now: float) -> tuple[Result, str]:
 def _collect(attempt: Attempt, result: Result, notes: list[str]) -> None:
     spec, launch = attempt.spec, attempt.launch
     if spec.artifacts:
-        found = artifacts.collect(launch.workspace, launch.folder, spec.artifacts, result.outcome == "succeeded")
+        succeeded = result.outcome == Outcome.SUCCEEDED.value
+        found = artifacts.collect(launch.workspace, launch.folder, spec.artifacts, succeeded)
         notes += found.notes
         result.artifacts = found.artifacts
         if found.refused:
-            result.outcome, result.reason = "failed", found.refused
+            result.outcome, result.reason = Outcome.FAILED.value, found.refused
     path = spec.result or f"{OWN}/result.json"
     data = workspace.read_small(launch.workspace, path, workspace.RESULT_BYTES)
     if data is None and spec.artifacts:
@@ -171,7 +174,7 @@ def _collect(attempt: Attempt, result: Result, notes: list[str]) -> None:
         result.result, problem = workspace.parse_result(data)
         if problem:
             notes.append(problem)
-    elif spec.result and result.outcome == "succeeded":
+    elif spec.result and result.outcome == Outcome.SUCCEEDED.value:
         notes.append(f"the result file {spec.result!r} is not there")
 
 

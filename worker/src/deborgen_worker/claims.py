@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Callable
 
 from deborgen_shared.client.transport import Refused, Unreachable
+from deborgen_shared.errors import Code
 from deborgen_shared.messages import Claim
 from deborgen_worker.agent import Agent
 from deborgen_worker.contact import Contact
@@ -122,7 +123,7 @@ class Claimer:
             self._agent.spool.claim_answered(request, [])
 
     def _when_refused(self, refused: Refused) -> float:
-        if refused.code == "superseded":
+        if refused.code == Code.SUPERSEDED:
             raise Superseded(refused.message)
         if refused.status in {401, 403}:
             return self._heart.interval

@@ -34,6 +34,7 @@ from pathlib import Path
 from typing import Any
 
 from deborgen_shared.client.transport import Refused, Transport, Unreachable
+from deborgen_shared.errors import Code
 from deborgen_shared.jobfile.units import format_size
 from deborgen_shared.messages import Register
 from deborgen_worker import __version__, host, policy, recovery
@@ -253,7 +254,7 @@ class Daemon:
             except Unreachable as error:
                 return self.contact.failed("register", error)
             except Refused as refused:
-                if refused.code == "superseded":
+                if refused.code == Code.SUPERSEDED:
                     self._give_up(7, f"{reason}: this session ends")
                     return 0.0
                 return self.heart.when_refused(refused)

@@ -9,6 +9,7 @@ from collections.abc import Callable
 import msgspec
 
 from deborgen_shared.client.transport import Refused, Unreachable
+from deborgen_shared.errors import Code
 from deborgen_shared.messages import Heartbeat, HeartbeatAnswer, Held
 from deborgen_worker import workspace
 from deborgen_worker.agent import Agent
@@ -138,7 +139,7 @@ class Heart:
 
     def when_refused(self, refused: Refused) -> float:
         """What a refusal means; the seconds until the next try."""
-        if refused.code == "superseded":
+        if refused.code == Code.SUPERSEDED:
             raise Superseded(refused.message)
         if refused.status in {401, 403}:
             self._count_refusal()

@@ -8,7 +8,9 @@ from collections.abc import Callable
 from itertools import islice
 
 from deborgen_shared.client.transport import Refused, Unreachable
+from deborgen_shared.errors import Code
 from deborgen_shared.messages import Finish, Result
+from deborgen_shared.states import Outcome
 from deborgen_worker import artifacts
 from deborgen_worker.agent import Agent
 from deborgen_worker.attempt import Attempt, Ending, Stage
@@ -121,7 +123,7 @@ class Outbox:
         return 0.0 if self._ready else NOTHING
 
     def _when_refused(self, batch: list[Result], refused: Refused) -> float:
-        if refused.code == "superseded":
+        if refused.code == Code.SUPERSEDED:
             self._back(batch)
             raise Superseded(refused.message)
         if refused.status == 401:
@@ -134,12 +136,12 @@ class Outbox:
                 self._ready.append(batch[0].attempt)
             return 10.0
         result = batch[0]
-        if result.outcome == "error" and not result.artifacts and result.log is None:
+        if result.outcome == Outcome.ERROR.value and not result.artifacts and result.log is None:
             self._agent.say(f"the coordinator will not take the result of {result.attempt}: {refused.message}")
             self._agent.forget({result.attempt: "refused"})
             return 0.0
         plain = Result(
-            attempt=result.attempt, outcome="error", seconds=result.seconds,
+            attempt=result.attempt, outcome=Outcome.ERROR.value, seconds=result.seconds,
             reason=f"the coordinator refused the result ({result.outcome}): {refused.message}"[:2000],
         )  # fmt: skip
         self._agent.spool.ended((plain, ""))
@@ -254,17 +256,17 @@ class Outbox:
         return True
 
     def _upload_refused(self, attempt: str, refused: Refused) -> None:
-        if refused.code == "stale_attempt" and attempt not in self._asked_about:
+        if refused.code == Code.STALE_ATTEMPT and attempt not in self._asked_about:
             self._asked_about.add(attempt)
             self.on_stale(attempt)
             with self._lock:
                 self._uploads.append(attempt)
-        elif refused.code == "stale_attempt":
+        elif refused.code == Code.STALE_ATTEMPT:
             self._agent.forget({attempt: "stale"})
             self._asked_about.discard(attempt)
-        elif refused.code == "superseded":
+        elif refused.code == Code.SUPERSEDED:
             raise Superseded(refused.message)
-        elif (tries := self._tries.get(attempt, 0)) < UPLOAD_TRIES and refused.code != "too_large":
+        elif (tries := self._tries.get(attempt, 0)) < UPLOAD_TRIES and refused.code != Code.TOO_LARGE:
             # A damaged part is refused by its digest: sent again, it may arrive whole.
             self._tries[attempt] = tries + 1
             with self._lock:
@@ -273,7 +275,7 @@ class Outbox:
             self._replace(attempt, f"the output could not be uploaded: {refused.message}")
 
     def _replace(self, attempt: str, reason: str) -> None:
-        self._agent.spool.ended((Result(attempt=attempt, outcome="error", reason=reason[:2000]), ""))
+        self._agent.spool.ended((Result(attempt=attempt, outcome=Outcome.ERROR.value, reason=reason[:2000]), ""))
         with self._lock:
             self._ready.append(attempt)
         self.woken.set()
@@ -322,9 +324,9 @@ class LogPump:
                 except Unreachable as error:
                     self._not_before = self._agent.clock() + self._contact.failed("log", error)
                 except Refused as refused:
-                    if refused.code == "stale_attempt":
+                    if refused.code == Code.STALE_ATTEMPT:
                         stale.append(attempt.id)
-                    elif refused.code == "superseded":
+                    elif refused.code == Code.SUPERSEDED:
                         self._agent.end(attempt.id, Ending.STALE, "")
         for name in stale:
             self.on_stale(name)

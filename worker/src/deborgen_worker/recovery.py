@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 
+from deborgen_shared.states import Outcome
 from deborgen_worker.agent import Agent
 from deborgen_worker.attempt import Attempt, Ending, Stage
 from deborgen_worker.journal import SpoolFullError
@@ -30,7 +31,7 @@ def recover(agent: Agent, boot: str) -> list[str]:
             held.append(name)
         else:
             agent.say(f"{name} is gone without a trace: it is given up")
-            agent.forget({name: "lost"})
+            agent.forget({name: Outcome.LOST})
     _sweep(agent)
     return held
 

@@ -10,9 +10,10 @@ from deborgen import output, refs
 from deborgen.cli import App, json_option
 from deborgen.cli import command as verb
 from deborgen.errors import NotPossible
+from deborgen_shared.states import State
 
-MEANING = {
-    "canceled": "will never start",
+MEANING: dict[str, str] = {
+    State.CANCELED: "will never start",
     "cancel_requested": "told to stop",
     "already_terminal": "had ended already",
 }

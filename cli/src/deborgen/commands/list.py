@@ -7,13 +7,13 @@ import click
 from deborgen import output
 from deborgen.cli import App, json_option
 from deborgen.cli import command as verb
+from deborgen_shared.states import TERMINAL, State
 
-STATES = ["queued", "running", "succeeded", "failed", "canceled"]
 COLUMNS = ["run", "name", "state", "done", "jobs", "failed", "submitter", "created"]
 
 
 @verb(name="list")
-@click.option("--state", type=click.Choice(STATES), help="Only runs in this state.")
+@click.option("--state", type=click.Choice([str(each) for each in State]), help="Only runs in this state.")
 @click.option("--submitter", metavar="NAME", help="Only runs of this person.")
 @click.option("--label", metavar="KEY=VALUE", help="Only runs with this label.")
 @click.option("-n", "--limit", default=20, show_default=True, type=click.IntRange(1), help="At most so many.")
@@ -28,9 +28,9 @@ def command(app: App, state: str | None, submitter: str | None, label: str | Non
     full = []
     for run in runs:
         counts = run.counts
-        done = counts["succeeded"] + counts["failed"] + counts["canceled"]
-        row = [run.id, run.name, run.state, done, run.total, counts["failed"], run.data.submitter]
-        rows.append([*row[:5], counts["failed"] or "", run.data.submitter, output.age(run.data.created_at)])
+        done = sum(counts[ended] for ended in TERMINAL)
+        row = [run.id, run.name, run.state, done, run.total, counts[State.FAILED], run.data.submitter]
+        rows.append([*row[:5], counts[State.FAILED] or "", run.data.submitter, output.age(run.data.created_at)])
         full.append([*row, run.data.created_at])
     output.table(COLUMNS, rows, full=full, numeric=["run", "done", "jobs", "failed"])
     if not runs:

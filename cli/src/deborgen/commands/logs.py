@@ -37,5 +37,5 @@ def command(app: App, ref: str, follow: bool, attempt: int | None, failed: bool)
         else:
             found = following.one_after_another(run, attempt, failed)
             if not found:
-                output.hint(f"no job of run {run.id} {'failed' if failed else 'has started'}")
+                output.hint(f"no job of run {run.id} failed" if failed else f"no job of run {run.id} has started")
     return 0

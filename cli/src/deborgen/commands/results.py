@@ -9,6 +9,7 @@ from deborgen.cli import App, json_option
 from deborgen.cli import command as verb
 from deborgen.results import Results, Row
 from deborgen.runs import Run
+from deborgen_shared.states import State
 
 #: Columns of which the smallest value is the one that people look for.
 SMALLER_IS_BETTER = frozenset({"error", "err", "loss", "cost", "rmse", "mse", "mae", "residual"})
@@ -60,7 +61,7 @@ def _print(run: Run, table: Results) -> None:
     numeric = [name for name in shown if all(_is_number(row.get(name)) for row in table)]
     output.table(shown, [[_short(name, row) for name in shown] for row in table], numeric=numeric)
     counts = run.counts
-    open_jobs = counts["queued"] + counts["running"]
+    open_jobs = counts[State.QUEUED] + counts[State.RUNNING]
     if open_jobs:
         output.hint(f"{output.counted(open_jobs, 'job')} not done yet: deborgen watch {run.id}")
     smaller = next((name for name in columns if name.removeprefix("result.") in SMALLER_IS_BETTER), None)

@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import TYPE_CHECKING
 
 import click
 
 from deborgen import output, waiting
 from deborgen.cli import App, json_option
 from deborgen.cli import command as verb
+from deborgen_shared.states import State
+
+if TYPE_CHECKING:
+    from deborgen.runs import Retried
 
 
 @verb(name="retry")
 @click.argument("ref", metavar="[RUN]", default="last")
-@click.option("--failed", "only", flag_value="failed", default="failed", help="The jobs that failed (the default).")
-@click.option("--canceled", "only", flag_value="canceled", help="The jobs that were canceled.")
+@click.option(
+    "--failed", "only", flag_value=State.FAILED.value, default=State.FAILED.value,
+    help="The jobs that failed (the default).",
+)  # fmt: skip
+@click.option("--canceled", "only", flag_value=State.CANCELED.value, help="The jobs that were canceled.")
 @click.option("--all", "only", flag_value="all", help="All of them.")
 @click.option("-w", "--watch", is_flag=True, help="Watch the new run until it ends.")
 @json_option
-def command(app: App, ref: str, only: Literal["failed", "canceled", "all"], watch: bool, as_json: bool) -> int:
+def command(app: App, ref: str, only: Retried, watch: bool, as_json: bool) -> int:
     """Run jobs of a run again, as a new run.
 
     The jobs are the same to the letter; the old run stays as it is. Prints the number of the new run.

@@ -9,6 +9,7 @@ from deborgen.cli import App, json_option
 from deborgen.cli import command as verb
 from deborgen.runs import Job, Run
 from deborgen_shared.jobfile import render
+from deborgen_shared.states import State
 
 ATTEMPT_COLUMNS = ["attempt", "worker", "outcome", "exit_code", "seconds", "log", "started", "reason"]
 JOB_COLUMNS = ["job", "state", "params", "worker", "exit_code", "seconds", "reason"]
@@ -100,7 +101,7 @@ def _show_job(job: Job, as_json: bool) -> None:
     rows = []
     full = []
     for a in detail.history:
-        row = [a.number, a.worker, a.outcome or "running", a.exit_code]
+        row = [a.number, a.worker, a.outcome or State.RUNNING, a.exit_code]
         rows.append([*row, output.seconds(a.seconds), output.size(a.log_size), output.age(a.started_at), a.reason])
         full.append([*row, a.seconds, a.log_size, a.started_at, a.reason])
     if detail.history or not output.on_terminal():

@@ -7,6 +7,7 @@ import click
 from deborgen import output
 from deborgen.cli import CONTEXT, App, json_option, subcommand
 from deborgen.kinds import DURATION
+from deborgen_shared.states import Role
 
 COLUMNS = ["id", "role", "name", "created", "expires", "last_used"]
 
@@ -20,7 +21,7 @@ def command() -> None:
 
 
 @subcommand(command, name="create")
-@click.option("--role", type=click.Choice(["admin", "submitter", "viewer", "worker"]), required=True)
+@click.option("--role", type=click.Choice([str(each) for each in Role]), required=True)
 @click.option("--name", required=True, help="Whose it is: a person, or a worker.")
 @click.option("--expires", type=DURATION, metavar="DURATION", help="Valid for this long. [default: for ever]")
 @json_option
@@ -36,7 +37,7 @@ def create(app: App, role: str, name: str, expires: float | None, as_json: bool)
         output.json("token", made)
         return
     output.write(made.token + "\n")
-    if role == "worker":
+    if role == Role.WORKER:
         output.hint(f"on {name}: deborgen-worker run --coordinator {app.client.url} --name {name} --token-file FILE …")
     else:
         output.hint(f"{name} types: deborgen login {app.client.url}")

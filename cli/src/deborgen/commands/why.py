@@ -9,10 +9,14 @@ import click
 from deborgen import output, refs
 from deborgen.cli import App, json_option
 from deborgen.cli import command as verb
+from deborgen_shared.states import State
 
 if TYPE_CHECKING:
     from deborgen.client import Client
     from deborgen.runs import Job
+
+#: Of which state the job is that is looked at, if a run has jobs of several.
+FIRST_LOOKED_AT = (State.QUEUED, State.FAILED, State.CANCELED, State.RUNNING, State.SUCCEEDED)
 
 
 @verb(name="why")
@@ -43,7 +47,7 @@ def _job(client: Client, ref: str) -> Job:
         return client.job(ref)
     while True:
         run = client.run(ref)
-        state = next(state for state in ("queued", "failed", "canceled", "running", "succeeded") if run.counts[state])
+        state = next(state for state in FIRST_LOOKED_AT if run.counts[state])
         job = next(run.jobs(state, 1), None)
         if job is not None:  # else it has just gone on to another state
             break

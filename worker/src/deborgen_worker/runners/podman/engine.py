@@ -15,6 +15,7 @@ import requests
 from podman import PodmanClient
 from podman.errors import PodmanError
 
+from deborgen_shared import headers
 from deborgen_worker.runners.protocol import RunnerDown
 
 QUICK = 10.0
@@ -41,7 +42,7 @@ class Engine:
         """One request; the decoded answer, or None if it is empty."""
         options: dict[str, Any] = {"params": params, "timeout": (min(seconds, 5.0), seconds)}
         if body is not None:
-            options |= {"data": json.dumps(body), "headers": {"Content-Type": "application/json"}}
+            options |= {"data": json.dumps(body), "headers": {headers.CONTENT_TYPE: "application/json"}}
         try:
             response = getattr(self._client().api, method)(path, **options)
             status, text = response.status_code, response.text
