@@ -1,0 +1,47 @@
+"""Private methods of libraries that deborgen overrides or relies on, as they were when that was written.
+
+An upgrade that changes one of them fails here. Read the change, see whether the override still holds (`connections.py`
+of the coordinator for gunicorn, `client/names.py` in shared for urllib3 and requests), and record the new digest.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import inspect
+from functools import reduce
+
+import pytest
+
+OVERRIDDEN = {
+    "gunicorn.http.message:Request.should_close": "37c454bfb3e36316",
+    "gunicorn.http.parser:Parser.__next__": "b8536520e95854d6",
+    "gunicorn.http.parser:Parser.finish_body": "54c5d0d28c2626ea",
+    "gunicorn.http.unreader:Unreader.take_buffered": "89cef5e60e6f09e1",
+    "gunicorn.http.unreader:SocketUnreader.chunk": "9f62532259f8468e",
+    "gunicorn.workers.gthread:TConn.init": "5ff3d4ba451cfdf3",
+    "gunicorn.workers.gthread:ThreadWorker._keepalive_after": "4ebdbbc8bf5aafa5",
+    "gunicorn.workers.gthread:ThreadWorker.accept": "f8dcead3dce5c851",
+    "gunicorn.workers.gthread:ThreadWorker.enqueue_req": "c9f428953d24acef",
+    "gunicorn.workers.gthread:ThreadWorker.finish_request": "d74497a7adab54b8",
+    "gunicorn.workers.gthread:ThreadWorker.handle": "ca85c9be3df75da4",
+    "gunicorn.workers.gthread:ThreadWorker.is_parent_alive": "3517612f7763cc47",
+    "gunicorn.workers.gthread:ThreadWorker.murder_keepalived": "4459960c4ccc36d4",
+    "gunicorn.workers.gthread:ThreadWorker.set_accept_enabled": "140150ebfd3cae34",
+    "gunicorn.workers.base:Worker.handle_error": "75426448389bbac9",
+    "requests.adapters:HTTPAdapter.init_poolmanager": "dcc10b3b4da2db73",
+    "requests.adapters:HTTPAdapter.send": "a8b4a1d8c114e29d",
+    "urllib3.connection:HTTPConnection._new_conn": "83e6a5dd7db98a0a",
+    "urllib3.poolmanager:PoolManager._new_pool": "6b5c00b2084b0ba4",
+}
+
+
+def digest_of(name: str) -> str:
+    module, _, path = name.partition(":")
+    found = reduce(getattr, path.split("."), importlib.import_module(module))
+    return hashlib.sha256(inspect.getsource(found).encode()).hexdigest()[:16]
+
+
+@pytest.mark.parametrize("name", OVERRIDDEN)
+def test_a_method_that_is_overridden_is_the_one_that_was_read(name: str) -> None:
+    assert digest_of(name) == OVERRIDDEN[name], f"{name} has changed"
