@@ -23,6 +23,10 @@ from gunicorn.http.message import Request
 from gunicorn.http.unreader import SocketUnreader
 from gunicorn.workers.gthread import TConn, ThreadWorker
 
+from deborgen_shared import headers
+from deborgen_shared.calls import JSON
+from deborgen_shared.errors import Code
+
 #: A request must be there (its head, and the first part of its body) this long after its first byte.
 ARRIVAL_SECONDS = 20.0
 #: A new connection must send its first byte in this time.
@@ -225,11 +229,11 @@ class PatientWorker(ThreadWorker):  # type: ignore[misc]
         status, code, message = (
             ("500 Internal Server Error", "internal", "The coordinator made a mistake; its log says which.")
             if broken
-            else ("400 Bad Request", "malformed", f"This is not a valid HTTP request: {exc}")
+            else ("400 Bad Request", Code.MALFORMED, f"This is not a valid HTTP request: {exc}")
         )
         body = json.dumps({"error": {"code": code, "message": message, "hint": ""}}).encode()
         head = (
-            f"HTTP/1.1 {status}\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n"
+            f"HTTP/1.1 {status}\r\n{headers.CONTENT_TYPE}: {JSON}\r\n{headers.CONTENT_LENGTH}: {len(body)}\r\n"
             "Connection: close\r\n\r\n"
         )
         try:

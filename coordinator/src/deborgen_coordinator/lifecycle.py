@@ -14,9 +14,9 @@ class Event(StrEnum):
     CLAIMED = "claimed"
     RESUMED = "resumed"
     REQUEUED = "requeued"
-    SUCCEEDED = "succeeded"
-    FAILED = "failed"
-    CANCELED = "canceled"
+    SUCCEEDED = State.SUCCEEDED
+    FAILED = State.FAILED
+    CANCELED = State.CANCELED
 
 
 TRANSITIONS: dict[tuple[State, Event], State] = {

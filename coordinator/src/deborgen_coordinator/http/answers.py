@@ -13,7 +13,7 @@ from werkzeug.exceptions import HTTPException
 
 from deborgen_coordinator.http.reserve import Reserve
 from deborgen_coordinator.storage.database import DatabaseUnavailable
-from deborgen_shared import headers
+from deborgen_shared import contract, headers
 from deborgen_shared.calls import JSON
 from deborgen_shared.errors import Code, Refusal
 
@@ -64,7 +64,9 @@ def _refuse_http(problem: HTTPException) -> Response:
             answer.headers[headers.ALLOW] = ", ".join(sorted(allowed))
         return answer
     if problem.code == 404:
-        return refuse(Refusal(Code.NOT_FOUND, "There is nothing at this path.", "GET /v1/openapi.json lists all."))
+        return refuse(
+            Refusal(Code.NOT_FOUND, "There is nothing at this path.", f"GET {contract.OPENAPI.path} lists all.")
+        )
     if problem.code == 413:
         return refuse(Refusal(Code.TOO_LARGE, "The body is too large."))
     return refuse(Refusal(Code.MALFORMED, f"The request cannot be understood: {problem.name}."))

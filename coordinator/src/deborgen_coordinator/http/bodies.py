@@ -6,14 +6,20 @@ from collections.abc import Iterator
 from typing import Any
 
 from deborgen_coordinator.http.decoding import inflate, malformed
+from deborgen_shared import headers
+from deborgen_shared.calls import JSON
 from deborgen_shared.errors import Code, Refusal
 
 PIECE = 256 * 1024
 
+_LENGTH = headers.in_environ(headers.CONTENT_LENGTH)
+_TYPE = headers.in_environ(headers.CONTENT_TYPE)
+_ENCODING = headers.in_environ(headers.CONTENT_ENCODING)
+
 
 def length_of(environ: dict[str, Any], limit: int, *, required: bool = True) -> int:
     """How long the body is said to be; refused before a byte of it is read."""
-    text = environ.get("CONTENT_LENGTH") or ""
+    text = environ.get(_LENGTH) or ""
     if "HTTP_TRANSFER_ENCODING" in environ or (not text and required):
         raise Refusal(
             Code.LENGTH_REQUIRED, "The request must give its Content-Length.", "Chunked bodies are not taken."
@@ -56,19 +62,19 @@ def pieces(environ: dict[str, Any], length: int) -> Iterator[bytes]:
 
 
 def require_json(environ: dict[str, Any]) -> None:
-    kind = environ.get("CONTENT_TYPE") or ""
-    if kind != "application/json" and kind.partition(";")[0].strip().lower() != "application/json":
+    kind = environ.get(_TYPE) or ""
+    if kind != JSON and kind.partition(";")[0].strip().lower() != JSON:
         raise Refusal(
             Code.UNSUPPORTED_MEDIA_TYPE,
-            f"The body is {kind[:100]!r}, and must be application/json.",
-            "Send the header Content-Type: application/json.",
+            f"The body is {kind[:100]!r}, and must be {JSON}.",
+            f"Send the header {headers.CONTENT_TYPE}: {JSON}.",
         )
 
 
 def unpacked(environ: dict[str, Any], limit: int) -> bytes:
     """A raw body, plain or gzip, of at most `limit` bytes either way."""
     body = read(environ, length_of(environ, limit))
-    encoding = (environ.get("HTTP_CONTENT_ENCODING") or "identity").strip().lower()
+    encoding = (environ.get(_ENCODING) or "identity").strip().lower()
     if encoding == "gzip":
         return inflate(body, limit)
     if encoding != "identity":

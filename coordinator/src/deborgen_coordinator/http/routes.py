@@ -179,7 +179,7 @@ def authenticated(ctx: Context, environ: Mapping[str, Any]) -> Actor:
         raise Refusal(
             Code.UNAUTHENTICATED,
             "The request carries no token." if not header else "The Authorization header is not a bearer token.",
-            "Send the header Authorization: Bearer TOKEN.",
+            f"Send the header {headers.AUTHORIZATION}: Bearer TOKEN.",
         )
     return tokens.authenticate(ctx, found[1])
 

@@ -10,6 +10,8 @@ from typing import Any
 
 import msgspec
 
+from deborgen_shared.states import State
+
 from .. import ids
 from ..lifecycle import TRANSITIONS
 from ..storage import audit
@@ -100,7 +102,7 @@ def _play(job: int, state: str, story: list[tuple[int, int, str, str | None, str
         return
     at: str | None = None
     for _, seq, type_, old, new in story:
-        if at is None and (old is not None or new != "queued"):
+        if at is None and (old is not None or new != State.QUEUED):
             yield Finding(LOST, "no_beginning", f"its history begins with {type_} (event {seq})", where)
         elif at is not None and old != at:
             yield Finding(UNEXPECTED, "history_jumps", f"it was {at}, and event {seq} says that it was {old}", where)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterable, Iterator
 
+from deborgen_shared import contract, headers
 from deborgen_shared.errors import Code, Refusal
 from deborgen_shared.messages import BlobStored, MissingBlob, MissingBlobs
 
@@ -25,7 +26,9 @@ def missing(ctx: Context, digests: list[str]) -> MissingBlobs:
 
     known = ctx.store.write(look)
     lacking = [digest for digest in dict.fromkeys(digests) if digest not in known]
-    return MissingBlobs(missing=[MissingBlob(sha256=digest, url=f"/v1/blobs/{digest}") for digest in lacking])
+    return MissingBlobs(
+        missing=[MissingBlob(sha256=digest, url=contract.PUT_BLOB.url(sha256=digest)) for digest in lacking]
+    )
 
 
 def put(ctx: Context, digest: str, chunks: Iterable[bytes]) -> BlobStored:
@@ -94,13 +97,13 @@ def _refusals(digest: str) -> Iterator[None]:
             Code.UPLOAD_CONFLICT,
             f"The upload goes on at byte {problem.offset}.",
             details={"offset": problem.offset},
-            headers={"Upload-Offset": str(problem.offset)},
+            headers={headers.UPLOAD_OFFSET: str(problem.offset)},
         ) from None
     except Busy:
         raise Refusal(
-            Code.SLOW_DOWN, "Another request is uploading this blob right now.", headers={"Retry-After": "1"}
+            Code.SLOW_DOWN, "Another request is uploading this blob right now.", headers={headers.RETRY_AFTER: "1"}
         ) from None
     except NoSpace:
         raise Refusal(
-            Code.UNAVAILABLE, "The coordinator's disk is full; nothing was kept.", headers={"Retry-After": "30"}
+            Code.UNAVAILABLE, "The coordinator's disk is full; nothing was kept.", headers={headers.RETRY_AFTER: "30"}
         ) from None

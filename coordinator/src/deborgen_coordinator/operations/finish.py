@@ -10,7 +10,7 @@ import msgspec
 from deborgen_shared.errors import Code, Refusal
 from deborgen_shared.jobfile import check_path, find_twins
 from deborgen_shared.messages import Finish, Finished, Result
-from deborgen_shared.states import Outcome
+from deborgen_shared.states import Outcome, State
 
 from .. import ids
 from ..storage import attempts, blobs, logs, workers
@@ -52,7 +52,7 @@ def finish(ctx: Context, actor: Actor, name: str, body: Finish) -> Finished:
                 ended.append(Outcome(result.outcome))
                 seconds.append(result.seconds)
         retried = sum(
-            1 for moves in changes.counts.values() for state, n in moves.items() if state == "queued" and n > 0
+            1 for moves in changes.counts.values() for state, n in moves.items() if state == State.QUEUED and n > 0
         )
         settle(tx, changes, actor, now)
         count_failures(tx, actor, worker, ended, clock, now)
@@ -155,7 +155,7 @@ def _came_back(held: Held, session: str) -> bool:
         held.outcome is Outcome.LOST
         and held.session == session
         and held.current
-        and held.job_state == "queued"
+        and held.job_state is State.QUEUED
         and not held.cancel_requested
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from deborgen_shared import contract
 from deborgen_shared.errors import Code, Refusal
 from deborgen_shared.messages import Artifacts, ArtifactView, Attempt, CancelAnswer, JobDetail, Why, WhyWorker
 from deborgen_shared.states import State
@@ -83,7 +84,7 @@ def artifact(ctx: Context, run: int, index: int, path: str) -> ArtifactView:
     raise Refusal(
         Code.NOT_FOUND,
         f"job {run}.{index} has no artifact {path!r}",
-        f"GET /v1/jobs/{run}.{index}/artifacts lists them",
+        f"GET {contract.LIST_ARTIFACTS.url(job=f'{run}.{index}')} lists them",
     )
 
 
@@ -122,9 +123,8 @@ def _summary(reader: Connection, row: JobRow, lines: list[WhyWorker]) -> str:
         return f"it succeeded on {row.worker} with attempt {row.last_attempt}"
     if row.state.terminal:
         where = f" on {row.worker}" if row.worker else ""
-        return (
-            f"it {'failed' if row.state is State.FAILED else 'was canceled'}{where}: {row.reason or 'no reason given'}"
-        )
+        ended = row.state.value if row.state is State.FAILED else f"was {row.state}"
+        return f"it {ended}{where}: {row.reason or 'no reason given'}"
     if not row.ready:
         step = _step(reader, row)
         if step.blockers:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from deborgen_shared import contract
 from deborgen_shared.errors import Code, Refusal
 
 from .. import ids
@@ -18,21 +19,22 @@ MOST_RUNS = 2**40
 def find_run(reader: Tx | Connection, run: int) -> RunRow:
     row = runs.get(reader, run) if run < MOST_RUNS else None
     if row is None:
-        raise Refusal(Code.NOT_FOUND, f"there is no run {run}", "GET /v1/runs lists them")
+        raise Refusal(Code.NOT_FOUND, f"there is no run {run}", f"GET {contract.LIST_RUNS.path} lists them")
     return row
 
 
 def find_job(reader: Tx | Connection, run: int, index: int) -> JobRow:
     row = jobs.get(reader, ids.key(run, index)) if run < MOST_RUNS and 0 < index <= ids.MOST_JOBS else None
     if row is None:
-        raise Refusal(Code.NOT_FOUND, f"there is no job {run}.{index}", f"GET /v1/runs/{run}/jobs lists a run's jobs")
+        hint = f"GET {contract.LIST_RUN_JOBS.url(run=run)} lists a run's jobs"
+        raise Refusal(Code.NOT_FOUND, f"there is no job {run}.{index}", hint)
     return row
 
 
 def find_worker(reader: Tx | Connection, name: str, *, lock: bool = False) -> WorkerRow:
     row = workers.get(reader, name, lock=lock)
     if row is None:
-        raise Refusal(Code.NOT_FOUND, f"there is no worker {name}", "GET /v1/workers lists them")
+        raise Refusal(Code.NOT_FOUND, f"there is no worker {name}", f"GET {contract.LIST_WORKERS.path} lists them")
     return row
 
 

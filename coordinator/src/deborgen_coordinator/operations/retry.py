@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from deborgen_shared import contract
 from deborgen_shared.errors import Code, Refusal
 from deborgen_shared.messages import Run
-from deborgen_shared.states import State
+from deborgen_shared.states import TERMINAL, State
 
 from .. import ids
 from ..storage import jobs, runs, specs
@@ -22,10 +23,10 @@ from .context import Actor, Context
 from .history import record
 from .lookup import check_may_change, find_run
 
-WANTED = {
-    "failed": ("failed",),
-    "canceled": ("canceled",),
-    "all": ("succeeded", "failed", "canceled"),
+WANTED: dict[str, frozenset[State]] = {
+    State.FAILED: frozenset({State.FAILED}),
+    State.CANCELED: frozenset({State.CANCELED}),
+    "all": TERMINAL,
 }
 
 
@@ -48,7 +49,7 @@ def retry_run(
             raise Refusal(
                 Code.INVALID_TRANSITION,
                 f"run {run} has no {_word(only)} to retry",
-                f"GET /v1/runs/{run} shows its jobs",
+                f"GET {contract.GET_RUN.url(run=run)} shows its jobs",
             )
         new = _copy(tx, actor, old, chosen, submitter, now)
         if idempotency_key is not None:
@@ -70,7 +71,7 @@ def _choose(tx: Tx, run: int, only: str) -> list[JobRow]:
     rows = jobs.select(tx, span=ids.span(run))
     steps = specs.steps(tx, run)
     chosen = {row.id: row for row in rows if row.state in WANTED[only]}
-    if only == "failed":
+    if only == State.FAILED:
         after = _reach(steps, chosen.values(), lambda step, other: step.name in other.needs)
         for row in rows:
             if row.step in after and row.state is State.CANCELED and row.reason.startswith("step '"):
@@ -131,7 +132,7 @@ def _copy(tx: Tx, actor: Actor, old: RunRow, chosen: list[JobRow], submitter: in
     ]  # fmt: skip
     jobs.insert(tx, rows, large=len(rows) >= submit.LARGE)
     record(
-        tx, now, "run.submitted", actor, run=new, new="queued",
+        tx, now, "run.submitted", actor, run=new, new=State.QUEUED,
         data={"name": old.name, "jobs": len(rows), "retry_of": old.id},
     )  # fmt: skip
     submit.record_queued(tx, new, actor, rows[0][0], len(rows), now)

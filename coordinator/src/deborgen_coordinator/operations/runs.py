@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 from deborgen_shared.messages import CancelAnswer, Jobs, ResultRow, Run, Runs
+from deborgen_shared.states import State
 
 from .. import ids
 from ..storage import jobs, runs, specs
@@ -144,7 +145,7 @@ def cancel(ctx: Context, actor: Actor, run: int, span: tuple[int, int], reason: 
         for job in fresh:
             record(tx, now, "job.cancel_requested", actor, job=job, data={"reason": why})
         answer.update(dict.fromkeys([*fresh, *before], "cancel_requested"))
-        answer.update(dict.fromkeys(cancel_queued(tx, changes, actor, *span, why, now), "canceled"))
+        answer.update(dict.fromkeys(cancel_queued(tx, changes, actor, *span, why, now), State.CANCELED.value))
         for job in jobs.terminal_in(tx, *span):
             answer.setdefault(job, "already_terminal")
         settle(tx, changes, actor, now)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from deborgen_shared import contract
 from deborgen_shared.errors import Code, Refusal
 from deborgen_shared.states import Role
 
@@ -24,7 +25,8 @@ def check_session(tx: Tx, name: str, session: str) -> WorkerRow:
     """The worker, if this session is its newest; kept from other writers."""
     worker = workers.get(tx, name, lock=True)
     if worker is None or worker.state == "left":
-        raise Refusal(Code.SUPERSEDED, f"worker {name} is not registered", f"PUT /v1/workers/{name} first")
+        hint = f"PUT {contract.REGISTER.url(name=name)} first"
+        raise Refusal(Code.SUPERSEDED, f"worker {name} is not registered", hint)
     if worker.session != session:
         raise superseded(name)
     return worker

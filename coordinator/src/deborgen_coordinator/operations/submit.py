@@ -9,9 +9,11 @@ from typing import Any
 
 import msgspec
 
+from deborgen_shared import contract
 from deborgen_shared.errors import Code, Refusal
 from deborgen_shared.jobfile import JobFile, JobFileInvalid, JobSpec, Problem, Step, parse, unsupported
 from deborgen_shared.messages import Checked, Run
+from deborgen_shared.states import State
 
 from .. import ids
 from ..storage import blobs, events, jobs, runs, specs
@@ -160,7 +162,7 @@ def stored_spec(tx: Tx, plan: Planned) -> tuple[int, int]:
 
 def _file_problem(path: str, size: int, have: int | None) -> str:
     if have is None:
-        return f"the blob of '{path}' is not here: PUT it to /v1/blobs/SHA256 first"
+        return f"the blob of '{path}' is not here: PUT it to {contract.PUT_BLOB.url(sha256='SHA256')} first"
     return f"'{path}' has {have} bytes, not {size}"
 
 
@@ -199,7 +201,7 @@ def _insert(
         index += size
     rows = _job_rows(run, planned, stored, submitter)
     jobs.insert(tx, rows, large=count >= LARGE)
-    record(tx, now, "run.submitted", actor, run=run, new="queued", data={"name": jobfile.name, "jobs": count})
+    record(tx, now, "run.submitted", actor, run=run, new=State.QUEUED, data={"name": jobfile.name, "jobs": count})
     record_queued(tx, run, actor, ids.key(run, 1), count, now)
     tx.wake("jobs")
     return run
@@ -222,6 +224,6 @@ def _job_rows(
 def record_queued(tx: Tx, run: int, actor: Actor, first: int, count: int, now: float) -> None:
     """One event a job; for many jobs in one statement."""
     if count == 1:
-        record(tx, now, "job.queued", actor, job=first, new="queued")
+        record(tx, now, f"job.{State.QUEUED}", actor, job=first, new=State.QUEUED)
     else:
         events.record_queued(tx, *ids.span(run), str(actor), now)

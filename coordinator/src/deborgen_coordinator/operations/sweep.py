@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from deborgen_shared.states import Outcome
+from deborgen_shared.states import Outcome, State
 
 from ..leases import sweep_interval, turn
 from ..storage import attempts, jobs, workers
@@ -149,7 +149,7 @@ class Sweeper:
         silence = max(ctx.settings.lease_seconds, 3 * ctx.settings.heartbeat_seconds)
         for name in workers.go_offline(tx, clock - silence):
             record(tx, now, "worker.offline", COORDINATOR, worker=name)
-        requeued = sum(max(0, moves["queued"]) for moves in changes.counts.values())
+        requeued = sum(max(0, moves[State.QUEUED]) for moves in changes.counts.values())
         settle(tx, changes, COORDINATOR, now)
         return len(expired), requeued
 

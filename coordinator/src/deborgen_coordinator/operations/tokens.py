@@ -6,6 +6,7 @@ import hashlib
 import hmac
 import secrets
 
+from deborgen_shared import contract, headers
 from deborgen_shared.errors import Code, Refusal
 from deborgen_shared.messages import CreatedToken, NewToken, Tokens, TokenView
 from deborgen_shared.states import Role
@@ -26,8 +27,8 @@ def _refused(message: str) -> Refusal:
     return Refusal(
         Code.UNAUTHENTICATED,
         message,
-        "send Authorization: Bearer TOKEN; an admin makes one with: deborgen token create",
-        headers={"WWW-Authenticate": "Bearer"},
+        f"send {headers.AUTHORIZATION}: Bearer TOKEN; an admin makes one with: deborgen token create",
+        headers={headers.WWW_AUTHENTICATE: "Bearer"},
     )
 
 
@@ -72,7 +73,7 @@ def create(ctx: Context, actor: Actor, body: NewToken) -> CreatedToken:
     def work(tx: Tx) -> None:
         tokens.insert(tx, row)
         record(
-            tx, now, "token.created", actor, worker=body.name if body.role == "worker" else None,
+            tx, now, "token.created", actor, worker=body.name if Role(body.role) is Role.WORKER else None,
             data={"id": token_id, "role": body.role, "name": body.name},
         )  # fmt: skip
 
@@ -111,15 +112,17 @@ def revoke(ctx: Context, actor: Actor, token_id: str) -> None:
     def work(tx: Tx) -> None:
         row = tokens.get(tx, token_id)
         if row is None:
-            raise Refusal(Code.NOT_FOUND, f"there is no token {token_id}", "GET /v1/tokens lists them")
+            raise Refusal(
+                Code.NOT_FOUND, f"there is no token {token_id}", f"GET {contract.LIST_TOKENS.path} lists them"
+            )
         if not tokens.revoke(tx, token_id, now):
             return
         record(
-            tx, now, "token.revoked", actor, worker=row.name if row.role == "worker" else None,
+            tx, now, "token.revoked", actor, worker=row.name if row.role == Role.WORKER else None,
             data={"id": token_id, "role": row.role, "name": row.name},
         )  # fmt: skip
-        others = [other for other in tokens.valid(tx) if other.role == "worker" and other.name == row.name]
-        worker = workers.get(tx, row.name, lock=True) if row.role == "worker" and not others else None
+        others = [other for other in tokens.valid(tx) if other.role == Role.WORKER and other.name == row.name]
+        worker = workers.get(tx, row.name, lock=True) if row.role == Role.WORKER and not others else None
         if worker is not None and worker.state != "left":
             release_all(ctx, tx, actor, worker, f"the token of worker {row.name} was revoked", now)
             workers.leave(tx, worker.id, "its token was revoked")

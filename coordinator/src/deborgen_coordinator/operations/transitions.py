@@ -177,7 +177,7 @@ def _requeue(
     record(
         tx,
         now,
-        "job.queued",
+        f"job.{state}",
         actor,
         job=held.job,
         attempt=held.number,
@@ -198,7 +198,7 @@ def cancel_queued(tx: Tx, changes: Changes, actor: Actor, first: int, last: int,
     for job, step in canceled:
         changes.moved(job, State.QUEUED, state)
         changes.ended[ids.run_of(job), step][state] += 1
-        record(tx, now, "job.canceled", actor, job=job, old=State.QUEUED, new=state, data=data)
+        record(tx, now, f"job.{state}", actor, job=job, old=State.QUEUED, new=state, data=data)
     return [job for job, _ in canceled]
 
 

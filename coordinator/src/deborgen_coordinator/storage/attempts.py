@@ -19,6 +19,12 @@ FROM attempt JOIN job ON job.id = attempt.job_id JOIN worker ON worker.id = atte
 """
 
 
+RESUME = (
+    "UPDATE attempt SET outcome = NULL, finished_at = NULL, reason = '', lease_clock = ?, session = ?"
+    f" WHERE job_id = ? AND number = ? AND outcome = '{Outcome.LOST}'"
+)
+
+
 def _held(row: Row) -> Held:
     values = list(row)
     values[5], values[11], values[18] = bool(row[5]), bool(row[11]), bool(row[18])
@@ -100,11 +106,7 @@ def adopt(tx: Tx, job: int, number: int, session: str, lease_clock: float) -> No
 
 def resume(tx: Tx, job: int, number: int, session: str, lease_clock: float) -> int:
     """Take a lost attempt up again."""
-    return tx.run(
-        "UPDATE attempt SET outcome = NULL, finished_at = NULL, reason = '', lease_clock = ?, session = ?"
-        " WHERE job_id = ? AND number = ? AND outcome = 'lost'",
-        (lease_clock, session, job, number),
-    )
+    return tx.run(RESUME, (lease_clock, session, job, number))
 
 
 def end(

@@ -9,6 +9,8 @@ import json
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from deborgen_shared.states import INFRASTRUCTURE_FAILURES, PROGRAM_FAILURES, TERMINAL, Outcome, State
+
 from .database import Connection
 
 LOST, DUPLICATED, UNEXPECTED = "lost", "duplicated", "unexpected"
@@ -17,6 +19,11 @@ LOST, DUPLICATED, UNEXPECTED = "lost", "duplicated", "unexpected"
 #: The jobs of a run, and of a step, by the span of their keys.
 OF_RUN = "job.id BETWEEN run.id * 1048576 + 1 AND run.id * 1048576 + 1048575"
 OF_STEP = "job.id BETWEEN step.run_id * 1048576 + step.first_index AND step.run_id * 1048576 + step.last_index"
+
+
+#: The outcomes that can fail a job, and the events that end one, as SQL lists them.
+FAILURES = ", ".join(f"'{outcome}'" for outcome in sorted(PROGRAM_FAILURES | INFRASTRUCTURE_FAILURES))
+ENDS = ", ".join(f"'job.{state}'" for state in sorted(TERMINAL))
 
 
 class Check(NamedTuple):
@@ -41,11 +48,12 @@ CHECKS = [
     Check(
         UNEXPECTED, "run_counts", "the run's counts are not those of its jobs", "run",
         "SELECT run.id, NULL FROM run JOIN (SELECT id / 1048576 AS run_id,"
-        " sum(CASE WHEN state = 'queued' THEN 1 ELSE 0 END) AS queued,"
-        " sum(CASE WHEN state = 'running' THEN 1 ELSE 0 END) AS running,"
-        " sum(CASE WHEN state = 'succeeded' THEN 1 ELSE 0 END) AS succeeded,"
-        " sum(CASE WHEN state = 'failed' THEN 1 ELSE 0 END) AS failed,"
-        " sum(CASE WHEN state = 'canceled' THEN 1 ELSE 0 END) AS canceled FROM job GROUP BY id / 1048576) AS counted"
+        f" sum(CASE WHEN state = '{State.QUEUED}' THEN 1 ELSE 0 END) AS queued,"
+        f" sum(CASE WHEN state = '{State.RUNNING}' THEN 1 ELSE 0 END) AS running,"
+        f" sum(CASE WHEN state = '{State.SUCCEEDED}' THEN 1 ELSE 0 END) AS succeeded,"
+        f" sum(CASE WHEN state = '{State.FAILED}' THEN 1 ELSE 0 END) AS failed,"
+        f" sum(CASE WHEN state = '{State.CANCELED}' THEN 1 ELSE 0 END) AS canceled"
+        " FROM job GROUP BY id / 1048576) AS counted"
         " ON counted.run_id = run.id WHERE run.queued <> counted.queued OR run.running <> counted.running"
         " OR run.succeeded <> counted.succeeded OR run.failed <> counted.failed OR run.canceled <> counted.canceled",
     ),
@@ -68,9 +76,9 @@ CHECKS = [
     Check(
         UNEXPECTED, "attempts_charged", "the attempts charged to the job are not those that were used", "job",
         "SELECT job.id, NULL FROM job LEFT JOIN (SELECT job_id,"
-        " sum(CASE WHEN outcome = 'released' THEN 0 ELSE 1 END) AS used FROM attempt GROUP BY job_id) AS had"
+        f" sum(CASE WHEN outcome = '{Outcome.RELEASED}' THEN 0 ELSE 1 END) AS used FROM attempt GROUP BY job_id) AS had"
         " ON had.job_id = job.id WHERE job.attempts <> COALESCE(had.used, 0)"
-        " AND NOT (job.state = 'canceled' AND job.attempts = COALESCE(had.used, 0) + 1)",
+        f" AND NOT (job.state = '{State.CANCELED}' AND job.attempts = COALESCE(had.used, 0) + 1)",
     ),
     Check(
         DUPLICATED, "live_twice", "the job has two live attempts", "job",
@@ -78,40 +86,44 @@ CHECKS = [
     ),
     Check(
         DUPLICATED, "succeeded_twice", "the job succeeded twice", "job",
-        "SELECT job_id, max(number) FROM attempt WHERE outcome = 'succeeded' GROUP BY job_id HAVING count(*) > 1",
+        f"SELECT job_id, max(number) FROM attempt WHERE outcome = '{Outcome.SUCCEEDED}'"
+        " GROUP BY job_id HAVING count(*) > 1",
     ),
     Check(
         LOST, "running_without_attempt", "the job runs, and nobody holds it", "job",
-        "SELECT job.id, job.last_attempt FROM job WHERE job.state = 'running' AND NOT EXISTS (SELECT 1 FROM attempt"
+        f"SELECT job.id, job.last_attempt FROM job WHERE job.state = '{State.RUNNING}'"
+        " AND NOT EXISTS (SELECT 1 FROM attempt"
         " WHERE attempt.job_id = job.id AND attempt.number = job.last_attempt AND attempt.outcome IS NULL)",
     ),
     Check(
         UNEXPECTED, "held_without_running", "the job does not run, and somebody holds it", "job",
         "SELECT job.id, attempt.number FROM job JOIN attempt ON attempt.job_id = job.id AND attempt.outcome IS NULL"
-        " WHERE job.state <> 'running' OR attempt.number <> job.last_attempt",
+        f" WHERE job.state <> '{State.RUNNING}' OR attempt.number <> job.last_attempt",
     ),
     Check(
         UNEXPECTED, "state_and_outcome", "the job's state is not what its last attempt ended as", "job",
         "SELECT job.id, attempt.number FROM job JOIN attempt ON attempt.job_id = job.id"
         " AND attempt.number = job.last_attempt WHERE attempt.outcome IS NOT NULL AND NOT ("
-        " (job.state = 'succeeded' AND attempt.outcome = 'succeeded')"
-        " OR (job.state = 'failed' AND attempt.outcome IN ('failed', 'timeout', 'out_of_memory', 'error', 'lost'))"
-        " OR (job.state = 'canceled' AND attempt.outcome <> 'succeeded')"
-        " OR (job.state = 'queued' AND attempt.outcome NOT IN ('succeeded', 'canceled')))",
+        f" (job.state = '{State.SUCCEEDED}' AND attempt.outcome = '{Outcome.SUCCEEDED}')"
+        f" OR (job.state = '{State.FAILED}' AND attempt.outcome IN ({FAILURES}))"
+        f" OR (job.state = '{State.CANCELED}' AND attempt.outcome <> '{Outcome.SUCCEEDED}')"
+        f" OR (job.state = '{State.QUEUED}' AND attempt.outcome NOT IN ('{Outcome.SUCCEEDED}', '{Outcome.CANCELED}')))",
     ),
     Check(
         UNEXPECTED, "after_the_end", "the job was tried again after an attempt that was final", "job",
         "SELECT attempt.job_id, attempt.number FROM attempt JOIN job ON job.id = attempt.job_id"
-        " WHERE attempt.number < job.last_attempt AND attempt.outcome IN ('succeeded', 'canceled')",
+        " WHERE attempt.number < job.last_attempt"
+        f" AND attempt.outcome IN ('{Outcome.SUCCEEDED}', '{Outcome.CANCELED}')",
     ),
     Check(
         UNEXPECTED, "exit_code", "the attempt succeeded with another exit code than 0", "job",
-        "SELECT job_id, number FROM attempt WHERE outcome = 'succeeded' AND exit_code IS NOT NULL AND exit_code <> 0",
+        f"SELECT job_id, number FROM attempt WHERE outcome = '{Outcome.SUCCEEDED}'"
+        " AND exit_code IS NOT NULL AND exit_code <> 0",
     ),
     Check(
         LOST, "stuck", "the job is queued, nothing holds it back, and yet nobody can claim it", "job",
         "SELECT job.id, NULL FROM job JOIN step ON step.run_id = job.id / 1048576 AND step.number = job.step"
-        " WHERE job.state = 'queued' AND job.ready = 0 AND job.wait_clock IS NULL AND step.blockers = 0",
+        f" WHERE job.state = '{State.QUEUED}' AND job.ready = 0 AND job.wait_clock IS NULL AND step.blockers = 0",
     ),
     Check(
         UNEXPECTED, "ahead_of_its_need", "the job can be claimed before the steps that it needs are through", "job",
@@ -134,7 +146,7 @@ CHECKS = [
     ),
     Check(
         DUPLICATED, "ended_twice", "the history says that the job ended twice", "job",
-        "SELECT job_id, NULL FROM event WHERE type IN ('job.succeeded', 'job.failed', 'job.canceled')"
+        f"SELECT job_id, NULL FROM event WHERE type IN ({ENDS})"
         " GROUP BY job_id HAVING count(*) > 1",
     ),
     Check(
@@ -164,7 +176,7 @@ CHECKS = [
     Check(
         UNEXPECTED, "log_beyond", "the log is longer than its result said", "job",
         "SELECT job_id, number FROM attempt WHERE log_told IS NOT NULL AND log_size > log_told"
-        " AND outcome NOT IN ('released', 'error')",
+        f" AND outcome NOT IN ('{Outcome.RELEASED}', '{Outcome.ERROR}')",
     ),
     Check(
         DUPLICATED, "log_sealed_and_not", "the log is sealed, and its pieces are still there", "job",
@@ -186,7 +198,7 @@ CHECKS = [
         UNEXPECTED, "artifact_of_nothing", "an artifact belongs to an attempt that has no result", "job",
         "SELECT DISTINCT artifact.job_id, artifact.number FROM artifact JOIN attempt"
         " ON attempt.job_id = artifact.job_id AND attempt.number = artifact.number"
-        " WHERE attempt.outcome IS NULL OR attempt.outcome IN ('lost', 'released')",
+        f" WHERE attempt.outcome IS NULL OR attempt.outcome IN ('{Outcome.LOST}', '{Outcome.RELEASED}')",
     ),
     Check(
         LOST, "input_blob", "the blob of an input file is not known", "blob",
@@ -231,14 +243,17 @@ def moves(reader: Connection, first: int, last: int) -> list[tuple[int, int, str
     )
 
 
+BLOCKERS = (
+    "SELECT step.run_id, step.number, step.name, step.needs, step.blockers, NOT EXISTS (SELECT 1 FROM job"
+    f" WHERE {OF_STEP} AND job.state <> '{State.SUCCEEDED}')"
+    " FROM step JOIN run ON run.id = step.run_id WHERE run.steps > 1 ORDER BY step.run_id, step.number"
+)
+
+
 def blockers(reader: Connection) -> Iterator[tuple[int, int, int, int]]:
     """For each step that needs others: run, step, its blockers as stored, and as they should be."""
     row_sets: dict[int, list[tuple[int, str | None, list[str], int, bool]]] = {}
-    rows = reader.rows(
-        "SELECT step.run_id, step.number, step.name, step.needs, step.blockers, NOT EXISTS (SELECT 1 FROM job"
-        f" WHERE {OF_STEP} AND job.state <> 'succeeded')"
-        " FROM step JOIN run ON run.id = step.run_id WHERE run.steps > 1 ORDER BY step.run_id, step.number"
-    )
+    rows = reader.rows(BLOCKERS)
     for run, number, name, needs, count, through in rows:
         row_sets.setdefault(run, []).append((number, name, json.loads(needs), count, bool(through)))
     for run, steps in row_sets.items():

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from deborgen_shared.states import State
+
 from .database import Connection
 from .transactions import Tx
 
@@ -12,6 +14,13 @@ SELECT digest FROM blob WHERE touched_at < ?
     AND NOT EXISTS (SELECT 1 FROM artifact WHERE artifact.digest = blob.digest)
     AND NOT EXISTS (SELECT 1 FROM spec_file WHERE spec_file.digest = blob.digest)
     AND NOT EXISTS (SELECT 1 FROM attempt WHERE attempt.log_digest = blob.digest)
+"""
+
+
+ARTIFACTS_OF_SPAN = f"""
+SELECT artifact.job_id, artifact.path, artifact.digest, artifact.size FROM artifact
+    JOIN job ON job.id = artifact.job_id AND job.last_attempt = artifact.number
+    WHERE artifact.job_id BETWEEN ? AND ? AND job.state = '{State.SUCCEEDED}' ORDER BY artifact.job_id, artifact.path
 """
 
 
@@ -83,12 +92,7 @@ def artifacts(reader: Tx | Connection, job: int) -> list[tuple[str, str, int]]:
 
 def artifacts_of_span(reader: Tx | Connection, first: int, last: int) -> list[tuple[int, str, str, int]]:
     """The artifacts of the jobs in a span that succeeded: job, path, digest, size."""
-    return reader.rows(
-        "SELECT artifact.job_id, artifact.path, artifact.digest, artifact.size FROM artifact"
-        " JOIN job ON job.id = artifact.job_id AND job.last_attempt = artifact.number"
-        " WHERE artifact.job_id BETWEEN ? AND ? AND job.state = 'succeeded' ORDER BY artifact.job_id, artifact.path",
-        (first, last),
-    )
+    return reader.rows(ARTIFACTS_OF_SPAN, (first, last))
 
 
 def referenced_size(reader: Connection) -> int:

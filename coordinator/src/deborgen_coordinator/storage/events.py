@@ -6,11 +6,20 @@ from typing import Any
 
 import peewee
 
+from deborgen_shared.states import State
+
 from .. import ids
 from .database import Connection, Row
 from .transactions import Tx
 
 EVENT: Any = peewee.Table("event", "seq time type job_id attempt worker actor old_state new_state data".split())
+
+
+RECORD_QUEUED = (
+    "INSERT INTO event (time, type, job_id, actor, new_state)"
+    f" SELECT CAST(? AS DOUBLE PRECISION), 'job.{State.QUEUED}', id, CAST(? AS TEXT), '{State.QUEUED}' FROM job"
+    " WHERE id BETWEEN ? AND ? ORDER BY id"
+)
 
 
 def select(
@@ -50,9 +59,4 @@ def newest(reader: Connection) -> int:
 
 def record_queued(tx: Tx, first: int, last: int, actor: str, now: float) -> None:
     """One event for each job in a span of keys, in one statement."""
-    tx.record_set(
-        "INSERT INTO event (time, type, job_id, actor, new_state)"
-        " SELECT CAST(? AS DOUBLE PRECISION), 'job.queued', id, CAST(? AS TEXT), 'queued' FROM job"
-        " WHERE id BETWEEN ? AND ? ORDER BY id",
-        (now, actor, first, last),
-    )
+    tx.record_set(RECORD_QUEUED, (now, actor, first, last))

@@ -47,6 +47,43 @@ SELECT rank, id, class_id, submitter_id, avoid FROM lane
 """
 
 
+#: Written once: these run thousands of times per second.
+_QUEUED = State.QUEUED.value
+INSERT_COLUMNS = ("id", "step", "spec_id", "class_id", "submitter_id", "rank", "params", "ready", "state")
+INSERT = f"INSERT INTO job ({', '.join(INSERT_COLUMNS)}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
+START = (
+    f"UPDATE job SET state = '{State.RUNNING}', ready = 0, avoid = 0, avoid_clock = NULL, attempts = attempts + 1,"
+    " last_attempt = last_attempt + 1, worker_id = ?, started_at = ?, progress = NULL, message = NULL, reason = ''"
+    f" WHERE id = ? AND state = '{State.QUEUED}' AND ready = 1"
+)
+RESUME = (
+    f"UPDATE job SET state = '{State.RUNNING}', ready = 0, avoid = 0, avoid_clock = NULL, wait_clock = NULL,"
+    " worker_id = ?, started_at = ?, reason = ''"
+    f" WHERE id = ? AND state = '{State.QUEUED}' AND last_attempt = ?"
+)
+REQUEUE = (
+    f"UPDATE job SET state = '{State.QUEUED}', ready = ?, wait_clock = ?, avoid = ?, avoid_clock = ?, reason = ?,"
+    " attempts = attempts - ?, started_at = NULL, progress = NULL, message = NULL"
+    f" WHERE id = ? AND state = '{State.RUNNING}' AND last_attempt = ?"
+)
+FINISH = (
+    "UPDATE job SET state = ?, reason = ?, exit_code = ?, result = ?, warnings = ?, finished_at = ?"
+    f" WHERE id = ? AND state = '{State.RUNNING}' AND last_attempt = ?"
+)
+CANCEL_QUEUED = (
+    f"UPDATE job SET state = '{State.CANCELED}', ready = 0, avoid = 0, avoid_clock = NULL, wait_clock = NULL,"
+    " reason = ?, cancel_requested = 1, finished_at = ?"
+    f" WHERE id BETWEEN ? AND ? AND state = '{State.QUEUED}' RETURNING id, step"
+)
+RUNNING_IN = f"SELECT id, cancel_requested FROM job WHERE id BETWEEN ? AND ? AND state = '{State.RUNNING}'"
+UNBLOCK = (
+    "UPDATE job SET ready = 1"
+    f" WHERE id BETWEEN ? AND ? AND state = '{State.QUEUED}' AND ready = 0 AND wait_clock IS NULL"
+)
+SET_PROGRESS = f"UPDATE job SET progress = ?, message = ? WHERE id = ? AND state = '{State.RUNNING}'"
+RUNNING_OF = f"SELECT submitter_id, count(*) FROM job WHERE state = '{State.RUNNING}' GROUP BY submitter_id"
+
+
 def heads(tx: Tx | Connection) -> list[Head]:
     """The first ready job of each lane, by one step along the index a lane, however long the lanes are."""
     return [Head(*row) for row in tx.rows(LANES)]
@@ -68,31 +105,21 @@ def first_of_lane(tx: Tx, head: Head, most: int) -> list[tuple[int, int, int, in
 
 def insert(tx: Tx, rows: Iterable[Sequence[Any]], *, large: bool) -> None:
     """New jobs: id, step, spec, class, submitter, rank, params, ready. They are queued."""
-    columns = ("id", "step", "spec_id", "class_id", "submitter_id", "rank", "params", "ready", "state")
-    full = ((*row, "queued") for row in rows)
+    full = ((*row, _QUEUED) for row in rows)
     if large:
-        tx.fill("job", columns, full)
+        tx.fill("job", INSERT_COLUMNS, full)
     else:
-        tx.many(f"INSERT INTO job ({', '.join(columns)}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", full)
+        tx.many(INSERT, full)
 
 
 def start(tx: Tx, jobs: Sequence[int], worker_id: int, now: float) -> int:
     """queued → running, under a new attempt."""
-    return tx.many(
-        "UPDATE job SET state = 'running', ready = 0, avoid = 0, avoid_clock = NULL, attempts = attempts + 1,"
-        " last_attempt = last_attempt + 1, worker_id = ?, started_at = ?, progress = NULL, message = NULL, reason = ''"
-        " WHERE id = ? AND state = 'queued' AND ready = 1",
-        [(worker_id, now, job) for job in jobs],
-    )
+    return tx.many(START, [(worker_id, now, job) for job in jobs])
 
 
 def resume(tx: Tx, job: int, number: int, worker_id: int, started_at: float) -> int:
     """queued → running, under the attempt that had been given up."""
-    return tx.run(
-        "UPDATE job SET state = 'running', ready = 0, avoid = 0, avoid_clock = NULL, wait_clock = NULL, worker_id = ?,"
-        " started_at = ?, reason = '' WHERE id = ? AND state = 'queued' AND last_attempt = ?",
-        (worker_id, started_at, job, number),
-    )
+    return tx.run(RESUME, (worker_id, started_at, job, number))
 
 
 def requeue(
@@ -108,9 +135,7 @@ def requeue(
 ) -> int:
     """running → queued: ready at once, or when the lease clock has come so far."""
     return tx.run(
-        "UPDATE job SET state = 'queued', ready = ?, wait_clock = ?, avoid = ?, avoid_clock = ?, reason = ?,"
-        " attempts = attempts - ?, started_at = NULL, progress = NULL, message = NULL"
-        " WHERE id = ? AND state = 'running' AND last_attempt = ?",
+        REQUEUE,
         (
             1 if wait_clock is None else 0,
             wait_clock,
@@ -137,20 +162,12 @@ def finish(
     now: float,
 ) -> int:
     """running → a terminal state."""
-    return tx.run(
-        "UPDATE job SET state = ?, reason = ?, exit_code = ?, result = ?, warnings = ?, finished_at = ?"
-        " WHERE id = ? AND state = 'running' AND last_attempt = ?",
-        (state.value, reason, exit_code, result, warnings, now, job, number),
-    )
+    return tx.run(FINISH, (state.value, reason, exit_code, result, warnings, now, job, number))
 
 
 def cancel_queued(tx: Tx, first: int, last: int, reason: str, now: float) -> list[tuple[int, int]]:
     """queued → canceled, for every queued job in that span of keys; those it was, each with its step."""
-    rows = tx.rows(
-        "UPDATE job SET state = 'canceled', ready = 0, avoid = 0, avoid_clock = NULL, wait_clock = NULL, reason = ?,"
-        " cancel_requested = 1, finished_at = ? WHERE id BETWEEN ? AND ? AND state = 'queued' RETURNING id, step",
-        (reason, now, first, last),
-    )
+    rows = tx.rows(CANCEL_QUEUED, (reason, now, first, last))
     return sorted((row[0], row[1]) for row in rows)
 
 
@@ -164,10 +181,7 @@ def hold_unfinished(tx: Tx, first: int, last: int) -> None:
 
 def request_cancel(tx: Tx, first: int, last: int, reason: str) -> tuple[list[int], list[int]]:
     """Mark the running jobs in the span for a cancel; those marked now, and those that were already."""
-    rows = tx.rows(
-        "SELECT id, cancel_requested FROM job WHERE id BETWEEN ? AND ? AND state = 'running'" + tx.for_update,
-        (first, last),
-    )
+    rows = tx.rows(RUNNING_IN + tx.for_update, (first, last))
     fresh = [row[0] for row in rows if not row[1]]
     tx.many("UPDATE job SET cancel_requested = 1, reason = ? WHERE id = ?", [(reason, job) for job in fresh])
     return fresh, [row[0] for row in rows if row[1]]
@@ -175,10 +189,7 @@ def request_cancel(tx: Tx, first: int, last: int, reason: str) -> tuple[list[int
 
 def unblock(tx: Tx, first: int, last: int) -> int:
     """Let the queued jobs of a step be claimed, now that the steps it needs are through."""
-    return tx.run(
-        "UPDATE job SET ready = 1 WHERE id BETWEEN ? AND ? AND state = 'queued' AND ready = 0 AND wait_clock IS NULL",
-        (first, last),
-    )
+    return tx.run(UNBLOCK, (first, last))
 
 
 def wake_up(tx: Tx, clock: float) -> int:
@@ -188,7 +199,7 @@ def wake_up(tx: Tx, clock: float) -> int:
 
 
 def set_progress(tx: Tx, rows: Sequence[tuple[float | None, str, int]]) -> None:
-    tx.many("UPDATE job SET progress = ?, message = ? WHERE id = ? AND state = 'running'", rows)
+    tx.many(SET_PROGRESS, rows)
 
 
 def get(reader: Tx | Connection, job: int) -> JobRow | None:
@@ -267,7 +278,7 @@ def results(reader: Connection, first: int, last: int, limit: int) -> list[Row]:
 
 def running_of(tx: Tx) -> dict[int, int]:
     """How many jobs each submitter has running."""
-    return dict(tx.rows("SELECT submitter_id, count(*) FROM job WHERE state = 'running' GROUP BY submitter_id"))
+    return dict(tx.rows(RUNNING_OF))
 
 
 def in_span(tx: Tx, first: int, last: int) -> list[int]:

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+from deborgen_shared.states import Outcome, State
+
 from .database import Connection
 from .transactions import Tx
 
 #: Chunks are cut to this size, so that reading a few bytes never loads much.
 CHUNK = 256 * 1024
+
+
+TO_SEAL = f"""
+SELECT job_id, number, log_size FROM attempt WHERE outcome IS NOT NULL AND log_size > 0 AND log_digest IS NULL
+    AND (log_size >= log_told OR finished_at < ?)
+    AND NOT (outcome = '{Outcome.LOST}' AND EXISTS (SELECT 1 FROM job WHERE job.id = attempt.job_id
+        AND job.state = '{State.QUEUED}' AND job.last_attempt = attempt.number)) ORDER BY finished_at LIMIT ?
+"""
 
 
 def append(tx: Tx, job: int, number: int, offset: int, data: bytes) -> int:
@@ -51,13 +61,7 @@ def to_seal(reader: Connection, before: float, most: int) -> list[tuple[int, int
 
     A lost attempt whose job nobody has claimed since may be taken up again, and then writes on: it is not sealed.
     """
-    return reader.rows(
-        "SELECT job_id, number, log_size FROM attempt WHERE outcome IS NOT NULL AND log_size > 0 AND log_digest IS NULL"
-        " AND (log_size >= log_told OR finished_at < ?)"
-        " AND NOT (outcome = 'lost' AND EXISTS (SELECT 1 FROM job WHERE job.id = attempt.job_id"
-        " AND job.state = 'queued' AND job.last_attempt = attempt.number)) ORDER BY finished_at LIMIT ?",
-        (before, most),
-    )
+    return reader.rows(TO_SEAL, (before, most))
 
 
 def seal(tx: Tx, job: int, number: int, size: int, digest: str) -> bool:

@@ -7,6 +7,8 @@ from typing import Any
 
 import peewee
 
+from deborgen_shared.states import State
+
 from .database import Connection
 from .rows import RunRow
 from .transactions import Tx
@@ -21,13 +23,16 @@ RUN: Any = peewee.Table(
 SUBMITTER: Any = peewee.Table("submitter", ("id", "name"))
 RUN_LABEL: Any = peewee.Table("run_label", ("run_id", "name", "value"))
 
+#: The columns of a run that count its jobs, one per state, in the order of the statement that moves them.
+COUNTS = (State.QUEUED, State.RUNNING, State.SUCCEEDED, State.FAILED, State.CANCELED)
+
 #: The derived state of a run, as a condition on its counts.
 STATE_CONDITIONS: dict[str, Any] = {
-    "queued": (RUN.finished_at.is_null()) & (RUN.queued == RUN.jobs),
-    "running": (RUN.finished_at.is_null()) & (RUN.queued < RUN.jobs),
-    "failed": (RUN.finished_at.is_null(False)) & (RUN.failed > 0),
-    "canceled": (RUN.finished_at.is_null(False)) & (RUN.failed == 0) & (RUN.canceled > 0),
-    "succeeded": (RUN.finished_at.is_null(False)) & (RUN.succeeded == RUN.jobs),
+    State.QUEUED: (RUN.finished_at.is_null()) & (RUN.queued == RUN.jobs),
+    State.RUNNING: (RUN.finished_at.is_null()) & (RUN.queued < RUN.jobs),
+    State.FAILED: (RUN.finished_at.is_null(False)) & (RUN.failed > 0),
+    State.CANCELED: (RUN.finished_at.is_null(False)) & (RUN.failed == 0) & (RUN.canceled > 0),
+    State.SUCCEEDED: (RUN.finished_at.is_null(False)) & (RUN.succeeded == RUN.jobs),
 }
 
 
@@ -87,7 +92,7 @@ def add_labels(tx: Tx, run: int, labels: Mapping[str, str]) -> None:
 
 def move(tx: Tx, run: int, changes: Mapping[str, int], now: float) -> bool:
     """Move the counts of a run; whether that finished it. All its jobs being terminal is what finishes a run."""
-    change = [changes.get(state, 0) for state in ("queued", "running", "succeeded", "failed", "canceled")]
+    change = [changes.get(state, 0) for state in COUNTS]
     row = tx.one(
         "UPDATE run SET queued = queued + ?, running = running + ?, succeeded = succeeded + ?, failed = failed + ?,"
         " canceled = canceled + ?, finished_at = CASE WHEN queued + running + ? = 0 THEN ? END"

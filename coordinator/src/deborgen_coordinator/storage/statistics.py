@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from deborgen_shared.states import State
+
 from . import workers
 from .database import Connection
 
-STATES = ("queued", "running", "succeeded", "failed", "canceled")
+STATES = tuple(State)
+COUNTS = "SELECT " + ", ".join(f"COALESCE(sum({state}), 0)" for state in STATES) + " FROM run"
 
 
 def gauges(reader: Connection) -> tuple[int, dict[str, int]]:
     """How many workers are online, and how many jobs are in each state."""
-    sums = ", ".join(f"COALESCE(sum({state}), 0)" for state in STATES)
-    counts = reader.one(f"SELECT {sums} FROM run")
+    counts = reader.one(COUNTS)
     assert counts is not None
-    return workers.count_online(reader), {state: int(count) for state, count in zip(STATES, counts, strict=True)}
+    return workers.count_online(reader), {state.value: int(count) for state, count in zip(STATES, counts, strict=True)}
