@@ -136,9 +136,12 @@ READ_LOG = Call(
 )  # fmt: skip
 APPEND_LOG = Call(
     "POST", "/v1/jobs/{job}/attempts/{number}/log", WORKERS,
-    "Append bytes to the log of an attempt. What is there already is skipped; a gap is refused.",
+    "Append bytes to the log of an attempt, with the worker's `session`. What is there is skipped; a gap is refused.",
     Answer(200, "how many bytes the log has now", m.LogSize), takes=bytes, query=q.AppendQuery, grows=True,
-    limit="max_log_chunk", headers={h.CONTENT_ENCODING: "gzip, if the bytes are packed"},
+    limit="max_log_chunk", headers={
+        h.CONTENT_ENCODING: "gzip, if the bytes are packed",
+        h.SESSION: "the worker's session, if the query does not name it; workers of release 0.1 send it so",
+    },
     refuses=(Code.STALE_ATTEMPT, Code.SUPERSEDED, Code.LOG_GAP),
 )  # fmt: skip
 

@@ -69,6 +69,8 @@ class LogQuery(Query, frozen=True):
 
 
 class AppendQuery(Query, frozen=True):
+    """Every worker sends its session: here, or, for one release more, in the header of `headers.SESSION`."""
+
     offset: Sequence
     session: Token | None = None
 

@@ -70,6 +70,41 @@ def test_fault_20_repeated_log_bytes_are_skipped_and_a_gap_is_409_with_the_size(
     assert (late.status_code, late.json()["error"]["code"]) == (409, "stale_attempt")
 
 
+@pytest.mark.parametrize("spelling", ["query", "header"])
+def test_log_bytes_of_a_superseded_session_are_refused_and_not_stored(
+    coordinator: CoordinatorProcess, ada: Client, spelling: str
+) -> None:
+    """Seen to fail when the coordinator reads the session only in the query."""
+    worker = ScriptedWorker(coordinator, f"twin-{spelling}")
+    job, attempt = started(ada, worker)
+    path = f"/v1/jobs/{job}/attempts/1/log"
+    old = worker.session
+    worker.session = "the-newer-one"
+    worker.register(holding=[attempt])
+
+    def send(session: str, data: bytes) -> requests.Response:
+        if spelling == "query":
+            return worker.http.post(path, params={"offset": 0, "session": session}, data=data)
+        return worker.http.post(path, params={"offset": 0}, headers={"Deborgen-Session": session}, data=data)
+
+    late = send(old, b"late")
+    assert (late.status_code, late.json()["error"]["code"]) == (409, "superseded")
+    assert ada.get(f"/v1/jobs/{job}/log").content == b""
+    assert send(worker.session, b"mine").json() == {"size": 4}
+    assert ada.get(f"/v1/jobs/{job}/log").content == b"mine"
+    worker.finish(attempt, log_size=4)
+
+
+@pytest.mark.parametrize("headers", [{}, {"Deborgen-Session": ""}, {"Deborgen-Session": "no token!"}])
+def test_log_bytes_without_a_session_are_400(ada: Client, worker: ScriptedWorker, headers: dict[str, str]) -> None:
+    job, attempt = started(ada, worker)
+    answer = worker.http.post(f"/v1/jobs/{job}/attempts/1/log?offset=0", headers=headers, data=b"whose?")
+    assert (answer.status_code, answer.json()["error"]["code"]) == (400, "malformed")
+    assert "session" in answer.json()["error"]["message"]
+    assert ada.get(f"/v1/jobs/{job}/log").content == b""
+    worker.finish(attempt)
+
+
 def test_a_followed_log_streams_until_the_attempt_ends(ada: Client, worker: ScriptedWorker) -> None:
     job, attempt = started(ada, worker)
     worker.write_log(attempt, 0, b"one ")

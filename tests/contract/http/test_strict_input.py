@@ -347,7 +347,9 @@ def test_fault_64_file_paths_that_some_machines_take_for_one_are_422(
 def test_a_gzip_bomb_of_a_log_is_413(coordinator: CoordinatorProcess) -> None:
     worker = coordinator.client("worker", "w1")
     bomb = gzip.compress(b"\0" * 20_000_000)
-    answer = worker.post("/v1/jobs/1.1/attempts/1/log?offset=0", data=bomb, headers={"Content-Encoding": "gzip"})
+    answer = worker.post(
+        "/v1/jobs/1.1/attempts/1/log?offset=0&session=s1", data=bomb, headers={"Content-Encoding": "gzip"}
+    )
     refusal(answer, 413, "too_large")
 
 
@@ -358,6 +360,6 @@ def test_a_log_in_another_encoding_is_refused(
     coordinator: CoordinatorProcess, encoding: str, status: int, code: str
 ) -> None:
     answer = coordinator.client("worker", "w1").post(
-        "/v1/jobs/1.1/attempts/1/log?offset=0", data=b"plain", headers={"Content-Encoding": encoding}
+        "/v1/jobs/1.1/attempts/1/log?offset=0&session=s1", data=b"plain", headers={"Content-Encoding": encoding}
     )
     refusal(answer, status, code)

@@ -100,7 +100,7 @@ class Traffic:
         self.send(client, "POST", f"/v1/workers/{name}/heartbeat", json=held)
         text = (attempt * 100).encode()
         for offset in range(0, len(text), 200):
-            path = f"/v1/jobs/{job}/attempts/{assignment['number']}/log?offset={offset}"
+            path = f"/v1/jobs/{job}/attempts/{assignment['number']}/log?offset={offset}&session={session}"
             answer = self.send(client, "POST", path, data=text[offset : offset + 200])
             with self.lock:
                 self.logs[attempt] = answer.json()["size"]

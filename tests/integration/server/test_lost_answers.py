@@ -85,7 +85,8 @@ def test_fault_02_a_kill_between_commit_and_answer_on_every_endpoint_has_no_doub
         def log() -> bytes:
             return admin.get("/v1/jobs/1.1/log").content
 
-        lossy.send(desk, "POST", "/v1/jobs/1.1/attempts/1/log?offset=0", b"hello", lambda: log() == b"hello")
+        append = "/v1/jobs/1.1/attempts/1/log?offset=0&session=s1"
+        lossy.send(desk, "POST", append, b"hello", lambda: log() == b"hello")
 
         digest = hashlib.sha256(b"artifact").hexdigest()
         blob = f"/v1/blobs/{digest}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
 from flask import Response
 
 from deborgen_coordinator.http import bodies
@@ -16,6 +17,7 @@ from deborgen_coordinator.operations.context import Context
 from deborgen_shared import contract, headers
 from deborgen_shared import messages as m
 from deborgen_shared.calls import RAW
+from deborgen_shared.messages import Token
 from deborgen_shared.queries import AppendQuery, LogQuery
 
 PIECE = 256 * 1024
@@ -44,6 +46,7 @@ def read(request: Request[None, LogQuery]) -> Response:
 
 @serves(contract.APPEND_LOG)
 def append(request: Request[None, AppendQuery]) -> m.LogSize:
+    session = _session(request)
     data = bodies.unpacked(request.environ, request.ctx.settings.max_log_chunk)
     if request.query.offset + len(data) >= 2**53:
         raise malformed("No log can be that long.")
@@ -56,8 +59,19 @@ def append(request: Request[None, AppendQuery]) -> m.LogSize:
         request.names["number"],
         request.query.offset,
         data,
-        request.query.session,
+        session,
     )
+
+
+def _session(request: Request[None, AppendQuery]) -> str:
+    """The session that sends the bytes. Workers of release 0.1 name it in a header."""
+    given = request.query.session or request.header(headers.SESSION)
+    if not given:
+        raise malformed("Log bytes need the session of their worker.", "Send it as the query parameter session.")
+    try:
+        return msgspec.convert(given, Token)
+    except msgspec.ValidationError as problem:
+        raise malformed(f"The header {headers.SESSION} does not hold a session: {problem}.") from None
 
 
 def _bytes(ctx: Context, job: tuple[int, int], attempt: int, start: int, end: int) -> Iterator[bytes]:

@@ -29,12 +29,12 @@ class LogView:
 
 
 def append(
-    ctx: Context, actor: Actor, run: int, index: int, number: int, offset: int, data: bytes, session: str | None
+    ctx: Context, actor: Actor, run: int, index: int, number: int, offset: int, data: bytes, session: str
 ) -> LogSize:
     """Take log bytes from `offset` on: what is here already is skipped, a gap is refused.
 
-    They are taken from the worker that holds the attempt, and after its end until the log is as long as the result
-    said.
+    They are taken from the newest session of the worker that holds the attempt, and after its end until the log is as
+    long as the result said. A lease is always the newest session's: a registration takes it over or ends it.
     """
 
     def work(tx: Tx) -> int:
@@ -42,8 +42,7 @@ def append(
         if held is None:
             raise Refusal(Code.NOT_FOUND, f"there is no attempt {run}.{index}/{number}")
         check_identity(actor, held.worker)
-        if session is not None:
-            check_session(tx, held.worker, session)
+        check_session(tx, held.worker, session)
         told = logs.told(tx, held.job, held.number)
         if not _takes_more(held, told):
             return -1
