@@ -84,8 +84,8 @@ def test_log_bytes_of_a_superseded_session_are_refused_and_not_stored(
 
     def send(session: str, data: bytes) -> requests.Response:
         if spelling == "query":
-            return worker.http.post(path, params={"offset": 0, "session": session}, data=data)
-        return worker.http.post(path, params={"offset": 0}, headers={"Deborgen-Session": session}, data=data)
+            return worker.http.post(f"{path}?offset=0&session={session}", data=data)
+        return worker.http.post(f"{path}?offset=0", headers={"Deborgen-Session": session}, data=data)
 
     late = send(old, b"late")
     assert (late.status_code, late.json()["error"]["code"]) == (409, "superseded")

@@ -12,14 +12,14 @@ from typing import Any
 from deborgen_shared import contract
 from deborgen_shared.errors import Code, Refusal
 from deborgen_shared.messages import Run
-from deborgen_shared.states import TERMINAL, State
+from deborgen_shared.states import TERMINAL, Role, State
 
 from .. import ids
-from ..storage import jobs, runs, specs
+from ..storage import events, jobs, runs, specs
 from ..storage.rows import JobRow, RunRow, StepRow
 from ..storage.transactions import Tx
 from . import submit, views
-from .context import Actor, Context
+from .context import COORDINATOR, Actor, Context
 from .history import record
 from .lookup import check_may_change, find_run
 
@@ -73,9 +73,8 @@ def _choose(tx: Tx, run: int, only: str) -> list[JobRow]:
     chosen = {row.id: row for row in rows if row.state in WANTED[only]}
     if only == State.FAILED:
         after = _reach(steps, chosen.values(), lambda step, other: step.name in other.needs)
-        for row in rows:
-            if row.step in after and row.state is State.CANCELED and row.reason.startswith("step '"):
-                chosen[row.id] = row
+        followed = _followed(tx, run)
+        chosen |= {row.id: row for row in rows if row.step in after and row.id in followed}
     before = _reach(steps, chosen.values(), lambda step, other: other.name in step.needs)
     for row in rows:
         if row.step in before and row.state is not State.SUCCEEDED and row.id not in chosen:
@@ -87,6 +86,18 @@ def _choose(tx: Tx, run: int, only: str) -> list[JobRow]:
                 )
             chosen[row.id] = row
     return [chosen[key] for key in sorted(chosen)]
+
+
+def _followed(tx: Tx, run: int) -> set[int]:
+    """The jobs that were canceled because a step that they need did not succeed, as their history tells.
+
+    Release 0.1 did not write down which step it was: there, a cancel that no person made was one of those.
+    """
+    found = set()
+    for job, actor, data in events.cancels(tx, *ids.span(run)):
+        if "step" in (views.loads(data) or {}) or actor == str(COORDINATOR) or actor.startswith(f"{Role.WORKER}:"):
+            found.add(job)
+    return found
 
 
 def _reach(steps: list[StepRow], rows: Iterable[JobRow], linked: Callable[[StepRow, StepRow], bool]) -> set[int]:

@@ -190,11 +190,24 @@ def _requeue(
         tx.wake("jobs")
 
 
-def cancel_queued(tx: Tx, changes: Changes, actor: Actor, first: int, last: int, reason: str, now: float) -> list[int]:
-    """queued → canceled: every queued job in that span of keys. A promise: none of them will start."""
+def cancel_queued(
+    tx: Tx,
+    changes: Changes,
+    actor: Actor,
+    first: int,
+    last: int,
+    reason: str,
+    now: float,
+    *,
+    because_of: str | None = None,
+) -> list[int]:
+    """queued → canceled: every queued job in that span of keys. A promise: none of them will start.
+
+    `because_of` is the step that they need and that did not succeed; None if somebody asked for the cancel.
+    """
     state = advance(State.QUEUED, Event.CANCELED)
     canceled = jobs.cancel_queued(tx, first, last, reason, now)
-    data = {"reason": reason} if reason else None
+    data = ({"reason": reason} if reason else {}) | ({"step": because_of} if because_of is not None else {})
     for job, step in canceled:
         changes.moved(job, State.QUEUED, state)
         changes.ended[ids.run_of(job), step][state] += 1
@@ -224,7 +237,7 @@ def _settle_step(
         for other in following:
             first, last = ids.key(other.run, other.first_index), ids.key(other.run, other.last_index)
             reason = f"step '{step.name}', which it needs, did not succeed"
-            cancel_queued(tx, changes, actor, first, last, reason, now)
+            cancel_queued(tx, changes, actor, first, last, reason, now, because_of=step.name)
     elif left == 0:
         for other in following:
             if specs.lift_blocker(tx, other.run, other.number) == 0:

@@ -20,6 +20,10 @@ RECORD_QUEUED = (
     f" SELECT CAST(? AS DOUBLE PRECISION), 'job.{State.QUEUED}', id, CAST(? AS TEXT), '{State.QUEUED}' FROM job"
     " WHERE id BETWEEN ? AND ? ORDER BY id"
 )
+CANCELS = (
+    "SELECT job_id, actor, data FROM event"
+    f" WHERE job_id BETWEEN ? AND ? AND type = 'job.{State.CANCELED}' AND attempt IS NULL"
+)
 
 
 def select(
@@ -55,6 +59,11 @@ def select(
 def newest(reader: Connection) -> int:
     row = reader.one("SELECT max(seq) FROM event")
     return int(row[0]) if row and row[0] else 0
+
+
+def cancels(tx: Tx, first: int, last: int) -> list[tuple[int, str, str | None]]:
+    """What canceled the jobs in a span of keys that were not running: job, actor, data."""
+    return tx.rows(CANCELS, (first, last))
 
 
 def record_queued(tx: Tx, first: int, last: int, actor: str, now: float) -> None:
