@@ -14,22 +14,31 @@ from deborgen_coordinator.http.reserve import Reserve
 from deborgen_coordinator.http.streams import Streams
 from deborgen_coordinator.operations.context import Context
 from deborgen_coordinator.operations.history import log_committed
+from deborgen_coordinator.operations.metrics import Metrics
 from deborgen_coordinator.operations.sweep import Sweeper
 from deborgen_coordinator.operations.wakeups import Wakeups
 from deborgen_coordinator.settings import Settings
+from deborgen_coordinator.storage.database import Row
 from deborgen_coordinator.storage.store import Store
 
 
 def open_context(settings: Settings, clock: Clock | None = None) -> Context:
     """The database, the blobs and those who wait, ready for operations. `close_context` ends it."""
     wakeups = Wakeups(settings.max_waiters)
-    store = Store.open(settings.database, Path(settings.data_dir), wakeups.tell, log_committed)
+    metrics = Metrics()
+
+    def recorded(events: list[Row]) -> None:
+        metrics.recorded(events)
+        log_committed(events)
+
+    store = Store.open(settings.database, Path(settings.data_dir), wakeups.tell, recorded)
     return Context(
         settings=settings,
         store=store,
         blobs=LocalBlobs(settings.blob_dir),
         clock=clock or SystemClock(),
         wakeups=wakeups,
+        metrics=metrics,
     )
 
 

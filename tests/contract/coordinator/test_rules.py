@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from deborgen_coordinator.leases import FAILURES_BEFORE_REST, FIRST_REST
-from deborgen_coordinator.operations import blobs, jobs, runs, workers
+from deborgen_coordinator.operations import blobs, jobs, metrics, runs, workers
 from deborgen_coordinator.storage import attempts as attempt_rows
 from deborgen_shared import messages as m
 from deborgen_shared.errors import Code, Refusal
@@ -193,6 +193,33 @@ def test_rule_06_with_nobody_else_the_same_machine_gets_it_in_the_end(pool: InPr
         pool.sleep(3)
         worker.beat()
     assert worker.claim() == ["1.1/2"]
+
+
+def retries(pool: InProcessCoordinator) -> int:
+    return metrics.snapshot(pool.ctx).job_retries_total
+
+
+def test_every_job_that_is_queued_again_counts_as_one_retry_however_its_attempt_ended(
+    pool: InProcessCoordinator,
+) -> None:
+    """Seen to fail when results count the runs whose jobs were queued again."""
+    pool.submit(sweep={"grid": {"n": [1, 2, 3]}}, max_attempts=9, retry={"backoff": "3s"})
+    worker = pool.worker()
+    held = worker.start(3)
+    results = [m.Result(attempt=attempt, outcome="error", reason="no image") for attempt in held]
+    workers.finish(pool.ctx, worker.actor, worker.name, m.Finish(session=worker.session, results=results))
+    assert retries(pool) == 3
+    pool.sleep(6)
+    assert len(pool.worker("pc2").start(3)) == 3
+    pool.sleep(LEASE + 10)
+    assert retries(pool) == 6, "three leases ran out"
+    third = pool.worker("pc3")
+    third.take()
+    third.restart()
+    assert retries(pool) == 7, "a restart lost one"
+    third.take()
+    third.leave()
+    assert retries(pool) == 8, "the worker left, and gave one back"
 
 
 def test_rule_07_a_release_loses_nobody_an_attempt(pool: InProcessCoordinator) -> None:

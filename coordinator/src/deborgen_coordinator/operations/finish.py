@@ -34,7 +34,7 @@ def finish(ctx: Context, actor: Actor, name: str, body: Finish) -> Finished:
         _check(result)
     digests = [_digest(result) for result in body.results]
 
-    def work(tx: Tx) -> tuple[Finished, list[float], int, int]:
+    def work(tx: Tx) -> tuple[Finished, list[float], int]:
         now = ctx.clock.wall()
         worker = check_session(tx, name, body.session)
         clock = workers.clock(tx)
@@ -51,18 +51,14 @@ def finish(ctx: Context, actor: Actor, name: str, body: Finish) -> Finished:
             if answer == "accepted":
                 ended.append(Outcome(result.outcome))
                 seconds.append(result.seconds)
-        retried = sum(
-            1 for moves in changes.counts.values() for state, n in moves.items() if state == State.QUEUED and n > 0
-        )
         settle(tx, changes, actor, now)
         count_failures(tx, actor, worker, ended, clock, now)
         stale = sum(1 for answer in answers.values() if answer == "stale")
-        return Finished(results=answers, missing=missing), seconds, stale, retried
+        return Finished(results=answers, missing=missing), seconds, stale
 
-    finished, seconds, stale, retried = ctx.store.write(work)
+    finished, seconds, stale = ctx.store.write(work)
     ctx.metrics.ran(seconds)
     ctx.metrics.count("stale_results", stale)
-    ctx.metrics.count("job_retries", retried)
     return finished
 
 

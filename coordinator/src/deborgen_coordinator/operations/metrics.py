@@ -8,12 +8,20 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from deborgen_shared.states import State
+
 from ..storage import statistics
+from ..storage.database import Row
+from ..storage.transactions import EVENT_COLUMNS
 
 if TYPE_CHECKING:
     from .context import Context
 
 BUCKETS = (0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0, 3600.0, 14400.0, 86400.0)
+
+
+OLD_STATE, NEW_STATE = EVENT_COLUMNS.index("old_state"), EVENT_COLUMNS.index("new_state")
+REQUEUED = (State.RUNNING, State.QUEUED)
 
 
 @dataclass
@@ -44,6 +52,12 @@ class Metrics:
     def count(self, name: str, by: int = 1) -> None:
         with self._lock:
             self._counters[name] += by
+
+    def recorded(self, events: list[Row]) -> None:
+        """Count what the events of a commit tell: each job that went back into the queue is one retry."""
+        retries = sum(1 for event in events if (event[OLD_STATE], event[NEW_STATE]) == REQUEUED)
+        if retries:
+            self.count("job_retries", retries)
 
     def waited(self, seconds: list[float]) -> None:
         with self._lock:

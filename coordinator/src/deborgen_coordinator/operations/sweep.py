@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from deborgen_shared.states import Outcome, State
+from deborgen_shared.states import Outcome
 
 from ..leases import sweep_interval, turn
 from ..storage import attempts, jobs, workers
@@ -40,7 +40,6 @@ class Swept:
 
     leading: bool
     expired: int = 0
-    requeued: int = 0
 
 
 class Sweeper:
@@ -93,16 +92,14 @@ class Sweeper:
         if not self._ctx.store.write(lambda tx: self._move_clock(tx, steady)):
             return Swept(leading=False)
         self._last = steady
-        expired = requeued = 0
+        expired = 0
         while True:
-            ended, again = self._ctx.store.write(self._end_batch)
+            ended = self._ctx.store.write(self._end_batch)
             expired += ended
-            requeued += again
             if ended < BATCH:
                 break
         self._ctx.metrics.count("lease_expired", expired)
-        self._ctx.metrics.count("job_retries", requeued)
-        return Swept(True, expired, requeued)
+        return Swept(True, expired)
 
     def _now(self) -> float:
         """The time by which leases are counted: on the steady clock, which no step of the wall clock touches."""
@@ -132,7 +129,7 @@ class Sweeper:
             self._watched, self._watched_since = (sweeper, turns), steady
         return steady - self._watched_since > max(PATIENCE_SECONDS, PATIENCE_INTERVALS * self._interval)
 
-    def _end_batch(self, tx: Tx) -> tuple[int, int]:
+    def _end_batch(self, tx: Tx) -> int:
         """End the leases that ran out and the attempts far past their limit, wake what has waited long enough."""
         ctx, now, clock = self._ctx, self._ctx.clock.wall(), workers.clock(tx)
         changes = Changes()
@@ -149,9 +146,8 @@ class Sweeper:
         silence = max(ctx.settings.lease_seconds, 3 * ctx.settings.heartbeat_seconds)
         for name in workers.go_offline(tx, clock - silence):
             record(tx, now, "worker.offline", COORDINATOR, worker=name)
-        requeued = sum(max(0, moves[State.QUEUED]) for moves in changes.counts.values())
         settle(tx, changes, COORDINATOR, now)
-        return len(expired), requeued
+        return len(expired)
 
     def _expire(self, tx: Tx, changes: Changes, expired: list[Held], clock: float, now: float) -> None:
         lost = give_up(
