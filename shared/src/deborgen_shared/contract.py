@@ -180,7 +180,7 @@ GET_BLOB = Call(
 # Events
 
 LIST_EVENTS = Call(
-    "GET", "/v1/events", PEOPLE, "What happened, after a sequence number.",
+    "GET", "/v1/events", PEOPLE, "What happened after a sequence number, or from now on.",
     Answer(200, "events, oldest first; or a stream of them", m.Events, (JSON, EVENT_STREAM)), query=q.EventsQuery,
     headers={
         h.ACCEPT: "text/event-stream, to be told live",

@@ -76,7 +76,9 @@ class AppendQuery(Query, frozen=True):
 
 
 class EventsQuery(Query, frozen=True):
-    after: Sequence = 0
+    """`after` is the number of an event, or the word `now` for what comes from this moment on."""
+
+    after: Sequence | Literal["now"] = 0
     run: RunNumber | None = None
     job: JobName | None = None
     worker: Name | None = None

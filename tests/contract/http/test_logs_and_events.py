@@ -202,6 +202,34 @@ def test_a_filtered_stream_tells_only_what_was_asked_for(
                 break
 
 
+def test_a_page_after_now_is_empty_and_says_where_what_comes_begins(ada: Client, worker: ScriptedWorker) -> None:
+    page = ada.get("/v1/events?after=now").json()
+    newest = max(event["seq"] for event in ada.get("/v1/events?limit=1000").json()["items"])
+    assert page == {"items": [], "next": str(newest)}
+    job, attempt = started(ada, worker)
+    worker.finish(attempt)
+    fresh = ada.get(f"/v1/events?after={page['next']}").json()["items"]
+    assert [event["type"] for event in fresh][:2] == ["run.submitted", "job.queued"]
+    assert fresh[1]["job"] == job
+    refused = ada.get("/v1/events?after=later")
+    assert (refused.status_code, refused.json()["error"]["message"]) == (
+        400,
+        "The query parameter 'after' must be a whole number or the word now.",
+    )
+
+
+def test_a_stream_after_now_tells_only_what_is_new(
+    coordinator: CoordinatorProcess, ada: Client, worker: ScriptedWorker
+) -> None:
+    live = {"Accept": "text/event-stream"}
+    with coordinator.client("viewer").get("/v1/events?after=now", headers=live, stream=True) as answer:
+        events = stream(answer)
+        job, attempt = started(ada, worker)
+        first = next(events)
+        assert (first["type"], f"{first['run']}.1") == ("run.submitted", job)
+    worker.finish(attempt)
+
+
 @pytest.mark.parametrize("last", ["-1", "x", "1.5", "9" * 30])
 def test_a_last_event_id_that_is_no_number_is_400(ada: Client, last: str) -> None:
     headers = {"Accept": "text/event-stream", "Last-Event-ID": last}

@@ -32,8 +32,10 @@ def list_events(request: Request[None, EventsQuery]) -> m.Events | Response:
     if last is not None and not (last.isascii() and last.isdigit() and len(last) < 17 and int(last) < 2**53):
         raise malformed("The Last-Event-ID must be the number of an event.")
     if EVENT_STREAM not in (request.header(headers.ACCEPT) or ""):
+        if isinstance(q.after, str):
+            return m.Events(items=[], next=str(events.newest(request.ctx)))
         return events.list_events(request.ctx, after=q.after, run=q.run, job=q.job, worker=q.worker, limit=q.limit)
-    after = q.after if last is None else int(last)
+    after = int(last) if last is not None else events.newest(request.ctx) if isinstance(q.after, str) else q.after
     chunks = _stream(request.ctx, request.streams, request.environ, after, q)
     sent = {headers.CACHE_CONTROL: "no-store", headers.NO_BUFFERING: "no"}
     return Response(request.streams.live.open(chunks), 200, sent, content_type=EVENT_STREAM, direct_passthrough=True)

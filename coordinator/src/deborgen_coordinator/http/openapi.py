@@ -113,7 +113,8 @@ def _parameters(call: Call[Any]) -> list[dict[str, Any]]:
         schema = msgspec.json.schema(field.type)
         defined = schema.pop("$defs", {})
         if "anyOf" in schema:
-            (schema,) = [part for part in schema["anyOf"] if part != {"type": "null"}]
+            kinds = [part for part in schema["anyOf"] if part != {"type": "null"}]
+            schema = kinds[0] if len(kinds) == 1 else {"anyOf": kinds}
         if "$ref" in schema:
             schema = {"type": "string", "enum": defined[schema["$ref"].rpartition("/")[2]]["enum"]}
         found.append({"name": field.encode_name, "in": "query", "required": field.required, "schema": schema})

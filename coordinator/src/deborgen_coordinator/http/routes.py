@@ -6,7 +6,8 @@ import difflib
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Generic, NamedTuple, TypeVar
+from types import UnionType
+from typing import Any, Generic, Literal, NamedTuple, TypeVar, Union, get_args, get_origin
 
 import msgspec
 from flask import Flask, Response
@@ -27,6 +28,7 @@ from deborgen_shared.states import Role
 
 METHODS = {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE"}
 _NO_QUERY = NoQuery()
+_INTEGER = re.compile(r"-?[0-9]{1,18}", re.ASCII)
 KEY = re.compile(r"[\x21-\x7e]{1,200}")
 
 B = TypeVar("B")
@@ -188,6 +190,7 @@ def _query_reader(kind: Any) -> Callable[[str], Any]:
     """A function from a query string to the parameters that the route declares."""
     fields = {f.encode_name: f for f in msgspec.structs.fields(kind)}
     integers = {name for name, f in fields.items() if "int" in str(f.type)}
+    words = {name: _words(fields[name].type) for name in integers}
 
     def read(text: str) -> Any:
         if not text:
@@ -203,15 +206,24 @@ def _query_reader(kind: Any) -> Callable[[str], Any]:
                 )
             if name in found:
                 raise malformed(f"The query parameter {name!r} is given twice.")
-            if name in integers:
-                if not re.fullmatch(r"-?[0-9]{1,18}", value, re.ASCII):
-                    raise malformed(f"The query parameter {name!r} must be a whole number.")
+            if name in integers and _INTEGER.fullmatch(value):
                 found[name] = int(value)
+            elif name in integers and value not in words[name]:
+                other = "".join(f" or the word {word}" for word in words[name])
+                raise malformed(f"The query parameter {name!r} must be a whole number{other}.")
             else:
                 found[name] = value
         return _converted(kind, found)
 
     return read
+
+
+def _words(kind: Any) -> list[str]:
+    """The words that a parameter may be in place of a number."""
+    if get_origin(kind) is Literal:
+        return list(get_args(kind))
+    parts = get_args(kind) if get_origin(kind) in (Union, UnionType) else ()
+    return [word for part in parts for word in _words(part)]
 
 
 def _pairs(text: str) -> list[tuple[str, str]]:
