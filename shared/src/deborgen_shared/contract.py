@@ -76,6 +76,10 @@ LIST_RUNS = Call(
     "GET", "/v1/runs", PEOPLE, "Runs, newest first, with the number of their jobs in each state.",
     Answer(200, "runs", m.Runs), query=q.RunsQuery,
 )  # fmt: skip
+LAST_RUN = Call(
+    "GET", "/v1/runs/last", PEOPLE, "The newest run of whoever asks.",
+    Answer(200, "the run", m.Run), refuses=(Code.NOT_FOUND,),
+)  # fmt: skip
 GET_RUN = Call("GET", "/v1/runs/{run}", PEOPLE, "One run.", Answer(200, "the run", m.Run))
 LIST_RUN_JOBS = Call(
     "GET", "/v1/runs/{run}/jobs", PEOPLE, "The jobs of a run, in their order.",

@@ -27,6 +27,7 @@ MATRIX: dict[str, set[Role]] = {
     "POST /v1/runs": {A, S},
     "POST /v1/runs/check": {A, S},
     "GET /v1/runs": PEOPLE,
+    "GET /v1/runs/last": PEOPLE,
     "GET /v1/runs/{run}": PEOPLE,
     "GET /v1/runs/{run}/jobs": PEOPLE,
     "GET /v1/runs/{run}/results": PEOPLE,

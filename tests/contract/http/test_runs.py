@@ -100,6 +100,19 @@ def test_runs_are_listed_newest_first_in_pages_and_by_filter(ada: Client, coordi
     assert ada.get("/v1/runs?state=failed&label=project").json()["items"] == []
 
 
+def test_the_last_run_is_the_newest_of_whoever_asks(ada: Client, coordinator: CoordinatorProcess) -> None:
+    newcomer = coordinator.client("submitter", "newcomer")
+    none = newcomer.get("/v1/runs/last")
+    assert (none.status_code, none.json()["error"]["code"]) == (404, "not_found")
+    assert none.json()["error"]["message"] == "newcomer has submitted no run yet"
+    mine = [submit(newcomer, run="true"), submit(newcomer, run="true")][-1]
+    submit(ada, run="true")
+    assert newcomer.get("/v1/runs/last").json()["id"] == mine["id"]
+    assert newcomer.delete("/v1/runs/last").status_code == 405
+    for run in newcomer.get("/v1/runs?submitter=newcomer").json()["items"]:
+        newcomer.post(f"/v1/runs/{run['id']}/cancel")
+
+
 def test_a_sweep_is_many_jobs_and_they_are_listed_in_order(ada: Client) -> None:
     run = submit(ada, run="echo ${{ seed }}", sweep={"grid": {"seed": {"from": 1, "to": 5}}})
     assert run["jobs"]["queued"] == 5

@@ -41,6 +41,11 @@ def list_runs(request: Request[None, RunsQuery]) -> m.Runs:
     )
 
 
+@serves(contract.LAST_RUN)
+def last_run(request: Request[None, NoQuery]) -> m.Run:
+    return runs.last_run(request.ctx, request.actor)
+
+
 @serves(contract.GET_RUN)
 def get_run(request: Request[None, NoQuery]) -> m.Run:
     return runs.get_run(request.ctx, request.run)

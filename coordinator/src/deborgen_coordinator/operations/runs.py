@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
+from deborgen_shared import contract
+from deborgen_shared.errors import Code, Refusal
 from deborgen_shared.messages import CancelAnswer, Jobs, ResultRow, Run, Runs
 from deborgen_shared.states import State
 
@@ -28,6 +30,7 @@ __all__ = [
     "check",
     "find_run",
     "get_run",
+    "last_run",
     "list_jobs",
     "list_runs",
     "results",
@@ -41,6 +44,16 @@ RESULTS_PAGE = 2000
 
 def get_run(ctx: Context, run: int) -> Run:
     return views.run(ctx.store.read(lambda reader: find_run(reader, run)))
+
+
+def last_run(ctx: Context, actor: Actor) -> Run:
+    """The newest run that the person who asks has submitted."""
+    rows = ctx.store.read(lambda reader: runs.select(reader, submitter=actor.name, limit=1))
+    if not rows:
+        raise Refusal(
+            Code.NOT_FOUND, f"{actor.name} has submitted no run yet", f"POST {contract.SUBMIT.path} submits one"
+        )
+    return views.run(rows[0])
 
 
 def list_runs(
