@@ -368,6 +368,22 @@ def test_rule_13_a_cancel_of_a_queued_job_is_a_promise(pool: InProcessCoordinato
     assert pool.cancel("1.1") == {"1.1": "already_terminal"}
 
 
+def test_rule_13_a_cancel_looks_and_writes_in_one_transaction(
+    pool: InProcessCoordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Seen to fail when the job is looked up before the transaction that cancels it."""
+    pool.submit()
+
+    def read(*_: Any) -> None:
+        raise AssertionError("a look outside the transaction that writes")
+
+    with monkeypatch.context() as watched:
+        watched.setattr(pool.ctx.store, "read", read)
+        refused(Code.NOT_FOUND, pool.cancel, "1.2")
+        refused(Code.NOT_FOUND, pool.cancel, "2.1")
+        assert pool.cancel("1.1") == {"1.1": "canceled"}
+
+
 def test_rule_13_a_cancel_of_a_running_job_goes_with_the_next_heartbeat(pool: InProcessCoordinator) -> None:
     pool.submit()
     worker = pool.worker()

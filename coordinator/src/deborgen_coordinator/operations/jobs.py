@@ -14,6 +14,7 @@ from ..placement import Needs, lacks, short
 from ..storage import attempts, blobs, specs, workers
 from ..storage.database import Connection
 from ..storage.rows import JobRow, StepRow, WorkerRow
+from ..storage.transactions import Tx
 from . import views
 from .context import Actor, Context
 from .fleet import amounts, machine
@@ -61,9 +62,11 @@ def get_job(ctx: Context, run: int, index: int) -> JobDetail:
 
 
 def cancel_job(ctx: Context, actor: Actor, run: int, index: int, reason: str) -> CancelAnswer:
-    ctx.store.read(lambda reader: find_job(reader, run, index))
-    key = ids.key(run, index)
-    return cancel(ctx, actor, run, (key, key), reason)
+    def find(tx: Tx) -> tuple[int, int]:
+        key = find_job(tx, run, index).id
+        return key, key
+
+    return cancel(ctx, actor, run, find, reason)
 
 
 def _artifacts(reader: Connection, job: int) -> list[ArtifactView]:

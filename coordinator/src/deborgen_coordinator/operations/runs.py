@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -81,8 +81,7 @@ def list_jobs(
     """Jobs of a run in their order; without a run, newest first. The cursor is the key of the last one seen."""
 
     def look(reader: Connection) -> Jobs:
-        if run is not None:
-            find_run(reader, run)
+        owners = {run: find_run(reader, run)} if run is not None else {}
         rows = jobs.select(
             reader,
             span=ids.span(run) if run is not None else None,
@@ -93,19 +92,20 @@ def list_jobs(
             newest_first=run is None,
         )
         more = str(rows[limit - 1].id) if len(rows) > limit else None
-        return Jobs(items=show_jobs(ctx, reader, rows[:limit]), next=more)
+        return Jobs(items=show_jobs(ctx, reader, rows[:limit], owners), next=more)
 
     return ctx.store.read(look)
 
 
-def show_jobs(ctx: Context, reader: Connection, rows: list[JobRow]) -> list[Any]:
-    owners: dict[int, RunRow] = {}
+def show_jobs(ctx: Context, reader: Connection, rows: list[JobRow], owners: dict[int, RunRow]) -> list[Any]:
+    """The jobs as they are shown. `owners` are the runs that were looked up already; the others are looked up here."""
     steps: dict[tuple[int, int], StepRow] = {}
     shown = []
     for row in rows:
         run = ids.run_of(row.id)
         if run not in owners:
             owners[run] = find_run(reader, run)
+        if (run, row.step) not in steps:
             steps.update({(run, step.number): step for step in specs.steps(reader, run)})
         shown.append(views.job(row, owners[run], steps[run, row.step], ctx.catalog.spec(reader, row.spec_id)))
     return shown
@@ -141,15 +141,19 @@ def _result_rows(ctx: Context, run: int, names: dict[int, str | None]) -> Iterat
 
 
 def cancel_run(ctx: Context, actor: Actor, run: int, reason: str) -> CancelAnswer:
-    return cancel(ctx, actor, run, ids.span(run), reason)
+    return cancel(ctx, actor, run, lambda tx: ids.span(run), reason)
 
 
-def cancel(ctx: Context, actor: Actor, run: int, span: tuple[int, int], reason: str) -> CancelAnswer:
-    """Cancel the jobs in a span of keys: at once where they wait, with the next heartbeat where they run."""
+def cancel(ctx: Context, actor: Actor, run: int, find: Callable[[Tx], tuple[int, int]], reason: str) -> CancelAnswer:
+    """Cancel the jobs in a span of keys: at once where they wait, with the next heartbeat where they run.
+
+    `find` gives the span, in the transaction that cancels.
+    """
     now = ctx.clock.wall()
     why = reason or f"canceled by {actor.name}"
 
     def work(tx: Tx) -> dict[str, Any]:
+        span = find(tx)
         check_may_change(actor, find_run(tx, run))
         changes = Changes()
         answer: dict[int, Any] = {}
