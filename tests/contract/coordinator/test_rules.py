@@ -9,10 +9,13 @@ from typing import Any
 import pytest
 
 from deborgen_coordinator.leases import FAILURES_BEFORE_REST, FIRST_REST
+from deborgen_coordinator.lifecycle import TRANSITIONS, Event
 from deborgen_coordinator.operations import blobs, jobs, metrics, runs, workers
 from deborgen_coordinator.storage import attempts as attempt_rows
+from deborgen_coordinator.storage import jobs as job_rows
 from deborgen_shared import messages as m
 from deborgen_shared.errors import Code, Refusal
+from deborgen_shared.states import State
 from support.in_process import LEASE, InProcessCoordinator, person
 
 
@@ -493,6 +496,42 @@ def test_a_transition_that_the_table_does_not_know_is_refused(pool: InProcessCoo
     worker.finish(worker.take())
     refused(Code.INVALID_TRANSITION, runs.retry_run, pool.ctx, person("alice"), 1, "failed")
     assert pool.cancel("1.1") == {"1.1": "already_terminal"}
+
+
+def test_a_refused_transition_is_in_the_history_and_changes_nothing_else(
+    pool: InProcessCoordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Seen to fail when the refusal is rolled back with everything else."""
+    pool.submit()
+    worker = pool.worker()
+    attempt = worker.take()
+    for refuses in ("the table", "the database"):
+        before = len(pool.events())
+        with monkeypatch.context() as patch:
+            if refuses == "the table":
+                patch.delitem(TRANSITIONS, (State.RUNNING, Event.SUCCEEDED))
+            else:
+                patch.setattr(job_rows, "finish", lambda *_, **__: 0)
+            refused(Code.INVALID_TRANSITION, worker.finish, attempt)
+        [event] = pool.events()[before:]
+        assert (event.type, event.job, event.attempt, event.worker) == ("transition.refused", "1.1", attempt, "pc1")
+        assert (event.actor, event.old_state, event.new_state) == ("worker:pc1", "running", None)
+        assert event.data == {"event": "succeeded"}
+        assert pool.job("1.1").state == "running"
+    assert worker.finish(attempt) == "accepted"
+    assert pool.audit().clean
+
+
+def test_a_refused_claim_is_in_the_history(pool: InProcessCoordinator, monkeypatch: pytest.MonkeyPatch) -> None:
+    pool.submit()
+    worker = pool.worker()
+    with monkeypatch.context() as patch:
+        patch.setattr(job_rows, "start", lambda *_: 0)
+        refused(Code.INVALID_TRANSITION, worker.claim)
+    event = pool.events()[-1]
+    assert (event.type, event.job, event.old_state) == ("transition.refused", "1.1", "running")
+    assert event.data == {"event": "claimed"}
+    assert worker.claim() == ["1.1/1"]
 
 
 def test_only_the_submitter_or_an_admin_cancels(pool: InProcessCoordinator) -> None:

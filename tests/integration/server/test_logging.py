@@ -38,6 +38,8 @@ def test_every_action_carries_what_it_was_about(tmp_path: Path) -> None:
     assert started[0]["lease"]
     ended = [line for line in lines if line.get("job") == "1.1" and "job.succeeded" in str(line)]
     assert ended[0]["attempt"] == "1.1/1"
+    assert (ended[0]["old_state"], ended[0]["new_state"]) == ("running", "succeeded")
+    assert "old_state" not in started[0], "a lease is no state of a job"
     assert any("run.submitted" in str(line) and str(line.get("run")) == "1" for line in lines)
 
 

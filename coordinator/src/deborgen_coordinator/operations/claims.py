@@ -22,7 +22,7 @@ from .catalog import Spec
 from .context import Actor, Context
 from .fleet import machine
 from .sessions import check_identity, check_session
-from .transitions import Changes, settle, start
+from .transitions import Changes, settle, start, write
 
 _decode = msgspec.json.Decoder().decode
 
@@ -95,7 +95,7 @@ def _look(ctx: Context, actor: Actor, name: str, body: Claim, *, woken: bool) ->
     """Take what fits. Who was woken for it lets the next one look, unless nothing is left for certain."""
     left = True
     try:
-        given = ctx.store.write(lambda tx: _claim(ctx, tx, actor, name, body, woken=woken))
+        given = write(ctx, lambda tx: _claim(ctx, tx, actor, name, body, woken=woken))
         left = given.left
         return given
     finally:

@@ -20,7 +20,7 @@ from .context import Actor, Context
 from .endings import charge, count_failures, judge
 from .history import record
 from .sessions import check_identity, check_session
-from .transitions import Changes, conclude, resume, settle
+from .transitions import Changes, conclude, resume, settle, write
 
 _encode = msgspec.json.Encoder(order="deterministic").encode
 
@@ -56,7 +56,7 @@ def finish(ctx: Context, actor: Actor, name: str, body: Finish) -> Finished:
         stale = sum(1 for answer in answers.values() if answer == "stale")
         return Finished(results=answers, missing=missing), seconds, stale
 
-    finished, seconds, stale = ctx.store.write(work)
+    finished, seconds, stale = write(ctx, work)
     ctx.metrics.ran(seconds)
     ctx.metrics.count("stale_results", stale)
     return finished

@@ -46,7 +46,7 @@ def log_committed(events: list[Row]) -> None:
 
 
 def _line(event: Row) -> tuple[str, dict[str, Any]]:
-    _, type_, key, attempt, worker, actor, _, _, data = event
+    _, type_, key, attempt, worker, actor, old, new, data = event
     named: dict[str, Any] = {}
     if key is not None:
         run, index = key >> ids.SHIFT, key & ids.MOST_JOBS
@@ -58,6 +58,10 @@ def _line(event: Row) -> tuple[str, dict[str, Any]]:
     if worker is not None:
         named["worker"] = worker
     named["actor"] = actor
+    if old is not None:
+        named["old_state"] = old
+    if new is not None:
+        named["new_state"] = new
     if data is not None:
         named["data"] = data
     return type_, named

@@ -22,7 +22,7 @@ from .history import record
 from .lookup import check_may_change, find_run, parse_cursor
 from .retry import retry_run
 from .submit import check, submit
-from .transitions import Changes, cancel_queued, settle
+from .transitions import Changes, cancel_queued, settle, write
 
 __all__ = [
     "cancel",
@@ -168,4 +168,4 @@ def cancel(ctx: Context, actor: Actor, run: int, find: Callable[[Tx], tuple[int,
         settle(tx, changes, actor, now)
         return {ids.name(job): answer[job] for job in sorted(answer)}
 
-    return CancelAnswer(jobs=ctx.store.write(work))
+    return CancelAnswer(jobs=write(ctx, work))

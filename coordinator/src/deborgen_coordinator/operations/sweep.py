@@ -23,7 +23,7 @@ from .endings import count_failures, give_up, judge
 from .history import record
 from .lookup import find_worker
 from .tidy import Tidier
-from .transitions import Changes, conclude, settle
+from .transitions import Changes, conclude, settle, write
 
 log = logging.getLogger("deborgen.sweep")
 
@@ -94,7 +94,7 @@ class Sweeper:
         self._last = steady
         expired = 0
         while True:
-            ended = self._ctx.store.write(self._end_batch)
+            ended = write(self._ctx, self._end_batch)
             expired += ended
             if ended < BATCH:
                 break

@@ -17,6 +17,7 @@ from ..storage.transactions import Tx
 from . import views
 from .context import Actor, Context
 from .history import record
+from .transitions import write
 from .workers import release_all
 
 #: When a token was last used is written down at most this often.
@@ -128,5 +129,5 @@ def revoke(ctx: Context, actor: Actor, token_id: str) -> None:
             workers.leave(tx, worker.id, "its token was revoked")
             record(tx, now, "worker.left", actor, worker=row.name, data={"reason": "its token was revoked"})
 
-    ctx.store.write(work)
+    write(ctx, work)
     ctx.token_cache.forget(token_id)

@@ -7,8 +7,9 @@ transaction it was given. A job that is not in the state the caller saw any more
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from deborgen_shared.messages import Result
 from deborgen_shared.states import INFRASTRUCTURE_FAILURES, Outcome, State
@@ -19,11 +20,15 @@ from ..lifecycle import Event, InvalidTransition, advance
 from ..storage import attempts, jobs, runs, specs
 from ..storage.rows import Held, StepRow
 from ..storage.transactions import Tx
-from .context import Actor
+from .context import Actor, Context
 from .history import record
+
+T = TypeVar("T")
 
 #: A job that a machine could not run is kept from that machine for so long, to be tried elsewhere first.
 AVOID_SECONDS = 60.0
+#: What happens to a job that ends in a state.
+ENDS = {State.SUCCEEDED: Event.SUCCEEDED, State.FAILED: Event.FAILED, State.CANCELED: Event.CANCELED}
 
 
 @dataclass
@@ -39,24 +44,75 @@ class Changes:
         counter[new] += 1
 
 
+class Refused(InvalidTransition):
+    """A move that was refused: whose job it was about, and who wanted it."""
+
+    def __init__(
+        self, state: State, event: Event, actor: Actor, job: int, attempt: int | None = None, worker: str | None = None
+    ) -> None:
+        super().__init__(state, event)
+        self.actor, self.job, self.attempt, self.worker = actor, job, attempt, worker
+
+
+def write(ctx: Context, work: Callable[[Tx], T]) -> T:
+    """Commit work that moves jobs.
+
+    A move that was refused is undone with all of its work, so the refusal goes into the history in a transaction of its
+    own.
+    """
+    try:
+        return ctx.store.write(work)
+    except Refused as refused:
+        now = ctx.clock.wall()
+        ctx.store.write(lambda tx, refused=refused: _record_refused(tx, refused, now))  # type: ignore[misc]
+        raise
+
+
+def _record_refused(tx: Tx, refused: Refused, now: float) -> None:
+    record(
+        tx, now, "transition.refused", refused.actor, job=refused.job, attempt=refused.attempt, worker=refused.worker,
+        old=refused.state, data={"event": refused.event},
+    )  # fmt: skip
+
+
+def _advance(held: Held, event: Event, actor: Actor) -> State:
+    try:
+        return advance(held.job_state, event)
+    except InvalidTransition:
+        raise _refused(held, event, actor) from None
+
+
+def _refused(held: Held, event: Event, actor: Actor) -> Refused:
+    return Refused(held.job_state, event, actor, held.job, held.number, held.worker)
+
+
 def start(
     tx: Tx, changes: Changes, actor: Actor, picked: Sequence[tuple[int, int]], worker_id: int, worker: str, now: float
 ) -> None:
     """queued → running: the jobs, each with the number of its new attempt. The attempts' rows are the caller's."""
     state = advance(State.QUEUED, Event.CLAIMED)
     if jobs.start(tx, [job for job, _ in picked], worker_id, now) != len(picked):
-        raise InvalidTransition(State.RUNNING, Event.CLAIMED)
+        raise Refused(State.RUNNING, Event.CLAIMED, actor, _not_started(tx, picked, worker), worker=worker)
     for job, number in picked:
         changes.moved(job, State.QUEUED, state)
         record(tx, now, "lease.granted", actor, job=job, attempt=number, worker=worker)
         record(tx, now, "job.started", actor, job=job, attempt=number, worker=worker, old=State.QUEUED, new=state)
 
 
+def _not_started(tx: Tx, picked: Sequence[tuple[int, int]], worker: str) -> int:
+    """The first of the picked jobs that the worker did not get."""
+    for job, number in picked:
+        row = jobs.get(tx, job)
+        if row is None or row.state is not State.RUNNING or (row.last_attempt, row.worker) != (number, worker):
+            return job
+    return picked[0][0]
+
+
 def resume(tx: Tx, changes: Changes, actor: Actor, held: Held, session: str, lease_clock: float, now: float) -> None:
     """queued → running: the worker that had been given up is back before anybody else took the job."""
-    state = advance(held.job_state, Event.RESUMED)
+    state = _advance(held, Event.RESUMED, actor)
     if not jobs.resume(tx, held.job, held.number, held.worker_id, held.started_at):
-        raise InvalidTransition(held.job_state, Event.RESUMED)
+        raise _refused(held, Event.RESUMED, actor)
     attempts.resume(tx, held.job, held.number, session, lease_clock)
     changes.moved(held.job, State.QUEUED, state)
     record(
@@ -106,12 +162,11 @@ def conclude(
         log_told=result.log_size if result else None,
     )
     if not ended:
-        raise InvalidTransition(held.job_state, Event.FAILED)
+        raise _refused(held, Event.REQUEUED if verdict.state is State.QUEUED else ENDS[verdict.state], actor)
     if verdict.state is State.QUEUED:
         _requeue(tx, changes, actor, held, outcome, verdict, now, clock)
     else:
-        event = {State.SUCCEEDED: Event.SUCCEEDED, State.FAILED: Event.FAILED, State.CANCELED: Event.CANCELED}
-        state = advance(held.job_state, event[verdict.state])
+        state = _advance(held, ENDS[verdict.state], actor)
         done = jobs.finish(
             tx,
             held.job,
@@ -124,7 +179,7 @@ def conclude(
             now=now,
         )
         if not done:
-            raise InvalidTransition(held.job_state, event[verdict.state])
+            raise _refused(held, ENDS[verdict.state], actor)
         changes.moved(held.job, held.job_state, state)
         changes.ended[ids.run_of(held.job), held.job_step][state] += 1
         data = {"outcome": outcome.value}
@@ -154,7 +209,7 @@ def _requeue(
     now: float,
     clock: float,
 ) -> None:
-    state = advance(held.job_state, Event.REQUEUED)
+    state = _advance(held, Event.REQUEUED, actor)
     wait_clock = clock + verdict.backoff if verdict.backoff > 0 else None
     done = jobs.requeue(
         tx,
@@ -167,7 +222,7 @@ def _requeue(
         avoid_clock=clock + verdict.backoff + AVOID_SECONDS,
     )
     if not done:
-        raise InvalidTransition(held.job_state, Event.REQUEUED)
+        raise _refused(held, Event.REQUEUED, actor)
     changes.moved(held.job, held.job_state, state)
     if outcome is Outcome.RELEASED:
         record(

@@ -32,7 +32,7 @@ from .finish import finish
 from .history import record
 from .lookup import find_worker
 from .sessions import check_identity, check_session, superseded
-from .transitions import Changes, resume, settle
+from .transitions import Changes, resume, settle, write
 
 __all__ = [
     "NoWork",
@@ -86,7 +86,7 @@ def register(ctx: Context, actor: Actor, name: str, body: Register) -> Registere
         workers.add_session(tx, worker.id, body.session, lost, now)
         return lost
 
-    lost = ctx.store.write(work)
+    lost = write(ctx, work)
     settings = ctx.settings
     return Registered(lease_seconds=settings.lease_seconds, heartbeat_seconds=settings.heartbeat_seconds, lost=lost)
 
@@ -158,7 +158,7 @@ def heartbeat(ctx: Context, actor: Actor, name: str, body: Heartbeat) -> Heartbe
         settle(tx, changes, actor, now)
         return HeartbeatAnswer(attempts=answers, orders=Orders(pause=worker.paused, drain=worker.drain))  # type: ignore[arg-type]
 
-    return ctx.store.write(work)
+    return write(ctx, work)
 
 
 def _note_state(tx: Tx, actor: Actor, worker: WorkerRow, body: Heartbeat, clock: float, now: float) -> None:
@@ -219,7 +219,7 @@ def leave(ctx: Context, actor: Actor, name: str, session: str | None = None) -> 
         workers.leave(tx, worker.id, "left")
         record(tx, now, "worker.left", actor, worker=name)
 
-    ctx.store.write(work)
+    write(ctx, work)
 
 
 def release_all(ctx: Context, tx: Tx, actor: Actor, worker: WorkerRow, reason: str, now: float) -> None:
