@@ -45,6 +45,8 @@ def test_an_event_of_one_coordinator_is_streamed_by_another(tmp_path: Path, post
             for line in answer.iter_lines(chunk_size=1):
                 if line == b"event: run.submitted":
                     break
+            else:
+                pytest.fail("the stream ended before it told of the run")
 
 
 def test_fault_45_a_restart_of_postgres_loses_nothing_and_nobody_notices(
