@@ -475,6 +475,24 @@ def test_rule_15_jobs_lost_together_count_as_one_failure(pool: InProcessCoordina
     assert len(worker.claim(2)) == 2
 
 
+def test_a_worker_that_is_silent_for_long_is_offline_until_it_is_heard_of_again(pool: InProcessCoordinator) -> None:
+    """Seen to fail when the sweep does not look for silent workers."""
+    worker, talker = pool.worker("pc1"), pool.worker("pc2")
+    for _ in range(int(LEASE / 10)):
+        pool.sleep(10)
+        talker.beat()
+    assert workers.get_worker(pool.ctx, "pc1").state == "open", "one lease of silence is not too long"
+    pool.sleep(10)
+    gone = workers.get_worker(pool.ctx, "pc1")
+    assert (gone.state, gone.reason) == ("offline", "not heard of for longer than a lease")
+    assert workers.get_worker(pool.ctx, "pc2").state == "open"
+    [offline] = [event for event in pool.events() if event.type == "worker.offline"]
+    assert (offline.worker, offline.actor) == ("pc1", "admin:coordinator")
+    worker.beat()
+    assert workers.get_worker(pool.ctx, "pc1").state == "open"
+    assert pool.types(worker="pc1") == ["worker.registered", "worker.online", "worker.offline", "worker.online"]
+
+
 def test_rule_16_the_history_tells_who_ran_what_where_and_how_it_ended(pool: InProcessCoordinator) -> None:
     pool.submit(by="alice")
     worker = pool.worker("pc1")

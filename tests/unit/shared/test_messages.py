@@ -1,0 +1,89 @@
+"""Every message of the contract comes out of its JSON as it went in."""
+
+from __future__ import annotations
+
+import inspect
+import types
+from datetime import UTC, datetime
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+
+import msgspec
+import pytest
+from msgspec import Struct
+
+from deborgen_shared import messages
+
+MESSAGES = [
+    kind
+    for _, kind in inspect.getmembers(messages, inspect.isclass)
+    if issubclass(kind, Struct) and kind.__module__ == messages.__name__
+]
+
+#: Texts that fit the patterns of messages.py: each pattern takes at least one of them.
+TEXTS = ["desk-3", "1.1/1", "2c" * 32, "text with \u00e9 and \n"]
+PLAIN: dict[Any, Any] = {
+    str: "text with \u00e9 and \n",
+    bytes: b"\x00\xff",
+    bool: True,
+    int: 7,
+    float: 0.5,
+    datetime: datetime(2026, 1, 31, 12, 0, 0, 123456, tzinfo=UTC),
+    Any: {"any": ["thing", 1, None]},
+    types.NoneType: None,
+}
+
+
+def sample(kind: Any) -> Any:
+    """A value of the type, filled in as far as it goes: every list has an item, and every optional field a value."""
+    origin, parts = get_origin(kind), get_args(kind)
+    if origin is Annotated:
+        return _fitting(kind) if parts[0] is str else sample(parts[0])
+    if origin is Literal:
+        return parts[-1]
+    if origin in (Union, types.UnionType):
+        return sample(parts[0])
+    if origin is list:
+        return [sample(parts[0])]
+    if origin is dict:
+        return {sample(parts[0]): sample(parts[1])}
+    if inspect.isclass(kind) and issubclass(kind, Struct):
+        return build(kind)
+    return PLAIN[kind]
+
+
+def _fitting(annotated: Any) -> Any:
+    """The first of the texts that the pattern and the lengths allow."""
+    for text in TEXTS:
+        try:
+            return msgspec.convert(text, annotated)
+        except msgspec.ValidationError:
+            continue
+    raise AssertionError(f"no text of the samples fits {get_args(annotated)[1]}")
+
+
+def build(kind: type[Struct]) -> Struct:
+    hints = get_type_hints(kind, include_extras=True)
+    return kind(**{field.name: sample(hints[field.name]) for field in msgspec.structs.fields(kind)})
+
+
+def test_there_are_messages_to_look_at() -> None:
+    assert len(MESSAGES) > 40
+
+
+@pytest.mark.parametrize("kind", MESSAGES, ids=lambda kind: kind.__name__)
+def test_every_message_survives_its_encoding(kind: type[Struct]) -> None:
+    """Seen to fail when a message adds to one of its texts each time it is read."""
+    message = build(kind)
+    raw = msgspec.json.encode(message)
+    assert msgspec.json.decode(raw, type=kind) == message
+    names = {field.encode_name for field in msgspec.structs.fields(kind)}
+    assert set(msgspec.json.decode(raw)) == names, "every field is on the wire"
+
+
+@pytest.mark.parametrize("kind", MESSAGES, ids=lambda kind: kind.__name__)
+def test_what_is_left_out_of_a_message_comes_back_as_its_default(kind: type[Struct]) -> None:
+    hints = get_type_hints(kind, include_extras=True)
+    needed = {field.name: sample(hints[field.name]) for field in msgspec.structs.fields(kind) if field.required}
+    message = kind(**needed)
+    assert msgspec.json.decode(msgspec.json.encode(message), type=kind) == message
+    assert msgspec.convert(msgspec.to_builtins(needed), kind, strict=False) == message
