@@ -87,8 +87,10 @@ class Client:
 
     def run(self, run: int | str) -> Run:
         """A run by its number, or `last`: my newest."""
-        number = self._number(refs.parse(str(run)))
-        return Run(self.connection, self.connection.call(contract.GET_RUN, run=number))
+        ref = refs.parse(str(run))
+        if ref.run is None:
+            return Run(self.connection, self._last())
+        return Run(self.connection, self.connection.call(contract.GET_RUN, run=ref.run))
 
     def runs(
         self,
@@ -158,9 +160,10 @@ class Client:
         return self.connection.call(contract.HEALTH)
 
     def _number(self, ref: refs.Ref) -> int:
-        if ref.run is not None:
-            return ref.run
-        mine = self.me().name
-        for run in self.runs(submitter=mine, limit=1):
-            return run.id
-        raise NotFound(f"{mine} has submitted nothing yet", "deborgen submit FILE makes a run")
+        return ref.run if ref.run is not None else self._last().id
+
+    def _last(self) -> messages.Run:
+        try:
+            return self.connection.call(contract.LAST_RUN)
+        except NotFound as nothing:
+            raise NotFound(nothing.message, "deborgen submit FILE makes a run") from None

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import csv
-import io
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Literal
 
 from deborgen.errors import DeborgenError
 from deborgen_shared.messages import ResultRow
+from deborgen_shared.results_table import Columns, csv_of
 
 if TYPE_CHECKING:
     import pandas
 
 Row = dict[str, Any]
-
-#: Columns that every table has, before the parameters and after the results.
-BEFORE = ("job", "step", "state")
-AFTER = ("seconds", "worker")
 
 
 class UnknownColumn(DeborgenError):
@@ -39,26 +34,8 @@ class Results(list[Row]):
     @classmethod
     def of(cls, rows: Iterable[ResultRow]) -> Results:
         found = list(rows)
-        steps = any(row.step for row in found)
-        before = [name for name in BEFORE if name != "step" or steps]
-        params = list(dict.fromkeys(name for row in found for name in row.params))
-        taken = {*BEFORE, *AFTER, *params}
-        names: dict[str, str] = {}
-        for row in found:
-            for name in row.result or ():
-                names.setdefault(name, f"result.{name}" if name in taken else name)
-        shown = {name: f"param.{name}" if name in (*BEFORE, *AFTER) else name for name in params}
-        columns = [*before, *shown.values(), *names.values(), *AFTER]
-        table = []
-        for row in found:
-            line: Row = dict.fromkeys(columns)
-            line.update(job=row.job, state=row.state, seconds=row.seconds, worker=row.worker)
-            if steps:
-                line["step"] = row.step
-            line.update((shown[name], value) for name, value in row.params.items())
-            line.update((names[name], value) for name, value in (row.result or {}).items())
-            table.append(line)
-        return cls(table, columns)
+        columns = Columns.of(found)
+        return cls(map(columns.cells, found), columns.names)
 
     def sorted_by(self, key: str, *, reverse: bool = False) -> Results:
         """The same rows in the order of a column: numbers before text, rows without a value last."""
@@ -75,11 +52,8 @@ class Results(list[Row]):
         return choose(having, key=lambda row: float(row[key])) if having else None
 
     def to_csv(self) -> str:
-        text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(self.columns)
-        writer.writerows([_csv(row.get(name)) for name in self.columns] for row in self)
-        return text.getvalue()
+        """The same CSV that the API gives."""
+        return "".join(csv_of(self.columns, self))
 
     def to_pandas(self) -> pandas.DataFrame:
         """A data frame with the same columns. Needs pandas, which deborgen does not install."""
@@ -102,15 +76,3 @@ def _order(value: Any) -> tuple[int, float, str]:
     if isinstance(value, int | float):
         return (0, float(value), "")
     return (1, 0.0, str(value))
-
-
-def _csv(value: Any) -> Any:
-    if value is None:
-        return ""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, Mapping | list):
-        from deborgen.output import cell
-
-        return cell(value)
-    return value

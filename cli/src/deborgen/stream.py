@@ -89,18 +89,8 @@ def latest(connection: Connection, query: EventsQuery, limit: int) -> list[Event
 
 
 def newest(connection: Connection) -> int:
-    """The number of the newest event. Found by halving: the contract tells only whether there is a later one."""
-
-    def is_later(than: int) -> bool:
-        return bool(connection.call(contract.LIST_EVENTS, None, EventsQuery(after=than, limit=1)).items)
-
-    low, high = -1, 1024
-    while is_later(high):
-        low, high = high, high * 4
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if is_later(middle) else (low, middle)
-    return high
+    """The number of the newest event."""
+    return int(connection.call(contract.LIST_EVENTS, None, EventsQuery(after="now")).next or 0)
 
 
 def events(

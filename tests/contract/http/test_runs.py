@@ -141,7 +141,7 @@ def test_the_table_of_results_comes_as_json_and_as_csv(ada: Client, worker: Scri
     assert answer.headers["Content-Type"] == "text/csv; charset=utf-8"
     table = list(csv.DictReader(io.StringIO(answer.text)))
     assert list(table[0]) == [
-        "job", "step", "method", "param.state", "error", "result.method", "note", "ok", "state", "seconds", "worker",
+        "job", "state", "method", "param.state", "error", "result.method", "note", "ok", "seconds", "worker",
     ]  # fmt: skip
     assert table[1]["method"] == "rk4"
     assert float(table[1]["error"]) == 1e-9

@@ -49,7 +49,6 @@ ALLOWED: dict[tuple[str, str], str] = {
     ("cli/src/deborgen/commands/workers.py", "worker"): "the heading of a column",
     ("cli/src/deborgen/errors.py", "canceled"): "what an exit code means, in words",
     ("cli/src/deborgen/pair.py", "worker"): "the name of a process, of its log and of its folder",
-    ("cli/src/deborgen/results.py", "worker"): "a column of the results table",
     ("cli/src/deborgen/runs.py", "canceled"): "in a Literal, which takes no names; mypy compares it with the message",
     ("cli/src/deborgen/runs.py", "failed"): "in a Literal, which takes no names; mypy compares it with the message",
     (
@@ -60,7 +59,6 @@ ALLOWED: dict[tuple[str, str], str] = {
         "coordinator/src/deborgen_coordinator/http/answers.py",
         "error",
     ): "the key under which every refusal stands in its answer",
-    ("coordinator/src/deborgen_coordinator/http/runs.py", "worker"): "a column of the results table",
     ("coordinator/src/deborgen_coordinator/logs.py", "worker"): "a field of a line of the log",
     ("coordinator/src/deborgen_coordinator/operations/history.py", "worker"): "a field of an event",
     ("coordinator/src/deborgen_coordinator/operations/views.py", "submitter"): "a field of a job",

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import csv
 import hashlib
-import io
-import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -19,6 +16,7 @@ from deborgen_shared import contract, headers
 from deborgen_shared import messages as m
 from deborgen_shared.calls import JSON
 from deborgen_shared.queries import NoQuery, ResultsQuery, RunJobsQuery, RunsQuery
+from deborgen_shared.results_table import Columns, csv_of
 
 
 @serves(contract.SUBMIT)
@@ -62,14 +60,10 @@ def results(request: Request[None, ResultsQuery]) -> Response:
     rows = runs.results(request.ctx, request.run)
     if request.query.format == "json":
         return Response(_json_rows(rows), 200, mimetype=JSON)
-    params, found = _columns(rows)
+    columns = Columns.of(rows)
     sent = {headers.CONTENT_DISPOSITION: f'attachment; filename="run-{request.run}.csv"'}
-    return Response(
-        _csv_rows(runs.results(request.ctx, request.run), params, found),
-        200,
-        sent,
-        content_type="text/csv; charset=utf-8",
-    )
+    lines = csv_of(columns.names, map(columns.cells, runs.results(request.ctx, request.run)))
+    return Response((line.encode() for line in lines), 200, sent, content_type=f"{contract.CSV}; charset=utf-8")
 
 
 @serves(contract.CANCEL_RUN)
@@ -103,38 +97,3 @@ def _json_rows(rows: Iterator[m.ResultRow]) -> Iterator[bytes]:
     if batch:
         yield (b"" if first else b",") + b",".join(batch)
     yield b'],"next":null}'
-
-
-def _columns(rows: Iterator[m.ResultRow]) -> tuple[list[str], list[str]]:
-    """The names of all parameters and of all results, each in the order in which they come."""
-    params: dict[str, None] = {}
-    found: dict[str, None] = {}
-    for row in rows:
-        params.update(dict.fromkeys(row.params))
-        found.update(dict.fromkeys(row.result or ()))
-    return list(params), list(found)
-
-
-def _csv_rows(rows: Iterator[m.ResultRow], params: list[str], found: list[str]) -> Iterator[bytes]:
-    """One column a parameter and one a result, named after them; a name that is taken says where it comes from."""
-    fixed = ["job", "step", "state", "seconds", "worker"]
-    taken = {*fixed, *params}
-    head = ["job", "step", *(f"param.{p}" if p in fixed else p for p in params)]
-    head += [f"result.{f}" if f in taken else f for f in found] + ["state", "seconds", "worker"]
-    buffer = io.StringIO()
-    writer = csv.writer(buffer)
-    writer.writerow(head)
-    for number, row in enumerate(rows):
-        result = row.result or {}
-        cells = [row.job, row.step, *(row.params.get(p) for p in params), *(result.get(f) for f in found)]
-        writer.writerow([_cell(value) for value in [*cells, row.state, row.seconds, row.worker]])
-        if number % 500 == 499:
-            yield buffer.getvalue().encode()
-            buffer.seek(0)
-            buffer.truncate()
-    yield buffer.getvalue().encode()
-
-
-def _cell(value: object) -> object:
-    """The value exactly: booleans as JSON spells them, lists and objects as JSON."""
-    return json.dumps(value) if isinstance(value, bool | list | dict) else value
