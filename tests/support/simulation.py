@@ -17,7 +17,7 @@ from pathlib import Path
 from unittest import mock
 
 from deborgen_coordinator.lifecycle import TRANSITIONS
-from deborgen_coordinator.operations import jobs, logs
+from deborgen_coordinator.operations import artifacts, logs
 from deborgen_coordinator.operations.audit import examine
 from deborgen_coordinator.storage import audit
 from deborgen_coordinator.storage.database import Connection, SqliteDatabase
@@ -361,7 +361,7 @@ class World:
             stored = logs.read(ctx, job >> 20, job & 0xFFFFF, number, 0, 1 << 30)
             self.truth.check_log(attempt, stored, told is not None and outcome not in {"released", "error"})
             if outcome == "succeeded" and self.plan(attempt).artifact:
-                listed = jobs.artifacts(ctx, job >> 20, job & 0xFFFFF).items
+                listed = artifacts.of_job(ctx, job >> 20, job & 0xFFFFF).items
                 if [item.path for item in listed] != ["out.txt"]:
                     raise Violation(f"{attempt} succeeded without its artifact")
                 self.truth.check_artifact(attempt, self.plan(attempt), listed[0].sha256)

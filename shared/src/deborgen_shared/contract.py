@@ -90,6 +90,10 @@ RESULTS = Call(
     "The table of results: one row per job, with its parameters, result, state, seconds and worker.",
     Answer(200, "one row per job", m.Results, (JSON, CSV)), query=q.ResultsQuery,
 )  # fmt: skip
+LIST_RUN_ARTIFACTS = Call(
+    "GET", "/v1/runs/{run}/artifacts", PEOPLE, "What the jobs of a run left: jobs, paths, digests and sizes.",
+    Answer(200, "the artifacts", m.RunArtifacts), query=q.RunArtifactsQuery,
+)  # fmt: skip
 CANCEL_RUN = Call(
     "POST", "/v1/runs/{run}/cancel", SUBMITTERS, "Cancel all jobs of a run that have not ended.",
     Answer(200, "what it meant for each job", m.CancelAnswer), takes=m.Cancel, body_optional=True,
@@ -120,12 +124,14 @@ WHY = Call(
     Answer(200, "the reasons", m.Why),
 )  # fmt: skip
 LIST_ARTIFACTS = Call(
-    "GET", "/v1/jobs/{job}/artifacts", PEOPLE, "What a job left: paths, digests and sizes.",
-    Answer(200, "the artifacts", m.Artifacts),
+    "GET", "/v1/jobs/{job}/artifacts", PEOPLE,
+    "What a job left, or an earlier attempt of it: paths, digests and sizes.",
+    Answer(200, "the artifacts", m.Artifacts), query=q.ArtifactsQuery,
 )  # fmt: skip
 GET_ARTIFACT = Call(
     "GET", "/v1/jobs/{job}/artifacts/{path}", PEOPLE, "The bytes of one artifact.",
-    Answer(200, "all bytes", bytes, (RAW,), _FILE), _PART_OR_NOTHING, headers=_FILE_HEADERS, refuses=_FILE_REFUSALS,
+    Answer(200, "all bytes", bytes, (RAW,), _FILE), _PART_OR_NOTHING, query=q.ArtifactsQuery, headers=_FILE_HEADERS,
+    refuses=_FILE_REFUSALS,
 )  # fmt: skip
 
 # Logs

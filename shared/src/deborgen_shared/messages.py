@@ -329,6 +329,17 @@ class Artifacts(Answer):
     next: str | None
 
 
+class RunArtifact(ArtifactView, kw_only=True):
+    """An artifact, and the job that left it."""
+
+    job: str
+
+
+class RunArtifacts(Answer):
+    items: list[RunArtifact]
+    next: str | None
+
+
 class CancelAnswer(Answer):
     """What the cancel meant, per job. In a large run, `jobs` names each one all the same."""
 

@@ -50,6 +50,17 @@ class RunJobsQuery(Query, frozen=True):
     limit: Limit = 100
 
 
+class RunArtifactsQuery(Query, frozen=True):
+    cursor: Cursor | None = None
+    limit: Limit = 100
+
+
+class ArtifactsQuery(Query, frozen=True):
+    """Without `attempt`, the newest attempt that left any artifacts is meant."""
+
+    attempt: AttemptNumber | None = None
+
+
 class ResultsQuery(Query, frozen=True):
     format: Literal["json", "csv"] = "json"
 

@@ -31,6 +31,7 @@ MATRIX: dict[str, set[Role]] = {
     "GET /v1/runs/{run}": PEOPLE,
     "GET /v1/runs/{run}/jobs": PEOPLE,
     "GET /v1/runs/{run}/results": PEOPLE,
+    "GET /v1/runs/{run}/artifacts": PEOPLE,
     "POST /v1/runs/{run}/cancel": {A, S},
     "POST /v1/runs/{run}/retry": {A, S},
     "GET /v1/jobs": PEOPLE,

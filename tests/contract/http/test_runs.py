@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import hashlib
 import io
 import threading
 from typing import Any
@@ -147,6 +148,52 @@ def test_the_table_of_results_comes_as_json_and_as_csv(ada: Client, worker: Scri
     assert float(table[1]["error"]) == 1e-9
     assert table[1]["result.method"] == 'a "quoted", one'
     assert (table[1]["ok"], table[1]["note"], table[1]["seconds"]) == ("true", "=1+1", "1.5")
+
+
+def blob(worker: ScriptedWorker, path: str, data: bytes) -> dict[str, Any]:
+    """An artifact whose bytes have been uploaded."""
+    digest = hashlib.sha256(data).hexdigest()
+    assert worker.http.put(f"/v1/blobs/{digest}", data=data).status_code == 201
+    return {"path": path, "sha256": digest, "size": len(data)}
+
+
+def test_the_artifacts_of_a_run_come_page_by_page(ada: Client, worker: ScriptedWorker) -> None:
+    run = submit(ada, run="true", sweep={"grid": {"n": [1, 2, 3]}})["id"]
+    left = {}
+    for assignment, count in zip(worker.claim(3), (3, 0, 2), strict=True):
+        made = [blob(worker, f"out/{n} \u00e9", f"{assignment['job']} {n}".encode()) for n in range(count)]
+        left[assignment["job"]] = made
+        assert worker.finish(assignment["attempt"], artifacts=made) == "accepted"
+    whole = [{**artifact, "job": job} for job, made in left.items() for artifact in made]
+    assert ada.get(f"/v1/runs/{run}/artifacts").json() == {"items": whole, "next": None}
+    for limit in (1, 2, 4, 5):
+        seen, cursor = [], ""
+        while True:
+            page = ada.get(f"/v1/runs/{run}/artifacts?limit={limit}{cursor}").json()
+            seen += page["items"]
+            if page["next"] is None:
+                break
+            assert len(page["items"]) == limit
+            cursor = f"&cursor={page['next']}"
+        assert seen == whole
+    assert ada.get("/v1/runs/999999/artifacts").status_code == 404
+    for cursor in ("1", "1:1", "x"):
+        assert ada.get(f"/v1/runs/{run}/artifacts?cursor={cursor}").status_code == 400
+
+
+def test_the_artifacts_of_an_earlier_attempt_can_be_had(ada: Client, worker: ScriptedWorker) -> None:
+    document = {"run": "true", "max_attempts": 3, "retry": {"program": True, "backoff": "0s"}}
+    job = f"{submit(ada, **document)['id']}.1"
+    first, second = blob(worker, "out.txt", b"first"), blob(worker, "out.txt", b"second")
+    worker.finish(worker.claim(wait=10)[0]["attempt"], "failed", exit_code=1, artifacts=[first])
+    assert ada.get(f"/v1/jobs/{job}/artifacts").json()["items"] == [first]
+    worker.finish(worker.claim(wait=10)[0]["attempt"], "succeeded", artifacts=[second])
+    for query, artifact, data in (("", second, b"second"), ("?attempt=1", first, b"first")):
+        assert ada.get(f"/v1/jobs/{job}/artifacts{query}").json()["items"] == [artifact]
+        assert ada.get(f"/v1/jobs/{job}/artifacts/out.txt{query}").content == data
+    for path in ("artifacts", "artifacts/out.txt"):
+        none = ada.get(f"/v1/jobs/{job}/{path}?attempt=3")
+        assert (none.status_code, none.json()["error"]["message"]) == (404, f"job {job} has no attempt 3")
 
 
 def test_a_canceled_run_says_what_it_meant_for_each_job(ada: Client, worker: ScriptedWorker) -> None:

@@ -6,10 +6,10 @@ from flask import Response
 
 from deborgen_coordinator.http.files import send_blob
 from deborgen_coordinator.http.routes import Request, serves
-from deborgen_coordinator.operations import jobs, runs
+from deborgen_coordinator.operations import artifacts, jobs, runs
 from deborgen_shared import contract
 from deborgen_shared import messages as m
-from deborgen_shared.queries import JobsQuery, NoQuery
+from deborgen_shared.queries import ArtifactsQuery, JobsQuery, NoQuery
 
 
 @serves(contract.LIST_JOBS)
@@ -34,11 +34,11 @@ def why(request: Request[None, NoQuery]) -> m.Why:
 
 
 @serves(contract.LIST_ARTIFACTS)
-def artifacts(request: Request[None, NoQuery]) -> m.Artifacts:
-    return jobs.artifacts(request.ctx, *request.job)
+def list_artifacts(request: Request[None, ArtifactsQuery]) -> m.Artifacts:
+    return artifacts.of_job(request.ctx, *request.job, request.query.attempt)
 
 
 @serves(contract.GET_ARTIFACT)
-def artifact(request: Request[None, NoQuery]) -> Response:
-    found = jobs.artifact(request.ctx, *request.job, request.names["path"])
+def artifact(request: Request[None, ArtifactsQuery]) -> Response:
+    found = artifacts.find(request.ctx, *request.job, request.names["path"], request.query.attempt)
     return send_blob(request, found.sha256, found.path)

@@ -11,11 +11,11 @@ from flask import Response
 
 from deborgen_coordinator.http.answers import Reply
 from deborgen_coordinator.http.routes import Request, serves
-from deborgen_coordinator.operations import runs
+from deborgen_coordinator.operations import artifacts, runs
 from deborgen_shared import contract, headers
 from deborgen_shared import messages as m
 from deborgen_shared.calls import JSON
-from deborgen_shared.queries import NoQuery, ResultsQuery, RunJobsQuery, RunsQuery
+from deborgen_shared.queries import NoQuery, ResultsQuery, RunArtifactsQuery, RunJobsQuery, RunsQuery
 from deborgen_shared.results_table import Columns, csv_of
 
 
@@ -64,6 +64,11 @@ def results(request: Request[None, ResultsQuery]) -> Response:
     sent = {headers.CONTENT_DISPOSITION: f'attachment; filename="run-{request.run}.csv"'}
     lines = csv_of(columns.names, map(columns.cells, runs.results(request.ctx, request.run)))
     return Response((line.encode() for line in lines), 200, sent, content_type=f"{contract.CSV}; charset=utf-8")
+
+
+@serves(contract.LIST_RUN_ARTIFACTS)
+def list_run_artifacts(request: Request[None, RunArtifactsQuery]) -> m.RunArtifacts:
+    return artifacts.of_run(request.ctx, request.run, request.query.cursor, request.query.limit)
 
 
 @serves(contract.CANCEL_RUN)

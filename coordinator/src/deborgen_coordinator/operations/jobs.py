@@ -1,21 +1,19 @@
-"""Jobs: looking at one, its artifacts, and why it waits; canceling one."""
+"""Jobs: looking at one, and why it waits; canceling one."""
 
 from __future__ import annotations
 
 import msgspec
 
-from deborgen_shared import contract
-from deborgen_shared.errors import Code, Refusal
-from deborgen_shared.messages import Artifacts, ArtifactView, Attempt, CancelAnswer, JobDetail, Why, WhyWorker
+from deborgen_shared.messages import Attempt, CancelAnswer, JobDetail, Why, WhyWorker
 from deborgen_shared.states import State
 
 from .. import ids
 from ..placement import Needs, lacks, short
-from ..storage import attempts, blobs, specs, workers
+from ..storage import attempts, specs, workers
 from ..storage.database import Connection
 from ..storage.rows import JobRow, StepRow, WorkerRow
 from ..storage.transactions import Tx
-from . import views
+from . import artifacts, views
 from .context import Actor, Context
 from .fleet import amounts, machine
 from .lookup import find_job, find_run
@@ -55,7 +53,7 @@ def get_job(ctx: Context, run: int, index: int) -> JobDetail:
             ) in attempts.history(reader, row.id)
         ]  # fmt: skip
         return JobDetail(
-            **fields, spec=msgspec.json.decode(spec.raw), artifacts=_artifacts(reader, row.id), history=history
+            **fields, spec=msgspec.json.decode(spec.raw), artifacts=artifacts.listed(reader, row.id), history=history
         )
 
     return ctx.store.read(look)
@@ -67,28 +65,6 @@ def cancel_job(ctx: Context, actor: Actor, run: int, index: int, reason: str) ->
         return key, key
 
     return cancel(ctx, actor, run, find, reason)
-
-
-def _artifacts(reader: Connection, job: int) -> list[ArtifactView]:
-    return [ArtifactView(path=path, sha256=digest, size=size) for path, digest, size in blobs.artifacts(reader, job)]
-
-
-def artifacts(ctx: Context, run: int, index: int) -> Artifacts:
-    """What the job left: all of it is whole."""
-    return Artifacts(
-        items=ctx.store.read(lambda reader: _artifacts(reader, find_job(reader, run, index).id)), next=None
-    )
-
-
-def artifact(ctx: Context, run: int, index: int, path: str) -> ArtifactView:
-    for item in artifacts(ctx, run, index).items:
-        if item.path == path:
-            return item
-    raise Refusal(
-        Code.NOT_FOUND,
-        f"job {run}.{index} has no artifact {path!r}",
-        f"GET {contract.LIST_ARTIFACTS.url(job=f'{run}.{index}')} lists them",
-    )
 
 
 def why(ctx: Context, run: int, index: int) -> Why:

@@ -179,6 +179,10 @@ def of_claim(tx: Tx, claim: int) -> list[tuple[int, int, int, int, str]]:
     )
 
 
+def exists(reader: Connection, job: int, number: int) -> bool:
+    return reader.one("SELECT 1 FROM attempt WHERE job_id = ? AND number = ?", (job, number)) is not None
+
+
 def history(reader: Connection, job: int) -> list[Row]:
     return reader.rows(
         "SELECT number, worker.name, outcome, attempt.reason, exit_code, started_at, finished_at, seconds, log_size,"

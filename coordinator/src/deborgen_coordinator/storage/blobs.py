@@ -81,12 +81,29 @@ def add_artifacts(tx: Tx, job: int, number: int, artifacts: Sequence[tuple[str, 
     )
 
 
-def artifacts(reader: Tx | Connection, job: int) -> list[tuple[str, str, int]]:
-    """The artifacts of a job: those of its newest attempt that left any. Path, digest, size."""
+def artifacts(reader: Tx | Connection, job: int, number: int | None = None) -> list[tuple[str, str, int]]:
+    """The artifacts of one attempt of a job, or of its newest attempt that left any. Path, digest, size."""
+    if number is not None:
+        return reader.rows(
+            "SELECT path, digest, size FROM artifact WHERE job_id = ? AND number = ? ORDER BY path", (job, number)
+        )
     return reader.rows(
         "SELECT path, digest, size FROM artifact WHERE job_id = ?"
         " AND number = (SELECT max(number) FROM artifact WHERE job_id = ?) ORDER BY path",
         (job, job),
+    )
+
+
+def artifacts_of_jobs(
+    reader: Connection, first: int, last: int, skip: int, most: int
+) -> list[tuple[int, str, str, int]]:
+    """The artifacts of the jobs in a span, each those of its newest attempt that left any, without the first `skip`.
+    Job, path, digest, size."""
+    return reader.rows(
+        "SELECT job_id, path, digest, size FROM artifact WHERE job_id BETWEEN ? AND ? AND number ="
+        " (SELECT max(newest.number) FROM artifact AS newest WHERE newest.job_id = artifact.job_id)"
+        " ORDER BY job_id, path LIMIT ? OFFSET ?",
+        (first, last, most, skip),
     )
 
 
