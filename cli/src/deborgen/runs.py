@@ -14,7 +14,7 @@ from deborgen.errors import DeborgenError, JobsCanceled, JobsFailed, SomeJobsFai
 from deborgen.pulse import Pulse
 from deborgen.results import Results
 from deborgen_shared import contract, messages
-from deborgen_shared.queries import EventsQuery, RunJobsQuery
+from deborgen_shared.queries import EventsQuery, RunArtifactsQuery, RunJobsQuery
 from deborgen_shared.states import TERMINAL, State
 
 TERMINAL_EVENTS = frozenset(f"job.{state}" for state in TERMINAL)
@@ -198,11 +198,9 @@ class Run:
         """All its artifacts. Where it has several jobs, each has a folder of its own, named by its index."""
         alone = self.total == 1
         found = []
-        for job in self.jobs():
-            if is_terminal(job.state):
-                for item in job.artifacts():
-                    target = item.path if alone else f"{job.data.index}/{item.path}"
-                    found.append(downloads.Wanted(job.id, item.path, item.sha256, item.size, target))
+        for item in self._connection.items(contract.LIST_RUN_ARTIFACTS, RunArtifactsQuery(), run=self.id):
+            target = item.path if alone else f"{item.job.partition('.')[2]}/{item.path}"
+            found.append(downloads.Wanted(item.job, item.path, item.sha256, item.size, target))
         return found
 
     def pull(self, into: Folder | None = None, *, seen: Seen = lambda count: None) -> list[Path]:
