@@ -1,0 +1,66 @@
+"""A worker in 40 lines: it claims jobs, runs each as a plain process, and reports how it ended.
+
+    URL=http://127.0.0.1:8765 TOKEN=dbg_worker_... python worker.py NAME
+
+It needs requests alone. docs/http-api.md explains the calls. Files, artifacts and containers are left out: the real
+worker has them.
+"""
+
+import base64
+import os
+import subprocess
+import sys
+import time
+import uuid
+from typing import Any
+
+import requests
+
+NAME, SESSION = sys.argv[1], uuid.uuid4().hex
+ROOM = {"cpus": 1, "memory": 2**32, "disk": 2**34}
+http = requests.Session()
+http.headers["Authorization"] = f"Bearer {os.environ['TOKEN']}"
+
+
+def ask(method: str, path: str, **body: object) -> dict[str, Any]:
+    """Send until there is an answer: a call that is sent twice has the same effect as once."""
+    while True:
+        try:
+            url = f"{os.environ['URL']}/v1/workers/{NAME}{path}"
+            answer = http.request(method, url, json={"session": SESSION, **body}, timeout=60)
+            if answer.status_code < 500:
+                answer.raise_for_status()
+                return answer.json() if answer.content else {}
+        except requests.ConnectionError:
+            pass
+        time.sleep(1)
+
+
+def work(attempt: str, spec: dict[str, Any]) -> None:
+    """Run one attempt. While its process runs, heartbeats renew the lease and say whether to go on."""
+    holding = [{"attempt": attempt}]
+    word = ask("POST", "/heartbeat", holding=holding)["attempts"][attempt]
+    command = spec["run"] if isinstance(spec["run"], list) else ["sh", "-euc", spec["run"]]
+    began, output, code = time.monotonic(), b"", None
+    if word == "continue":
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        while code is None and word == "continue":
+            try:
+                output, code = process.communicate(timeout=PERIOD)[0], process.returncode
+            except subprocess.TimeoutExpired:
+                word = ask("POST", "/heartbeat", holding=holding)["attempts"][attempt]
+        if code is None:
+            process.kill()
+            output = process.communicate()[0]
+    outcome = "canceled" if code is None else "succeeded" if code == 0 else "failed"
+    log = {"offset": 0, "data": base64.b64encode(output).decode()}
+    seconds = time.monotonic() - began
+    result = {"attempt": attempt, "outcome": outcome, "exit_code": code, "seconds": seconds, "log_size": len(output)}
+    ask("POST", "/finish", results=[{**result, "log": log}])
+
+
+PERIOD = ask("PUT", "", labels={"runner.subprocess": True}, capacity=ROOM)["heartbeat_seconds"]
+while True:
+    claim = ask("POST", "/claim", request_id=uuid.uuid4().hex, free=ROOM, max=1, wait_seconds=20)
+    for assignment in claim.get("assignments", []):
+        work(assignment["attempt"], assignment["spec"])
