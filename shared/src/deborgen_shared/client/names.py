@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import ssl
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -99,11 +100,13 @@ class NamedAdapter(HTTPAdapter):
     place that overrides a private method of urllib3; tests/unit/shared/test_names.py fails when an upgrade changes it.
     """
 
-    def __init__(self, names: Names, connections: int) -> None:
-        self._names = names
+    def __init__(self, names: Names, connections: int, context: ssl.SSLContext | None = None) -> None:
+        self._names, self._context = names, context
         super().__init__(pool_connections=2, pool_maxsize=connections)
 
     def init_poolmanager(self, *args: Any, **kwargs: Any) -> None:
+        if self._context is not None:
+            kwargs["ssl_context"] = self._context
         super().init_poolmanager(*args, **kwargs)
         self.poolmanager.pool_classes_by_scheme = pools_of(self._names)
 

@@ -7,6 +7,8 @@ and said no; or it raises `Unreachable`, which means that nobody knows whether i
 from __future__ import annotations
 
 import contextlib
+import os
+import ssl
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -87,7 +89,8 @@ class Incoming:
 
     def __init__(self, response: requests.Response, end: float | None) -> None:
         self._raw: urllib3.BaseHTTPResponse = response.raw
-        self._end = end
+        #: When the whole answer must be here, on the monotonic clock; None for no such deadline.
+        self.end = end
         self.status, self.headers = response.status_code, self._raw.headers
 
     def __iter__(self) -> Iterator[bytes]:
@@ -95,7 +98,7 @@ class Incoming:
         try:
             while chunk := self._raw.read1(CHUNK):
                 yield chunk
-                if self._end is not None and time.monotonic() > self._end:
+                if self.end is not None and time.monotonic() > self.end:
                     raise Unreachable("the answer came too slowly", trouble=Trouble.TOO_SLOW)
         except urllib3.exceptions.ReadTimeoutError:
             raise Unreachable(Trouble.TOO_SLOW.value, trouble=Trouble.TOO_SLOW) from None
@@ -146,11 +149,13 @@ class Transport:
             raise ValueError(f"{url!r} is not an address of a coordinator: write http://HOST:PORT or https://HOST")
         self.url = url.rstrip("/")
         self._token, self._connect, self._resend = token, connect_seconds, resend
-        self._verify: str | bool = ca_file or True
+        #: Certificates to trust: those of the file, else the system's and those that come with requests.
+        self._verify: str | bool = ca_file or os.environ.get("REQUESTS_CA_BUNDLE") or True
+        context = ssl.create_default_context() if parts.scheme == "https" and self._verify is True else None
         self._proxies = requests.utils.get_environ_proxies(self.url) if use_proxies else {}
         self._given = {h.USER_AGENT: agent, h.ACCEPT_ENCODING: "identity"}
-        self._adapter = NamedAdapter(names or Names(), connections)
-        self._elsewhere = NamedAdapter(names or Names(), connections)
+        self._adapter = NamedAdapter(names or Names(), connections, context)
+        self._elsewhere = NamedAdapter(names or Names(), connections, context)
 
     def close(self) -> None:
         self._adapter.close()
@@ -255,13 +260,12 @@ class Transport:
         answer, whole = Incoming(response, end), False
         try:
             if answer.status >= 400:
-                answer._end = time.monotonic() + seconds
-                raise _refusal(Reply(answer.status, answer.headers, answer.read()))
+                answer.end = time.monotonic() + seconds
+                data = answer.read()
+                whole = True
+                raise _refusal(Reply(answer.status, answer.headers, data))
             yield answer
             whole = True
-        except (Refused, Unreachable):
-            whole = answer.status >= 400
-            raise
         finally:
             answer.release(whole)
 
