@@ -82,7 +82,9 @@ class Connection:
         headers = {h.IDEMPOTENCY_KEY: key} if key else None
 
         def once() -> T:
-            reply = self.transport.ask(call, body, query, headers=headers, seconds=READ_SECONDS, **names)
+            # A long table may take its time, as long as something comes.
+            with self.transport.open(call, body, query, headers=headers, seconds=READ_SECONDS, **names) as answer:
+                reply = Reply(answer.status, answer.headers, answer.read())
             return self._decode(call, reply)
 
         return self._patiently(once, repeatable)

@@ -6,21 +6,17 @@ import contextlib
 import hashlib
 import os
 import stat
-import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from deborgen.connection import Connection
 from deborgen.errors import DeborgenError, Unreachable
-from deborgen.transfers import all_at_once
+from deborgen.transfers import Tries, all_at_once
 from deborgen_shared import contract
 from deborgen_shared.client import blobs, transport
-from deborgen_shared.client.backoff import BackOff
 from deborgen_shared.client.blobs import Seen
 from deborgen_shared.jobfile import check_path
-
-TRIES = 8
 
 
 class UnsafeTarget(DeborgenError):
@@ -62,18 +58,18 @@ def _pull_one(connection: Connection, item: Wanted, into: Path, seen: Seen) -> P
             return into / item.target
         shown = name.encode()[:80].decode(errors="ignore")  # a name may have 255 bytes
         part = f".{shown}.{item.sha256[:16]}.part"
-        back_off = BackOff(first=0.4, most=5.0)
+        tries, told = Tries(), blobs.Told(seen)
         while True:
+            before = told.position
             try:
-                _fetch(connection, item, folder, part, seen)
+                _fetch(connection, item, folder, part, told)
                 break
             except transport.Refused as refused:
                 raise connection.explained(refused) from None
             except transport.Unreachable as trouble:
-                pause = back_off.after_failure(trouble.retry_after)
-                if back_off.failures == TRIES:
-                    raise Unreachable(f"{item.path} of job {item.job} could not be fetched whole", _AGAIN) from None
-                time.sleep(pause)
+                if not tries.again(told.position > before, trouble.retry_after):
+                    text = f"{item.path} of job {item.job} could not be fetched whole: {trouble}"
+                    raise Unreachable(text, _AGAIN) from None
         if _digest_at(folder, part, item.size) != item.sha256:
             os.unlink(part, dir_fd=folder)
             raise WrongDigest(f"{item.path} of job {item.job} arrived with another digest; it was not kept", _AGAIN)
@@ -120,8 +116,8 @@ def _digest_at(folder: int, name: str, size: int) -> str:
         return total.hexdigest()
 
 
-def _fetch(connection: Connection, item: Wanted, folder: int, part: str, seen: Seen) -> None:
+def _fetch(connection: Connection, item: Wanted, folder: int, part: str, told: blobs.Told) -> None:
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW
     with os.fdopen(os.open(part, flags, 0o644, dir_fd=folder), "r+b", buffering=0) as file:
         call = contract.GET_ARTIFACT
-        blobs.download(connection.transport, call, file, item.size, seen, job=item.job, path=item.path)
+        blobs.download(connection.transport, call, file, item.size, told, job=item.job, path=item.path)

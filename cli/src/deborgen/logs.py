@@ -35,9 +35,10 @@ def chunks(
     back_off = BackOff(first=0.4, most=10.0)
     while True:
         query = LogQuery(attempt=attempt, offset=offset, follow=int(follow))
-        before = offset
+        before, opened = offset, False
         try:
             with connection.open(contract.READ_LOG, query, seconds=SILENCE_SECONDS, job=job) as answer:
+                opened = True
                 for chunk in answer:
                     offset += len(chunk)
                     back_off.reset()
@@ -48,8 +49,8 @@ def chunks(
             if offset == before:
                 time.sleep(AGAIN_SECONDS)
         except Unreachable as why:
-            if why.details.get("trouble") is Trouble.TOO_SLOW:
-                continue
+            if follow and opened and why.details.get("trouble") is Trouble.TOO_SLOW:
+                continue  # the job is silent
             pause = back_off.after_failure()
             if back_off.failures >= TRIES and not follow:
                 raise Unreachable(f"the log of job {job} could not be read to its end") from None

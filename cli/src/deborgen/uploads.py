@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable
 
 from deborgen.connection import Connection
 from deborgen.errors import DeborgenError, Unreachable
 from deborgen.files import LocalFile
-from deborgen.transfers import all_at_once
+from deborgen.transfers import Tries, all_at_once
 from deborgen_shared import contract
 from deborgen_shared.client import blobs, transport
-from deborgen_shared.client.backoff import BackOff
 from deborgen_shared.client.blobs import Seen
 from deborgen_shared.errors import Code
 from deborgen_shared.messages import BlobsMissing
 
-TRIES = 8
 _ASK_AT_ONCE = 5_000
 
 
@@ -38,29 +35,27 @@ def upload(connection: Connection, wanted: list[tuple[LocalFile, str]], seen: Se
 
 
 def _upload_one(connection: Connection, file: LocalFile, url: str, seen: Seen) -> None:
-    back_off = BackOff(first=0.2, most=5.0)
+    tries, told = Tries(), blobs.Told(seen)
     resume = False
     while True:
+        before = told.position
         try:
-            blobs.upload(connection.transport, file.source, file.sha256, file.size, url, seen, resume=resume)
+            blobs.upload(connection.transport, file.source, file.sha256, file.size, url, told, resume=resume)
             return
         except transport.Unreachable as trouble:
             # The coordinator may not have noticed yet that the line of the first try was cut, and keep its part locked.
             # Sent as a whole, the blob needs no part.
             resume = trouble.code != Code.SLOW_DOWN
-            pause = back_off.after_failure(trouble.retry_after)
-            if back_off.failures == TRIES:
-                raise Unreachable(f"the upload of {file.path} was cut: {trouble}", "submit once more") from None
+            if not tries.again(told.position > before, trouble.retry_after):
+                raise Unreachable(f"{file.path} could not be uploaded: {trouble}", "submit once more") from None
         except transport.Refused as refused:
             resume = True
-            pause = back_off.after_failure()
-            if refused.code != Code.UPLOAD_CONFLICT or back_off.failures == TRIES:
+            if refused.code != Code.UPLOAD_CONFLICT or not tries.again(told.position > before):
                 raise _explained(connection, file, refused) from None
-        time.sleep(pause)
 
 
 def _explained(connection: Connection, file: LocalFile, refused: transport.Refused) -> DeborgenError:
-    if "digest" in refused.message:
+    if refused.code == Code.MALFORMED:
         return DeborgenError(f"{file.path} changed while it was uploaded", "submit once more")
     error = connection.explained(refused)
     return type(error)(f"{file.path}: {error.message}", error.hint, code=error.code)

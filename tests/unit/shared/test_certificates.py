@@ -30,7 +30,7 @@ class Healthy(http.server.BaseHTTPRequestHandler):
 
 @pytest.fixture(autouse=True)
 def _no_certificates_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE"):
+    for name in ("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"):
         monkeypatch.delenv(name, raising=False)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from deborgen_shared.states import State
+from deborgen_shared.states import TERMINAL, State
 
 from .database import Connection
 from .transactions import Tx
@@ -17,6 +17,14 @@ SELECT digest FROM blob WHERE touched_at < ?
 """
 
 
+_TERMINAL = ", ".join(f"'{state}'" for state in sorted(TERMINAL))
+ARTIFACTS_OF_JOBS = (
+    "SELECT artifact.job_id, artifact.path, artifact.digest, artifact.size FROM artifact"
+    " JOIN job ON job.id = artifact.job_id"
+    f" WHERE artifact.job_id BETWEEN ? AND ? AND job.state IN ({_TERMINAL})"
+    " AND artifact.number = (SELECT max(newest.number) FROM artifact AS newest WHERE newest.job_id = artifact.job_id)"
+    " ORDER BY artifact.job_id, artifact.path LIMIT ? OFFSET ?"
+)
 ARTIFACTS_OF_SPAN = f"""
 SELECT artifact.job_id, artifact.path, artifact.digest, artifact.size FROM artifact
     JOIN job ON job.id = artifact.job_id AND job.last_attempt = artifact.number
@@ -97,14 +105,9 @@ def artifacts(reader: Tx | Connection, job: int, number: int | None = None) -> l
 def artifacts_of_jobs(
     reader: Connection, first: int, last: int, skip: int, most: int
 ) -> list[tuple[int, str, str, int]]:
-    """The artifacts of the jobs in a span, each those of its newest attempt that left any, without the first `skip`.
-    Job, path, digest, size."""
-    return reader.rows(
-        "SELECT job_id, path, digest, size FROM artifact WHERE job_id BETWEEN ? AND ? AND number ="
-        " (SELECT max(newest.number) FROM artifact AS newest WHERE newest.job_id = artifact.job_id)"
-        " ORDER BY job_id, path LIMIT ? OFFSET ?",
-        (first, last, most, skip),
-    )
+    """The artifacts of the jobs in a span that have ended, each those of its newest attempt that left any, without the
+    first `skip`. Job, path, digest, size."""
+    return reader.rows(ARTIFACTS_OF_JOBS, (first, last, most, skip))
 
 
 def artifacts_of_span(reader: Tx | Connection, first: int, last: int) -> list[tuple[int, str, str, int]]:

@@ -21,8 +21,11 @@ class BackOff:
     def after_failure(self, wanted: float | None = None, most: float | None = None) -> float:
         """`wanted` are seconds that the other side asked for; `most` is a bound for this pause alone."""
         self.failures += 1
-        pause = wanted or self.first * 2 ** min(self.failures - 1, MOST_DOUBLINGS)
-        return min(pause, self.most, most or self.most) * self.random.uniform(0.5, 1.0)
+        longest = min(self.most, most or self.most)
+        if wanted:
+            return min(wanted * self.random.uniform(1.0, 1.25), longest)
+        grown = float(self.first * 2 ** min(self.failures - 1, MOST_DOUBLINGS))
+        return min(grown, longest) * self.random.uniform(0.5, 1.0)
 
     def reset(self) -> None:
         self.failures = 0

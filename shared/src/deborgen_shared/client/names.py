@@ -110,6 +110,11 @@ class NamedAdapter(HTTPAdapter):
         super().init_poolmanager(*args, **kwargs)
         self.poolmanager.pool_classes_by_scheme = pools_of(self._names)
 
+    def proxy_manager_for(self, proxy: str, **kwargs: Any) -> Any:
+        if self._context is not None:
+            kwargs["ssl_context"] = self._context
+        return super().proxy_manager_for(proxy, **kwargs)
+
 
 def pools_of(names: Names) -> dict[str, type[HTTPConnectionPool]]:
     """The classes of urllib3's pools, by scheme, whose connections ask these names."""

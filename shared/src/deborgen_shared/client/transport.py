@@ -76,6 +76,13 @@ class Refused(Exception):
         self.details: Mapping[str, Any] = details or {}
 
 
+class Body(NamedTuple):
+    """Raw bytes of known length, in pieces. `pieces` begins anew each time, so that a request can be sent again."""
+
+    length: int
+    pieces: Callable[[], Iterator[bytes]]
+
+
 class Reply(NamedTuple):
     """An answer that has been read to its end."""
 
@@ -91,6 +98,8 @@ class Incoming:
         self._raw: urllib3.BaseHTTPResponse = response.raw
         #: When the whole answer must be here, on the monotonic clock; None for no such deadline.
         self.end = end
+        #: Whether every byte has been read, so that the connection can be used again.
+        self.whole = False
         self.status, self.headers = response.status_code, self._raw.headers
 
     def __iter__(self) -> Iterator[bytes]:
@@ -98,7 +107,8 @@ class Incoming:
         try:
             while chunk := self._raw.read1(CHUNK):
                 yield chunk
-                if self.end is not None and time.monotonic() > self.end:
+                late = self.end is not None and time.monotonic() > self.end
+                if late and getattr(self._raw, "length_remaining", None) != 0:
                     raise Unreachable("the answer came too slowly", trouble=Trouble.TOO_SLOW)
         except urllib3.exceptions.ReadTimeoutError:
             raise Unreachable(Trouble.TOO_SLOW.value, trouble=Trouble.TOO_SLOW) from None
@@ -107,6 +117,7 @@ class Incoming:
         # urllib3 checks the length itself only when the body is read in one go.
         if left := getattr(self._raw, "length_remaining", None):
             raise Unreachable(f"the answer was cut {left} bytes short")
+        self.whole = True
 
     def read(self) -> bytes:
         return b"".join(self)
@@ -118,9 +129,9 @@ class Incoming:
             with contextlib.suppress(Exception):
                 shutdown()
 
-    def release(self, whole: bool) -> None:
-        """Keep the connection for the next call. With unread bytes in it, those would pass for the next answer."""
-        self._raw.release_conn() if whole else self._raw.close()
+    def release(self) -> None:
+        """Keep the connection for the next call. With unread bytes in it, the next call would fail: it is closed."""
+        self._raw.release_conn() if self.whole else self._raw.close()
 
 
 class Transport:
@@ -150,7 +161,8 @@ class Transport:
         self.url = url.rstrip("/")
         self._token, self._connect, self._resend = token, connect_seconds, resend
         #: Certificates to trust: those of the file, else the system's and those that come with requests.
-        self._verify: str | bool = ca_file or os.environ.get("REQUESTS_CA_BUNDLE") or True
+        given = ca_file or os.environ.get("REQUESTS_CA_BUNDLE") or os.environ.get("CURL_CA_BUNDLE")
+        self._verify: str | bool = given or True
         context = ssl.create_default_context() if parts.scheme == "https" and self._verify is True else None
         self._proxies = requests.utils.get_environ_proxies(self.url) if use_proxies else {}
         self._given = {h.USER_AGENT: agent, h.ACCEPT_ENCODING: "identity"}
@@ -211,17 +223,16 @@ class Transport:
         location = response.raw.headers.get(h.LOCATION)
         if response.status_code in REDIRECTS and location:
             response.close()
-            if data is not None:
+            if call.method not in ("GET", "HEAD"):
                 raise Refused(response.status_code, "", f"{self.url} answers with a redirect")
             kept = {name: value for name, value in sent.items() if name in _GOES_ALONG}
             response = self._send(self._elsewhere, call.method, urljoin(url, location), None, kept, seconds)
         with self._judged(response, seconds, end) as answer:
             yield answer
 
-    def put_elsewhere(self, url: str, body: Any, length: int, seconds: float) -> None:
+    def put_elsewhere(self, url: str, body: Body, seconds: float) -> None:
         """Put bytes at an address that is signed for them, and that gets no token."""
-        sent = {**self._given, h.CONTENT_LENGTH: str(length)}
-        response = self._send(self._elsewhere, "PUT", url, body, sent, seconds)
+        response = self._send(self._elsewhere, "PUT", url, body, self._given, seconds)
         with self._judged(response, seconds, None) as answer:
             answer.read()
 
@@ -230,20 +241,28 @@ class Transport:
         return urlsplit(urljoin(self.url + "/", url))[:2] == urlsplit(self.url)[:2]
 
     def _send(
-        self, adapter: NamedAdapter, method: str, url: str, body: Any, sent: Mapping[str, str], seconds: float
+        self,
+        adapter: NamedAdapter,
+        method: str,
+        url: str,
+        body: bytes | Body | None,
+        sent: Mapping[str, str],
+        seconds: float,
     ) -> requests.Response:
         """Hand the request to the adapter as it stands: a session would look for cookies, netrc and hooks each time."""
+        if isinstance(body, bytes) and len(body) > CHUNK:
+            body = _sliced(body)
         request = requests.PreparedRequest()
-        request.method, request.url, request.body = method, url, body
+        request.method, request.url = method, url
         request.headers = CaseInsensitiveDict(sent)
-        if body is None and method in ("POST", "PUT", "PATCH"):
-            request.headers[h.CONTENT_LENGTH] = "0"
-        elif isinstance(body, bytes):
-            request.headers[h.CONTENT_LENGTH] = str(len(body))
+        if body is not None or method in ("POST", "PUT", "PATCH"):
+            length = body.length if isinstance(body, Body) else len(body or b"")
+            request.headers[h.CONTENT_LENGTH] = str(length)
         request.hooks = {}
         timeout = (min(self._connect, seconds), seconds)
-        again = self._resend and (body is None or isinstance(body, bytes))
+        again = self._resend
         while True:
+            request.body = body.pieces() if isinstance(body, Body) else body  # type: ignore[assignment]
             try:
                 return adapter.send(
                     request, stream=True, timeout=timeout, verify=self._verify, proxies=self._proxies
@@ -257,17 +276,14 @@ class Transport:
 
     @contextmanager
     def _judged(self, response: requests.Response, seconds: float, end: float | None) -> Iterator[Incoming]:
-        answer, whole = Incoming(response, end), False
+        answer = Incoming(response, end)
         try:
             if answer.status >= 400:
                 answer.end = time.monotonic() + seconds
-                data = answer.read()
-                whole = True
-                raise _refusal(Reply(answer.status, answer.headers, data))
+                raise _refusal(Reply(answer.status, answer.headers, answer.read()))
             yield answer
-            whole = True
         finally:
-            answer.release(whole)
+            answer.release()
 
 
 def decode(call: Call[T], reply: Reply) -> T:
@@ -282,12 +298,17 @@ def decode(call: Call[T], reply: Reply) -> T:
         ) from None
 
 
-def _encoded(body: Any) -> tuple[Any, dict[str, str]]:
+def _encoded(body: Any) -> tuple[bytes | Body | None, dict[str, str]]:
     if body is None:
         return None, {}
-    if isinstance(body, bytes) or hasattr(body, "__next__") or hasattr(body, "read"):
+    if isinstance(body, bytes | Body):
         return body, {h.CONTENT_TYPE: RAW}
     return msgspec.json.encode(body), {h.CONTENT_TYPE: JSON}
+
+
+def _sliced(data: bytes) -> Body:
+    """Many bytes in slices: Python sends one piece within the time that a connection may take, however long it is."""
+    return Body(len(data), lambda: (data[at : at + CHUNK] for at in range(0, len(data), CHUNK)))
 
 
 def _refusal(reply: Reply) -> Refused | Unreachable:
@@ -323,4 +344,7 @@ def _trouble(error: Exception) -> Trouble:
     reason = getattr(cause, "reason", cause)
     if isinstance(reason, urllib3.exceptions.NameResolutionError):
         return Trouble.NAME
-    return Trouble.NOTHING_LISTENS if isinstance(reason, urllib3.exceptions.NewConnectionError) else Trouble.CUT
+    if isinstance(reason, urllib3.exceptions.NewConnectionError):
+        refused = isinstance(reason.__cause__, ConnectionRefusedError)
+        return Trouble.NOTHING_LISTENS if refused else Trouble.NO_ANSWER
+    return Trouble.CUT
