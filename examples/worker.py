@@ -8,10 +8,12 @@ worker has them.
 
 import base64
 import os
+import signal
 import subprocess
 import sys
 import time
 import uuid
+from subprocess import PIPE, STDOUT
 from typing import Any
 
 import requests
@@ -43,14 +45,14 @@ def work(attempt: str, spec: dict[str, Any]) -> None:
     command = spec["run"] if isinstance(spec["run"], list) else ["sh", "-euc", spec["run"]]
     began, output, code = time.monotonic(), b"", None
     if word == "continue":
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        process = subprocess.Popen(command, stdout=PIPE, stderr=STDOUT, start_new_session=True)
         while code is None and word == "continue":
             try:
                 output, code = process.communicate(timeout=PERIOD)[0], process.returncode
             except subprocess.TimeoutExpired:
                 word = ask("POST", "/heartbeat", holding=holding)["attempts"][attempt]
         if code is None:
-            process.kill()
+            os.killpg(process.pid, signal.SIGKILL)  # the shell, and whatever it has started
             output = process.communicate()[0]
     outcome = "canceled" if code is None else "succeeded" if code == 0 else "failed"
     log = {"offset": 0, "data": base64.b64encode(output).decode()}

@@ -43,4 +43,6 @@ def test_a_job_that_takes_longer_than_its_lease_is_kept_by_heartbeats_and_can_be
     job = wait_until(lambda: pool.job(run) if pool.job(run)["state"] == "running" else None, what="the job to run")
     assert job["worker"] == "mine"
     assert pool.admin.post(f"/v1/runs/{run}/cancel").status_code == 200
-    assert pool.until(run)["state"] == "canceled"
+    ended = pool.until(run)
+    assert ended["state"] == "canceled"
+    assert [each["outcome"] for each in ended["history"]] == ["canceled"], "its worker said so, before the lease ended"
