@@ -220,7 +220,10 @@ PLANTED: list[Planted] = [
     ),
     Planted(
         "a large file is read in pieces of half a gigabyte",
-        (Patch("deborgen_shared.client.blobs:PART", becomes(512 << 20)),),
+        (
+            Patch("deborgen_shared.client.blobs:PART", becomes(512 << 20)),
+            Patch("deborgen_shared.client.blobs:CHUNK", becomes(512 << 20)),
+        ),
         ("chaos/test_end_to_end.py::test_fault_38_an_artifact_of_5_gib_takes_constant_memory_and_is_resumed",),
         "300 << 20",
         3000,
