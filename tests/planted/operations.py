@@ -112,7 +112,7 @@ PLANTED: list[Planted] = [
             f"{CHAOS}_23_a_stale_result_leaves_the_second_attempt_unharmed",
             f"{CHAOS}_24_a_result_that_races_the_sweep_and_a_cancel_has_exactly_one_winner",
         ),
-        "accepted|invalid_transition|InvalidTransition|Refusal|Unavailable",
+        "accepted|job cannot be|invalid_transition|InvalidTransition|Refusal|Unavailable",
     ),
     Planted(
         "a repeated claim gets other jobs",
