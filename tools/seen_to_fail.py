@@ -57,6 +57,10 @@ class Seen(NamedTuple):
     seconds: float
 
 
+#: A test must end this many seconds after its own time is up, or its process is ended.
+MORE_SECONDS = 60.0
+
+
 class Environment:
     """A virtual environment that has the product of this working tree, the same packages, and the hook for faults."""
 
@@ -109,11 +113,16 @@ class Environment:
         words = ["-m", "pytest", "-p", "no:cacheprovider", "-x", "-q", "--timeout", str(seconds), f"tests/{test}",
                  "--basetemp", str(self.folder / ".run")]  # fmt: skip
         environment = {key: value for key, value in os.environ.items() if not key.startswith(("DEBORGEN_", "PYTHON"))}
-        done = subprocess.run(
-            [self.bin / "python", *words], cwd=ROOT, capture_output=True, text=True, check=False,
-            env=environment | {"DEBORGEN_LONG": "1"},
-        )  # fmt: skip
-        return done.returncode, done.stdout + done.stderr
+        try:
+            done = subprocess.run(
+                [self.bin / "python", *words], cwd=ROOT, capture_output=True, check=False,
+                env=environment | {"DEBORGEN_LONG": "1"}, timeout=seconds + MORE_SECONDS,
+            )  # fmt: skip
+        except subprocess.TimeoutExpired as late:
+            # The test is over, and a thread of the broken product waits on for something that never comes.
+            said = (late.stdout or b"").decode(errors="replace")
+            return 1 if re.search(r"^FAILED ", said, re.MULTILINE) else 2, said
+        return done.returncode, (done.stdout + done.stderr).decode(errors="replace")
 
     def tidy(self) -> None:
         """A broken product leaves things behind: every container and process of this folder is ended."""
