@@ -20,7 +20,7 @@ EXIT_CODES: dict[int, str] = {
     14: "some of the run's jobs failed",
     124: "the wait ran out",
     130: "interrupted; the jobs go on",
-    141: "whoever read the output closed it",
+    141: "the reader of the output closed it",
 }
 
 

@@ -67,7 +67,7 @@ def tail(connection: Connection, job: str, lines: int = 5, most: int = 8192) -> 
 
 
 def _from(connection: Connection, job: str, offset: int, most: int) -> tuple[bytes, int]:
-    """At most so many bytes of a log from the offset on, if it has no more than that; and its whole size."""
+    """The rest of a log from the offset on, empty if it is longer than `most` bytes; and the size of the whole log."""
     with connection.open(contract.READ_LOG, LogQuery(offset=offset), job=job) as answer:
         size = int(answer.headers.get(h.LOG_SIZE, "0"))
         return (answer.read()[:most] if size - offset <= most else b""), size

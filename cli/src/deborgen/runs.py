@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from deborgen import downloads
 from deborgen.connection import Connection
@@ -21,8 +21,6 @@ TERMINAL_EVENTS = frozenset(f"job.{state}" for state in TERMINAL)
 
 Folder = str | os.PathLike[str]
 Seen = Callable[[int], None]
-#: Which jobs of a run are run again.
-Retried = Literal["failed", "canceled", "all"]
 
 
 def is_terminal(state: str) -> bool:
@@ -217,7 +215,7 @@ class Run:
         answer = self._connection.call(contract.CANCEL_RUN, messages.Cancel(reason=reason), run=self.id)
         return dict(answer.jobs)
 
-    def retry(self, only: Retried = State.FAILED.value) -> Run:
+    def retry(self, only: messages.Retried = State.FAILED.value) -> Run:
         """A new run of the same jobs."""
         from uuid import uuid4
 

@@ -72,7 +72,9 @@ class Settings:
     scheduler: str = setting(
         "fifo", choice("fifo", "fair"), "which job first: the oldest, or one of the submitter who has used least"
     )
-    max_running_per_submitter: int = setting(0, whole(0), "running jobs that one submitter may have; 0 is no cap")
+    max_running_per_submitter: int = setting(
+        0, whole(0), "how many jobs of one submitter may run at once; 0 means no limit"
+    )
     max_waiters: int = setting(32, whole(1), "claims that may wait on the server at once")
     poll_rate: float = setting(
         20.0, number(), "polls a second that all workers together may make once the waiters are full"

@@ -20,7 +20,7 @@ RAW = "application/octet-stream"
 
 @dataclass(frozen=True)
 class Answer(Generic[T_co]):
-    """One way a call can be answered: its status, what it means, and its body, which is a message or raw bytes."""
+    """One possible answer to a call: its status, its meaning, and its body, which is a message or raw bytes."""
 
     status: int
     meaning: str

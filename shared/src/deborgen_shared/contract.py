@@ -77,7 +77,7 @@ LIST_RUNS = Call(
     Answer(200, "runs", m.Runs), query=q.RunsQuery,
 )  # fmt: skip
 LAST_RUN = Call(
-    "GET", "/v1/runs/last", PEOPLE, "The newest run of whoever asks.",
+    "GET", "/v1/runs/last", PEOPLE, "The newest run of the person who asks.",
     Answer(200, "the run", m.Run), refuses=(Code.NOT_FOUND,),
 )  # fmt: skip
 GET_RUN = Call("GET", "/v1/runs/{run}", PEOPLE, "One run.", Answer(200, "the run", m.Run))

@@ -191,8 +191,12 @@ class Cancel(PersonRequest):
     reason: Text = ""
 
 
+#: Which jobs of a run are run again.
+Retried = Literal["failed", "canceled", "all"]
+
+
 class Retry(PersonRequest):
-    only: Literal["failed", "canceled", "all"] = "failed"
+    only: Retried = "failed"
 
 
 class BlobsMissing(PersonRequest):

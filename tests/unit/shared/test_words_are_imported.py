@@ -49,8 +49,6 @@ ALLOWED: dict[tuple[str, str], str] = {
     ("cli/src/deborgen/commands/workers.py", "worker"): "the heading of a column",
     ("cli/src/deborgen/errors.py", "canceled"): "what an exit code means, in words",
     ("cli/src/deborgen/pair.py", "worker"): "the name of a process, of its log and of its folder",
-    ("cli/src/deborgen/runs.py", "canceled"): "in a Literal, which takes no names; mypy compares it with the message",
-    ("cli/src/deborgen/runs.py", "failed"): "in a Literal, which takes no names; mypy compares it with the message",
     (
         "coordinator/src/deborgen_coordinator/connections.py",
         "error",

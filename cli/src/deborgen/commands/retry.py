@@ -12,7 +12,7 @@ from deborgen.cli import command as verb
 from deborgen_shared.states import State
 
 if TYPE_CHECKING:
-    from deborgen.runs import Retried
+    from deborgen_shared.messages import Retried
 
 
 @verb(name="retry")
