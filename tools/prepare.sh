@@ -6,7 +6,7 @@ here="$(cd "$(dirname "$0")" && pwd)"
 
 missing=()
 ls /usr/lib/postgresql/*/bin/postgres > /dev/null 2>&1 || missing+=(postgresql)
-for program in strace mmdebstrap; do
+for program in strace mmdebstrap openssl; do
     command -v "$program" > /dev/null || missing+=("$program")
 done
 command -v ss > /dev/null || missing+=(iproute2)
