@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from deborgen_coordinator.app import open_context
+from deborgen_coordinator.leases import longest_lag
 from deborgen_coordinator.operations import events, jobs, logs, runs, workers
 from deborgen_coordinator.operations.audit import Report, run_audit
 from deborgen_coordinator.operations.context import Actor, Context
@@ -26,6 +27,8 @@ GIB = 2**30
 LEASE = 60.0
 HEARTBEAT = 10.0
 SWEEP = 3.0
+#: After this long a lease that nobody renews has ended for certain.
+PAST_LEASE = LEASE + longest_lag(LEASE) + 2 * SWEEP
 
 
 def person(name: str, role: Role = Role.SUBMITTER) -> Actor:
@@ -170,7 +173,7 @@ class InProcessWorker:
     ) -> list[m.Assignment]:
         body = m.Claim(
             session=self.session,
-            request_id=request or f"{self.session}-{next(self._requests)}",
+            request_id=request or self._new_request(),
             free=free or self.capacity,
             max=most,
             wait_seconds=wait,
@@ -188,26 +191,40 @@ class InProcessWorker:
         return dict(workers.heartbeat(self.coordinator.ctx, self.actor, self.name, body).attempts)
 
     def start(self, most: int = 1) -> list[str]:
-        """Claim and confirm."""
+        """Claim, and name what was given in a heartbeat."""
         given = self.claim(most)
         if given:
             self.beat(*given)
         return given
 
     def take(self) -> str:
-        """Claim and confirm one attempt, which must be there to be had."""
+        """Claim one attempt, which must be there to be had, and name it in a heartbeat."""
         [attempt] = self.claim()
         assert self.beat(attempt) == {attempt: "continue"}
         return attempt
 
     def finish(self, attempt: str, outcome: str = "succeeded", **fields: Any) -> str:
+        return self.finish_and_claim(attempt, outcome, None, **fields).results[attempt]
+
+    def finish_and_claim(
+        self, attempt: str, outcome: str = "succeeded", request: str | None = "", most: int = 1, **fields: Any
+    ) -> m.Finished:
+        """Send a result, and with it a claim under this request id; under a new one if it is empty, none if None."""
         default = {"exit_code": 0} if outcome == "succeeded" else {"exit_code": 1} if outcome == "failed" else {}
         result = m.Result(attempt=attempt, outcome=outcome, **{**default, **fields})  # type: ignore[arg-type]
-        body = m.Finish(session=self.session, results=[result])
-        answer = workers.finish(self.coordinator.ctx, self.actor, self.name, body).results[attempt]
-        if answer != "missing_blobs" and attempt in self.holding:
+        claim = None
+        if request is not None:
+            claim = m.NextClaim(request_id=request or self._new_request(), free=self.capacity, max=most)
+        body = m.Finish(session=self.session, results=[result], claim=claim)
+        answer = workers.finish(self.coordinator.ctx, self.actor, self.name, body)
+        if answer.results[attempt] != "missing_blobs" and attempt in self.holding:
             self.holding.remove(attempt)
+        given = [each.attempt for each in answer.assignments or []]
+        self.holding += [each for each in given if each not in self.holding]
         return answer
+
+    def _new_request(self) -> str:
+        return f"{self.session}-{next(self._requests)}"
 
     def write_log(self, attempt: str, data: bytes, offset: int = 0) -> int:
         """Append to the log of an attempt; the size of the log afterwards."""

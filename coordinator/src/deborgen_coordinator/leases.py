@@ -36,30 +36,56 @@ def turn(elapsed: float | None, lease_seconds: float) -> Turn:
     A turn that comes far too late means that nobody could have renewed anything: the clock stands still, and every
     live lease gets one full period more. However short leases are, half of one is far too late.
     """
-    late = max(5 * sweep_interval(lease_seconds), min(5.0, lease_seconds / 2))
-    if elapsed is None or elapsed > late or elapsed < 0:
+    if elapsed is None or elapsed > _late(lease_seconds) or elapsed < 0:
         return Turn(0.0, regrant=True)
     return Turn(elapsed, regrant=False)
 
 
+def _late(lease_seconds: float) -> float:
+    """A turn that comes later than this after the one before it came far too late."""
+    return max(2 * sweep_interval(lease_seconds), min(5.0, lease_seconds / 2))
+
+
 def sweep_interval(lease_seconds: float) -> float:
-    """Often enough that a lease ends within a twentieth of its length."""
+    """The seconds between two turns of the sweep: a twentieth of a lease."""
     return min(3.0, max(0.05, lease_seconds / 20))
 
 
-def overdue(granted: float, clock: float, timeout: float) -> bool:
-    """Whether a worker has kept renewing a lease so long past the job's time limit that the coordinator ends it."""
-    return clock - granted > timeout + max(TIMEOUT_MARGIN, 0.1 * timeout)
+def longest_lag(lease_seconds: float) -> float:
+    """How far the stored lease clock can be behind the time that has really passed.
+
+    It moves once per turn, and a turn may take one interval to be committed; beyond that, all leases begin again.
+    """
+    return _late(lease_seconds) + sweep_interval(lease_seconds)
+
+
+def lease_end(clock: float, lease_seconds: float) -> float:
+    """When a lease ends that is granted or renewed now, on the lease clock: never earlier than was promised."""
+    return clock + lease_seconds + longest_lag(lease_seconds)
+
+
+def expires_at(now: float, clock: float, lease_clock: float, lease_seconds: float) -> float:
+    """The promised end of a lease on the wall clock, for people."""
+    return now + lease_clock - clock - longest_lag(lease_seconds)
+
+
+def deadline(clock: float, timeout: float) -> float:
+    """When the coordinator ends an attempt whose worker renews its lease and does not keep to the time limit."""
+    return clock + timeout + max(TIMEOUT_MARGIN, 0.1 * timeout)
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What becomes of a job whose attempt ended: its next state, why, and how long it waits before the next try."""
+    """What becomes of a job whose attempt ended: its next state, why, and how long it waits before the next try.
+
+    `refund`: the attempt is not counted. `avoid`: the job is kept from the same machine for a while.
+    """
 
     state: State
     reason: str = ""
     backoff: float = 0.0
     refund: bool = False
+    avoid: bool = False
 
 
 def verdict(
@@ -72,22 +98,27 @@ def verdict(
     backoff: float,
     cancel_requested: bool,
     lost_on: int,
+    elsewhere: bool = True,
 ) -> Verdict:
-    """What an attempt's end means for its job. `lost_on` counts the different machines that lost it in a row."""
+    """What an attempt's end means for its job.
+
+    `lost_on` counts the different machines in a row that lost it, or took it and never named it again. `elsewhere` says
+    whether another machine could take it: a job that was given back prefers that one.
+    """
     if outcome is Outcome.SUCCEEDED:
         return Verdict(State.SUCCEEDED)
     if outcome is Outcome.CANCELED:
         return Verdict(State.CANCELED, reason)
     if cancel_requested and (outcome is Outcome.RELEASED or outcome in INFRASTRUCTURE_FAILURES):
         return Verdict(State.CANCELED, reason)
-    if outcome is Outcome.RELEASED:
-        return Verdict(State.QUEUED, reason, refund=True)
-    if outcome is Outcome.LOST and lost_on >= POISON_MACHINES:
+    if lost_on >= POISON_MACHINES:
         return Verdict(State.FAILED, f"poisoned: lost on {lost_on} different machines in a row")
+    if outcome is Outcome.RELEASED:
+        return Verdict(State.QUEUED, reason, refund=True, avoid=elsewhere)
     again = outcome in INFRASTRUCTURE_FAILURES or (retry_program and outcome in PROGRAM_FAILURES)
     if again and attempts < max_attempts and not cancel_requested:
         wait = min(LONGEST_BACKOFF, backoff * 2 ** max(0, attempts - 1))
-        return Verdict(State.QUEUED, reason, backoff=wait)
+        return Verdict(State.QUEUED, reason, backoff=wait, avoid=outcome in INFRASTRUCTURE_FAILURES)
     return Verdict(State.FAILED, reason)
 
 

@@ -58,20 +58,27 @@ class Register(Request):
     holding: Annotated[list[AttemptId], Meta(max_length=4096)] = field(default_factory=list)
 
 
-class Claim(Request):
-    session: Token
+class NextClaim(Request):
+    """A claim that rides on a finish. It never waits on the server."""
+
     request_id: Token
     free: Resources
     max: Annotated[int, Meta(ge=1, le=256)] = 1
-    wait_seconds: Annotated[float, Meta(ge=0, le=60)] = 0
     ahead: bool = False
     """Each job must fit `free` alone, not all together: they are so short that they may follow each other."""
+
+
+class Claim(NextClaim, kw_only=True):
+    session: Token
+    wait_seconds: Annotated[float, Meta(ge=0, le=60)] = 0
 
 
 class Held(Request):
     attempt: AttemptId
     progress: Annotated[float, Meta(ge=0, le=1)] | None = None
     message: Text = ""
+    began_seconds_ago: Seconds | None = None
+    """How long ago the program began; left out until it has."""
 
 
 class Heartbeat(Request):
@@ -114,11 +121,16 @@ class Result(Request):
     log: LogTail | None = None
     image: Annotated[str, Meta(max_length=500)] = ""
     warnings: Annotated[list[Text], Meta(max_length=20)] = field(default_factory=list)
+    began_seconds_ago: Seconds | None = None
+    """As of `Held`, at the moment when this result was sent."""
 
 
 class Finish(Request):
+    """Results, and with them perhaps the next claim. Results that give jobs back carry no claim."""
+
     session: Token
     results: Annotated[list[Result], Meta(max_length=256)]
+    claim: NextClaim | None = None
 
 
 # Workers: answers
@@ -159,10 +171,18 @@ class Assignment(Answer):
     lease_seconds: float
     name: str = ""
     submitter: str = ""
+    lease_expires_at: datetime | None = None
+    """On the coordinator's wall clock, for people. A worker counts by `waited_seconds` and its own clock."""
 
 
 class Claimed(Answer):
+    """`waited_seconds` is how long this request waited at the coordinator before the leases began.
+
+    So each lease lives at least until the moment the request was sent, plus `waited_seconds`, plus `lease_seconds`.
+    """
+
     assignments: list[Assignment]
+    waited_seconds: float = 0.0
 
 
 class Orders(Answer):
@@ -178,6 +198,9 @@ class HeartbeatAnswer(Answer):
 class Finished(Answer):
     results: dict[str, Literal["accepted", "stale", "already_recorded", "missing_blobs"]]
     missing: dict[str, list[str]] = field(default_factory=dict)
+    assignments: list[Assignment] | UnsetType = UNSET
+    """What the claim in the finish was given; left out where it had none."""
+    waited_seconds: float | UnsetType = UNSET
 
 
 class LogSize(Answer):
@@ -281,17 +304,23 @@ class ArtifactView(Answer):
 
 
 class Attempt(Answer):
-    """One attempt in a job's history; `outcome` is null while it runs."""
+    """One attempt in a job's history; `outcome` is null while it runs.
+
+    `claimed_at` is when a worker took it, `started_at` when its program began, null until that is known. A live attempt
+    has `lease_expires_at`, on the coordinator's wall clock.
+    """
 
     number: int
     worker: str
     outcome: str | None
     reason: str
     exit_code: int | None
-    started_at: datetime
+    claimed_at: datetime
+    started_at: datetime | None
     finished_at: datetime | None
     seconds: float | None
     log_size: int
+    lease_expires_at: datetime | None = None
     cpu_seconds: float | None = None
     peak_memory: int | None = None
     image: str = ""

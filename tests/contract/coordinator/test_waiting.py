@@ -17,7 +17,7 @@ from deborgen_coordinator.operations.context import Context
 from deborgen_coordinator.operations.sweep import PATIENCE_SECONDS, Sweeper
 from deborgen_shared import messages as m
 from support.clock import FakeClock
-from support.in_process import LEASE, InProcessCoordinator, InProcessWorker
+from support.in_process import PAST_LEASE, InProcessCoordinator, InProcessWorker
 from support.waiting import wait_until
 
 
@@ -75,13 +75,13 @@ def test_one_new_job_costs_one_look_however_many_wait(
 ) -> None:
     """Each look is a transaction: thirty idle workers must not make thirty of them for every job."""
     looks: list[str] = []
-    look = claims._claim
+    look = claims.take
 
-    def counted(ctx: Any, tx: Any, actor: Any, name: str, *rest: Any, **options: Any) -> Any:
-        looks.append(name)
-        return look(ctx, tx, actor, name, *rest, **options)
+    def counted(ctx: Any, tx: Any, actor: Any, *rest: Any, **options: Any) -> Any:
+        looks.append(actor.name)
+        return look(ctx, tx, actor, *rest, **options)
 
-    monkeypatch.setattr(claims, "_claim", counted)
+    monkeypatch.setattr(claims, "take", counted)
     machines = [pool.worker(f"pc{at}") for at in range(20)]
     waits = []
     for at, worker in enumerate(machines, 1):
@@ -129,14 +129,14 @@ def test_what_the_first_cannot_take_reaches_whoever_can(pool: InProcessCoordinat
 
 
 def test_a_look_that_fails_lets_the_next_one_look(pool: InProcessCoordinator, monkeypatch: pytest.MonkeyPatch) -> None:
-    look = claims._claim
+    look = claims.take
 
-    def broken(ctx: Any, tx: Any, actor: Any, name: str, *rest: Any, **options: Any) -> Any:
-        if options["woken"] and name == "pc1":
+    def broken(ctx: Any, tx: Any, actor: Any, *rest: Any, **options: Any) -> Any:
+        if options["woken"] and actor.name == "pc1":
             raise ZeroDivisionError("a bug")
-        return look(ctx, tx, actor, name, *rest, **options)
+        return look(ctx, tx, actor, *rest, **options)
 
-    monkeypatch.setattr(claims, "_claim", broken)
+    monkeypatch.setattr(claims, "take", broken)
 
     def fails(worker: InProcessWorker) -> str:
         with pytest.raises(ZeroDivisionError) as failure:
@@ -263,7 +263,7 @@ def test_of_two_coordinators_one_sweeps_and_the_other_takes_over_when_it_stands_
     assert two.turn().leading
     assert one.job("1.1").state == "running"
     assert not one.sweeper.turn().leading
-    for _ in range(int(LEASE / 3) + 3):
+    for _ in range(int(PAST_LEASE / 3)):
         two_clock.pass_by(3)
         two.turn()
     assert one.job("1.1").state == "failed"

@@ -5,15 +5,16 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 
 from deborgen_shared.jobfile import render
-from deborgen_shared.messages import Assignment, Claim, Claimed, Input
+from deborgen_shared.messages import Assignment, Claim, Claimed, Input, NextClaim
 
 from .. import ids
-from ..leases import TIMEOUT_MARGIN
+from ..leases import deadline, lease_end
 from ..placement import Amounts, Head, Machine, Needs, choose, lacks
 from ..storage import attempts, blobs, jobs, runs, specs, workers
 from ..storage.rows import RunRow, StepRow, WorkerRow
@@ -34,7 +35,7 @@ IDLE_RETRY = 10.0
 
 @dataclass(frozen=True)
 class NoWork:
-    """Nothing fits now; ask again after so many seconds."""
+    """Nothing fits now; ask again after this many seconds."""
 
     retry_after: float
 
@@ -45,6 +46,8 @@ class Given:
 
     assignments: list[Assignment] = field(default_factory=list)
     asked_before: bool = False
+    #: When the lease clock was read, on the steady clock.
+    granted_at: float = 0.0
     #: Whether jobs may be left that another one could take.
     left: bool = True
     #: Whether another coordinator was just looking at jobs that might have fitted; it may leave some.
@@ -60,11 +63,13 @@ def claim(
 ) -> Claimed | NoWork:
     """Jobs for this worker, at once or as soon as one fits, within the time it is willing to wait.
 
-    The same request gets the same attempts back, never more. `gone` tells whether nobody waits for the answer any more:
-    a job that came then would lie with a worker that is dead, until its lease is over.
+    The same request gets the same attempts back, those that still live, with their leases renewed, and never more.
+    `gone` tells whether nobody waits for the answer any more: a job that came then would lie with a dead worker until
+    its lease is over.
     """
+    arrived = ctx.clock.steady()
     check_identity(actor, name)
-    deadline = ctx.clock.steady() + body.wait_seconds
+    until = arrived + body.wait_seconds
     waiting = False
     try:
         while True:
@@ -76,8 +81,8 @@ def claim(
             ctx.catalog.keep(given.specs, given.needs)
             if given.assignments or given.asked_before:
                 ctx.metrics.waited(given.waits)
-                return Claimed(assignments=given.assignments)
-            left = deadline - ctx.clock.steady()
+                return Claimed(assignments=given.assignments, waited_seconds=max(0.0, given.granted_at - arrived))
+            left = until - ctx.clock.steady()
             if given.idle:
                 return NoWork(IDLE_RETRY)
             if left <= 0 or ctx.wakeups.closed:
@@ -95,7 +100,7 @@ def _look(ctx: Context, actor: Actor, name: str, body: Claim, *, woken: bool) ->
     """Take what fits. Who was woken for it lets the next one look, unless nothing is left for certain."""
     left = True
     try:
-        given = write(ctx, lambda tx: _claim(ctx, tx, actor, name, body, woken=woken))
+        given = write(ctx, lambda tx: take(ctx, tx, actor, check_session(tx, name, body.session), body, woken=woken))
         left = given.left
         return given
     finally:
@@ -104,23 +109,22 @@ def _look(ctx: Context, actor: Actor, name: str, body: Claim, *, woken: bool) ->
 
 
 def _poll_interval(ctx: Context) -> float:
-    """So long that all who find no place to wait ask `poll_rate` times a second together, however many they are."""
+    """The poll interval that keeps all workers without a place to wait at `poll_rate` requests per second together."""
     online = ctx.store.read(workers.count_online)
     beyond = max(1, online - ctx.settings.max_waiters)
     return max(1.0, beyond / ctx.settings.poll_rate) * random.uniform(0.9, 1.1)
 
 
-def _claim(ctx: Context, tx: Tx, actor: Actor, name: str, body: Claim, *, woken: bool) -> Given:
+def take(ctx: Context, tx: Tx, actor: Actor, worker: WorkerRow, body: NextClaim, *, woken: bool = False) -> Given:
+    """What fits, for the newest session of this worker, in one transaction."""
     now = ctx.clock.wall()
-    worker = check_session(tx, name, body.session)
-    given = Given()
+    given = Given(granted_at=ctx.clock.steady())
+    clock = workers.clock(tx)
     before = attempts.claim_of(tx, worker.id, body.request_id)
     if before is not None:
         given.asked_before = True
-        for job, number, step, spec_id, params in attempts.of_claim(tx, before):
-            given.assignments.append(_assignment(ctx, tx, given, {}, job, number, step, spec_id, params))
+        _give_again(ctx, tx, before, clock, now, given)
         return given
-    clock = workers.clock(tx)
     if worker.paused or worker.drain or worker.state != "open" or worker.rest_clock > clock:
         given.idle = True
         return given
@@ -132,11 +136,25 @@ def _claim(ctx: Context, tx: Tx, actor: Actor, name: str, body: Claim, *, woken:
     return given
 
 
+def _give_again(ctx: Context, tx: Tx, claim_id: int, clock: float, now: float, given: Given) -> None:
+    """What an earlier request of the same id was given and still lives, with full leases again."""
+    attempts.renew_claim(tx, claim_id, lease_end(clock, ctx.settings.lease_seconds))
+    expires = _when(now + ctx.settings.lease_seconds)
+    for job, number, step, spec_id, params in attempts.of_claim(tx, claim_id):
+        assignment = _assignment(ctx, tx, given, {}, job, number, step, spec_id, params)
+        assignment.lease_expires_at = expires
+        given.assignments.append(assignment)
+
+
+def _when(seconds: float) -> datetime:
+    return datetime.fromtimestamp(seconds, UTC)
+
+
 Picked = tuple[int, int, int, str, int]
 """A job that was chosen: id, step, spec, params, number of its new attempt."""
 
 
-def _pick(ctx: Context, tx: Tx, worker: WorkerRow, body: Claim, clock: float, given: Given) -> list[Picked]:
+def _pick(ctx: Context, tx: Tx, worker: WorkerRow, body: NextClaim, clock: float, given: Given) -> list[Picked]:
     heads = jobs.heads(tx)
     if not heads:
         return []
@@ -205,7 +223,7 @@ def _grant(
     tx: Tx,
     actor: Actor,
     worker: WorkerRow,
-    body: Claim,
+    body: NextClaim,
     picked: list[Picked],
     clock: float,
     now: float,
@@ -213,16 +231,18 @@ def _grant(
 ) -> None:
     claim_id = attempts.new_claim(tx, worker.id, body.request_id, now)
     changes = Changes()
-    start(tx, changes, actor, [(job, number) for job, *_, number in picked], worker.id, worker.name, now)
-    lease_clock = clock + ctx.settings.lease_seconds
+    expires = _when(now + ctx.settings.lease_seconds)
+    names = [(job, number) for job, *_, number in picked]
+    start(tx, changes, actor, names, worker.id, worker.name, now, expires.isoformat())
+    lease_clock = lease_end(clock, ctx.settings.lease_seconds)
     rows = []
     owners: dict[int, RunRow] = {}
     for job, step, spec_id, params, number in picked:
         assignment = _assignment(ctx, tx, given, owners, job, number, step, spec_id, params)
+        assignment.lease_expires_at = expires
         given.assignments.append(assignment)
-        timeout = assignment.timeout_seconds
-        deadline = clock + timeout + max(TIMEOUT_MARGIN, 0.1 * timeout)
-        rows.append((job, number, worker.id, body.session, claim_id, clock, deadline, lease_clock, now))
+        ends = deadline(clock, assignment.timeout_seconds)
+        rows.append((job, number, worker.id, worker.session, claim_id, clock, ends, lease_clock, now))
         given.waits.append(now - owners[ids.run_of(job)].created_at)
     attempts.grant(tx, rows)
     settle(tx, changes, actor, now)

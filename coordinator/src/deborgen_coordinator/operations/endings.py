@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from deborgen_shared.states import INFRASTRUCTURE_FAILURES, Outcome
+from deborgen_shared.states import INFRASTRUCTURE_FAILURES, Outcome, State
 
 from ..leases import POISON_MACHINES, Verdict, rest, verdict
 from ..storage import attempts, workers
@@ -14,13 +14,15 @@ from .context import Actor, Context
 from .history import record
 from .transitions import Changes, conclude
 
-#: So many attempts back the search for machines that lost a job looks.
+#: How many past attempts to examine for machines that lost this job.
 LOOK_BACK = 50
 
 
-def judge(ctx: Context, tx: Tx, held: Held, outcome: Outcome, reason: str) -> Verdict:
-    """What the end of this attempt means for its job."""
-    spec = ctx.catalog.spec(tx, held.spec_id).job
+def judge(ctx: Context, tx: Tx, held: Held, outcome: Outcome, reason: str, *, lost: bool = False) -> Verdict:
+    """What the end of this attempt means for its job. `lost`: its worker has not said how it ended."""
+    found = ctx.catalog.spec(tx, held.spec_id)
+    spec = found.job
+    given_back = outcome is Outcome.RELEASED
     return verdict(
         outcome,
         reason=held.cancel_reason if held.cancel_requested and not reason else reason,
@@ -29,17 +31,33 @@ def judge(ctx: Context, tx: Tx, held: Held, outcome: Outcome, reason: str) -> Ve
         retry_program=spec.retry.program,
         backoff=spec.retry.backoff,
         cancel_requested=held.cancel_requested,
-        lost_on=lost_on(tx, held) if outcome is Outcome.LOST else 0,
+        lost_on=lost_on(tx, held) if lost else 0,
+        elsewhere=given_back and ctx.fleet.another_could(ctx.catalog.needs(tx, found.class_id), held.worker),
+    )
+
+
+def may_resume(held: Held, worker_id: int, session: str) -> bool:
+    """Whether an attempt that was given up can be taken up again: nobody has claimed its job since."""
+    return (
+        held.given_up
+        and held.worker_id == worker_id
+        and held.session == session
+        and held.current
+        and held.job_state is State.QUEUED
+        and not held.cancel_requested
     )
 
 
 def lost_on(tx: Tx, held: Held) -> int:
-    """On how many different machines in a row this job was lost, the one that has just lost it included."""
+    """On how many different machines in a row this job was lost, the one that has just lost it included.
+
+    A machine that took the job and never named it again counts too: perhaps the job killed it in its first second.
+    """
     machines = {held.worker_id}
-    for worker_id, outcome in attempts.latest(tx, held.job, LOOK_BACK):
-        if outcome in (None, Outcome.RELEASED):
+    for worker_id, outcome, named in attempts.latest(tx, held.job, LOOK_BACK):
+        if outcome is None or (outcome == Outcome.RELEASED and named):
             continue
-        if outcome != Outcome.LOST or len(machines) >= POISON_MACHINES:
+        if outcome not in (Outcome.LOST, Outcome.RELEASED) or len(machines) >= POISON_MACHINES:
             break
         machines.add(worker_id)
     return len(machines)
@@ -58,13 +76,13 @@ def give_up(
     release: bool = False,
     event: str | None = None,
 ) -> list[Held]:
-    """End live attempts that nobody reports on: those that were lost are returned.
+    """End live attempts whose worker says nothing of them, or, with `release`, gives them back. Returns the former.
 
-    An attempt that was never confirmed never ran, so it is released, as are all when the worker gives them back.
+    An attempt that no heartbeat and no result has ever named most likely never started: it costs no attempt.
     """
     lost = []
     for attempt in held:
-        outcome = Outcome.RELEASED if release or not attempt.confirmed else Outcome.LOST
+        outcome = Outcome.RELEASED if release or not attempt.named else Outcome.LOST
         if event:
             record(tx, now, event, actor, job=attempt.job, attempt=attempt.number, worker=attempt.worker)
         seconds = max(0.0, clock - attempt.granted_clock)
@@ -75,13 +93,14 @@ def give_up(
             actor,
             attempt,
             outcome,
-            judge(ctx, tx, attempt, outcome, reason),
+            judge(ctx, tx, attempt, outcome, reason, lost=not release),
             now=now,
             clock=clock,
             reason=reason,
             seconds=seconds,
+            named=release,
         )
-        if outcome is Outcome.LOST:
+        if not release:
             lost.append(attempt)
     return lost
 

@@ -10,17 +10,20 @@ import msgspec
 from deborgen_shared.errors import Code, Refusal
 from deborgen_shared.jobfile import check_path, find_twins
 from deborgen_shared.messages import Finish, Finished, Result
-from deborgen_shared.states import Outcome, State
+from deborgen_shared.states import INFRASTRUCTURE_FAILURES, Outcome
 
 from .. import ids
+from ..leases import lease_end
 from ..storage import attempts, blobs, logs, workers
 from ..storage.rows import Held, WorkerRow
 from ..storage.transactions import Tx
+from .claims import Given, take
 from .context import Actor, Context
-from .endings import charge, count_failures, judge
+from .endings import charge, count_failures, judge, may_resume
 from .history import record
+from .lookup import find_worker
 from .sessions import check_identity, check_session
-from .transitions import Changes, conclude, resume, settle, write
+from .transitions import Changes, begin, conclude, resume, settle, write
 
 _encode = msgspec.json.Encoder(order="deterministic").encode
 
@@ -28,13 +31,19 @@ MOST_RESULT_BYTES = 64 * 1024
 
 
 def finish(ctx: Context, actor: Actor, name: str, body: Finish) -> Finished:
-    """Record the results, each on its own merits: all of what a result says, or nothing of it."""
+    """Record the results, each on its own merits: all of what a result says, or nothing of it.
+
+    A claim that comes with them is answered from the same transaction. A worker that gives something back is given
+    nothing: it would get the same job again.
+    """
     check_identity(actor, name)
     for result in body.results:
         _check(result)
     digests = [_digest(result) for result in body.results]
 
-    def work(tx: Tx) -> tuple[Finished, list[float], int]:
+    gives_back = any(result.outcome == Outcome.RELEASED.value for result in body.results)
+
+    def work(tx: Tx) -> tuple[Finished, list[float], int, Given | None]:
         now = ctx.clock.wall()
         worker = check_session(tx, name, body.session)
         clock = workers.clock(tx)
@@ -54,18 +63,28 @@ def finish(ctx: Context, actor: Actor, name: str, body: Finish) -> Finished:
         settle(tx, changes, actor, now)
         count_failures(tx, actor, worker, ended, clock, now)
         stale = sum(1 for answer in answers.values() if answer == "stale")
-        return Finished(results=answers, missing=missing), seconds, stale
+        finished = Finished(results=answers, missing=missing)
+        if body.claim is None:
+            return finished, seconds, stale, None
+        if INFRASTRUCTURE_FAILURES.intersection(ended):
+            worker = find_worker(tx, name)  # it may have been sent to rest
+        given = Given() if gives_back else take(ctx, tx, actor, worker, body.claim)
+        finished.assignments, finished.waited_seconds = given.assignments, 0.0
+        return finished, seconds, stale, given
 
-    finished, seconds, stale = write(ctx, work)
+    finished, seconds, stale, given = write(ctx, work)
+    if given is not None:
+        ctx.catalog.keep(given.specs, given.needs)
+        ctx.metrics.waited(given.waits)
     ctx.metrics.ran(seconds)
     ctx.metrics.count("stale_results", stale)
     return finished
 
 
 def _digest(result: Result) -> str:
-    """By which a repeat is known. The tail of the log is no part of it: how much of the log goes with a result depends
-    on what was sent before it."""
-    return hashlib.sha256(_encode(msgspec.structs.replace(result, log=None))).hexdigest()
+    """By which a repeat is known. How much of the log goes with a result, and how long ago its program began, depend on
+    when it is sent, and are left out."""
+    return hashlib.sha256(_encode(msgspec.structs.replace(result, log=None, began_seconds_ago=None))).hexdigest()
 
 
 def _check(result: Result) -> None:
@@ -115,7 +134,7 @@ def _finish_one(
         )
     if not held.live and held.digest == digest:
         return "already_recorded", []
-    came_back = _came_back(held, session)
+    came_back = may_resume(held, worker.id, session)
     if not came_back and not _holds(held, session):
         attempts.mark_stale(tx, job, number)
         record(
@@ -127,7 +146,7 @@ def _finish_one(
     if lacking:
         return "missing_blobs", lacking
     if came_back:
-        resume(tx, changes, actor, held, session, clock + ctx.settings.lease_seconds, now)
+        resume(tx, changes, actor, held, session, lease_end(clock, ctx.settings.lease_seconds), now)
         held = attempts.get(tx, job, number)
         assert held is not None
     _record(ctx, tx, changes, actor, held, result, digest, now, clock)
@@ -143,17 +162,6 @@ def _lacking(tx: Tx, result: Result) -> list[str]:
     """The digests of the artifacts whose blobs are not here."""
     known = blobs.known_blobs(tx, {artifact.sha256 for artifact in result.artifacts})
     return sorted({a.sha256 for a in result.artifacts if known.get(a.sha256) != a.size})
-
-
-def _came_back(held: Held, session: str) -> bool:
-    """Whether the result is of an attempt that had been given up, whose job nobody has claimed since."""
-    return (
-        held.outcome is Outcome.LOST
-        and held.session == session
-        and held.current
-        and held.job_state is State.QUEUED
-        and not held.cancel_requested
-    )
 
 
 def _record(
@@ -178,6 +186,7 @@ def _record(
     reason = result.reason
     if not reason and outcome is Outcome.FAILED and result.exit_code is not None:
         reason = f"exit code {result.exit_code}"
+    begin(tx, actor, held, result.began_seconds_ago, now)
     charge(ctx, tx, held, result.seconds)
     conclude(
         tx,

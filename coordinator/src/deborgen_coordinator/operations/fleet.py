@@ -1,4 +1,4 @@
-"""The fleet as placement sees it, read at most once a second: for warnings at submit, where a moment's age is fine."""
+"""The fleet as placement sees it, read at most once per second: for decisions where a moment's age does not matter."""
 
 from __future__ import annotations
 
@@ -35,30 +35,43 @@ class Fleet:
         self._clock = clock
         self._lock = threading.Lock()
         self._read_at: float | None = None
-        self._machines: list[tuple[str, Machine]] = []
+        self._machines: list[tuple[WorkerRow, Machine]] = []
         self._verdicts: dict[str, str] = {}
 
     def warning(self, needs_key: str) -> str:
         """What to tell somebody who submits such a job; empty if some worker can run it."""
         with self._lock:
-            now = self._clock.steady()
-            if self._read_at is None or not 0 <= now - self._read_at < KEEP_SECONDS:
-                rows = self._store.read(workers.every)
-                self._machines = [(row.name, machine(row)) for row in rows if row.state != "left"]
-                self._verdicts = {}
-                self._read_at = now
+            self._refresh()
             if needs_key not in self._verdicts:
                 self._verdicts[needs_key] = self._judge(decode_needs(needs_key))
             return self._verdicts[needs_key]
+
+    def another_could(self, needs: Needs, than: str) -> bool:
+        """Whether a machine other than this one could take such a job now, or as soon as it has room."""
+        with self._lock:
+            self._refresh()
+            return any(
+                row.name != than and row.online and row.state == "open" and not (row.paused or row.drain)
+                for row, candidate in self._machines
+                if not lacks(candidate, needs)
+            )
+
+    def _refresh(self) -> None:
+        now = self._clock.steady()
+        if self._read_at is None or not 0 <= now - self._read_at < KEEP_SECONDS:
+            rows = self._store.read(workers.every)
+            self._machines = [(row, machine(row)) for row in rows if row.state != "left"]
+            self._verdicts = {}
+            self._read_at = now
 
     def _judge(self, needs: Needs) -> str:
         if not self._machines:
             return "no worker has joined yet: the jobs wait until one does"
         reasons = []
-        for name, candidate in self._machines:
+        for row, candidate in self._machines:
             reason = lacks(candidate, needs)
             if not reason:
                 return ""
-            reasons.append(f"{name} {reason}")
+            reasons.append(f"{row.name} {reason}")
         more = f" (and {len(reasons) - 3} more)" if len(reasons) > 3 else ""
         return "no worker can run this: " + "; ".join(reasons[:3]) + more

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 import msgspec
 
 from deborgen_shared.messages import Attempt, CancelAnswer, JobDetail, Why, WhyWorker
 from deborgen_shared.states import State
 
 from .. import ids
+from ..leases import expires_at
 from ..placement import Needs, lacks, short
 from ..storage import attempts, specs, workers
 from ..storage.database import Connection
@@ -27,11 +30,17 @@ def _step(reader: Connection, row: JobRow) -> StepRow:
 
 def get_job(ctx: Context, run: int, index: int) -> JobDetail:
     """A job with its spec, its artifacts and its whole history."""
+    now = ctx.clock.wall()
 
     def look(reader: Connection) -> JobDetail:
         row = find_job(reader, run, index)
         spec = ctx.catalog.spec(reader, row.spec_id)
         fields = views.job_fields(row, find_run(reader, run), _step(reader, row), spec)
+        clock = workers.clock(reader)
+
+        def expires(lease_clock: float) -> datetime:
+            return views.when(expires_at(now, clock, lease_clock, ctx.settings.lease_seconds))
+
         history = [
             Attempt(
                 number=number,
@@ -39,17 +48,19 @@ def get_job(ctx: Context, run: int, index: int) -> JobDetail:
                 outcome=outcome,
                 reason=reason,
                 exit_code=exit_code,
-                started_at=views.when(started),
+                claimed_at=views.when(claimed),
+                started_at=views.maybe_when(began),
                 finished_at=views.maybe_when(finished),
                 seconds=seconds,
                 log_size=log_size,
                 cpu_seconds=cpu_seconds,
                 peak_memory=peak_memory,
                 image=image,
+                lease_expires_at=expires(lease_clock) if lease_clock is not None else None,
             )
             for (
-                number, worker, outcome, reason, exit_code, started, finished, seconds, log_size, cpu_seconds,
-                peak_memory, image,
+                number, worker, outcome, reason, exit_code, claimed, began, finished, seconds, log_size, cpu_seconds,
+                peak_memory, image, lease_clock,
             ) in attempts.history(reader, row.id)
         ]  # fmt: skip
         return JobDetail(

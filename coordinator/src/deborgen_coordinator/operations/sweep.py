@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from deborgen_shared.states import Outcome
 
-from ..leases import sweep_interval, turn
+from ..leases import lease_end, sweep_interval, turn
 from ..storage import attempts, jobs, workers
 from ..storage.rows import Held
 from ..storage.transactions import Tx
@@ -88,10 +88,12 @@ class Sweeper:
 
     def turn(self) -> Swept:
         """Move the clock, and end what has run out, batch by batch."""
-        steady = self._now()
-        if not self._ctx.store.write(lambda tx: self._move_clock(tx, steady)):
+        moved = self._ctx.store.write(self._move_clock)
+        if moved is None:
             return Swept(leading=False)
-        self._last = steady
+        # Leases granted while the move was on its way to the disk were counted on the old clock. If that took long, all
+        # leases begin again with the next turn.
+        self._last = moved if self._now() - moved <= self._interval else None
         expired = 0
         while True:
             ended = write(self._ctx, self._end_batch)
@@ -105,22 +107,23 @@ class Sweeper:
         """The time by which leases are counted: on the steady clock, which no step of the wall clock touches."""
         return self._ctx.clock.steady()
 
-    def _move_clock(self, tx: Tx, steady: float) -> bool:
-        """Whether this process is the one to sweep; if so, the lease clock has moved."""
+    def _move_clock(self, tx: Tx) -> float | None:
+        """Move the lease clock up to now, and return the time it was moved at; None if another process sweeps."""
         value, sweeper, turns = workers.sweeper(tx)
+        steady = self._now()
         if sweeper != self._name:
             if not self._may_take_over(tx.dialect, sweeper, turns, steady):
-                return False
+                return None
             self._last = None
         moved = turn(None if self._last is None else steady - self._last, self._ctx.settings.lease_seconds)
         value += moved.advance
         workers.turn(tx, value, self._name)
         if moved.regrant:
-            renewed = attempts.regrant(tx, value + self._ctx.settings.lease_seconds)
+            renewed = attempts.regrant(tx, lease_end(value, self._ctx.settings.lease_seconds))
             workers.see_all(tx, value)
             if renewed:
                 log.info("%d live leases get one full period: nobody could have renewed them", renewed)
-        return True
+        return steady
 
     def _may_take_over(self, dialect: str, sweeper: str, turns: int, steady: float) -> bool:
         if dialect == "sqlite" or not sweeper:

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import TypeVar
 
 from deborgen_shared.messages import Result
-from deborgen_shared.states import INFRASTRUCTURE_FAILURES, Outcome, State
+from deborgen_shared.states import Outcome, State
 
 from .. import ids
 from ..leases import Verdict
@@ -25,7 +26,7 @@ from .history import record
 
 T = TypeVar("T")
 
-#: A job that a machine could not run is kept from that machine for so long, to be tried elsewhere first.
+#: A job that a machine could not run, or gave back, is kept from that machine for this many seconds.
 AVOID_SECONDS = 60.0
 #: What happens to a job that ends in a state.
 ENDS = {State.SUCCEEDED: Event.SUCCEEDED, State.FAILED: Event.FAILED, State.CANCELED: Event.CANCELED}
@@ -87,15 +88,17 @@ def _refused(held: Held, event: Event, actor: Actor) -> Refused:
 
 
 def start(
-    tx: Tx, changes: Changes, actor: Actor, picked: Sequence[tuple[int, int]], worker_id: int, worker: str, now: float
-) -> None:
+    tx: Tx, changes: Changes, actor: Actor, picked: Sequence[tuple[int, int]], worker_id: int, worker: str, now: float,
+    expires_at: str,
+) -> None:  # fmt: skip
     """queued → running: the jobs, each with the number of its new attempt. The attempts' rows are the caller's."""
     state = advance(State.QUEUED, Event.CLAIMED)
     if jobs.start(tx, [job for job, _ in picked], worker_id, now) != len(picked):
         raise Refused(State.RUNNING, Event.CLAIMED, actor, _not_started(tx, picked, worker), worker=worker)
+    lease = {"lease_expires_at": expires_at}
     for job, number in picked:
         changes.moved(job, State.QUEUED, state)
-        record(tx, now, "lease.granted", actor, job=job, attempt=number, worker=worker)
+        record(tx, now, "lease.granted", actor, job=job, attempt=number, worker=worker, data=lease)
         record(tx, now, "job.started", actor, job=job, attempt=number, worker=worker, old=State.QUEUED, new=state)
 
 
@@ -111,7 +114,7 @@ def _not_started(tx: Tx, picked: Sequence[tuple[int, int]], worker: str) -> int:
 def resume(tx: Tx, changes: Changes, actor: Actor, held: Held, session: str, lease_clock: float, now: float) -> None:
     """queued → running: the worker that had been given up is back before anybody else took the job."""
     state = _advance(held, Event.RESUMED, actor)
-    if not jobs.resume(tx, held.job, held.number, held.worker_id, held.started_at):
+    if not jobs.resume(tx, held.job, held.number, held.worker_id, held.claimed_at, count=held.never_named):
         raise _refused(held, Event.RESUMED, actor)
     attempts.resume(tx, held.job, held.number, session, lease_clock)
     changes.moved(held.job, State.QUEUED, state)
@@ -126,6 +129,19 @@ def resume(tx: Tx, changes: Changes, actor: Actor, held: Held, session: str, lea
         old=State.QUEUED,
         new=state,
     )
+
+
+def begin(tx: Tx, actor: Actor, held: Held, seconds_ago: float | None, now: float) -> None:
+    """The worker's word that the program of an attempt began so long ago; the first one is written down."""
+    if seconds_ago is None or held.began_at is not None:
+        return
+    began_at = min(now, max(held.claimed_at, now - seconds_ago))
+    if attempts.begin(tx, held.job, held.number, began_at):
+        when = datetime.fromtimestamp(began_at, UTC).isoformat()
+        record(
+            tx, now, "attempt.started", actor, job=held.job, attempt=held.number, worker=held.worker,
+            data={"started_at": when},
+        )  # fmt: skip
 
 
 def conclude(
@@ -144,6 +160,7 @@ def conclude(
     result_json: str | None = None,
     warnings_json: str | None = None,
     digest: str | None = None,
+    named: bool = False,
 ) -> None:
     """running → queued, succeeded, failed or canceled: an attempt has ended, and with it this turn of its job."""
     ended = attempts.end(
@@ -160,6 +177,7 @@ def conclude(
         image=result.image if result else "",
         digest=digest,
         log_told=result.log_size if result else None,
+        named=named or result is not None,
     )
     if not ended:
         raise _refused(held, Event.REQUEUED if verdict.state is State.QUEUED else ENDS[verdict.state], actor)
@@ -218,7 +236,7 @@ def _requeue(
         reason=verdict.reason,
         refund=verdict.refund,
         wait_clock=wait_clock,
-        avoid=held.worker_id if outcome in INFRASTRUCTURE_FAILURES else 0,
+        avoid=held.worker_id if verdict.avoid else 0,
         avoid_clock=clock + verdict.backoff + AVOID_SECONDS,
     )
     if not done:

@@ -17,9 +17,10 @@ from deborgen_shared.messages import (
     Worker,
     Workers,
 )
-from deborgen_shared.states import Outcome, State
+from deborgen_shared.states import Outcome
 
 from .. import ids
+from ..leases import lease_end
 from ..storage import attempts, jobs, workers
 from ..storage.database import Connection
 from ..storage.rows import Held, WorkerRow
@@ -27,12 +28,12 @@ from ..storage.transactions import Tx
 from . import views
 from .claims import NoWork, claim
 from .context import Actor, Context
-from .endings import count_failures, give_up
+from .endings import count_failures, give_up, may_resume
 from .finish import finish
 from .history import record
 from .lookup import find_worker
 from .sessions import check_identity, check_session, superseded
-from .transitions import Changes, resume, settle, write
+from .transitions import Changes, begin, resume, settle, write
 
 __all__ = [
     "NoWork",
@@ -97,14 +98,14 @@ def _take_over(
     """Hand what the new session holds over to it, and end the rest."""
     held = {ids.parse_attempt(text) for text in body.holding}
     live = attempts.live_of(tx, worker.id)
-    lease_clock = clock + ctx.settings.lease_seconds
+    lease_clock = lease_end(clock, ctx.settings.lease_seconds)
     changes = Changes()
     for attempt in live:
         if (attempt.job, attempt.number) in held:
             attempts.adopt(tx, attempt.job, attempt.number, body.session, lease_clock)
     for job, number in sorted(held - {(attempt.job, attempt.number) for attempt in live}):
         found = attempts.get(tx, job, number)
-        if found and _may_resume(found, worker, found.session):
+        if found and may_resume(found, worker.id, found.session):
             resume(tx, changes, actor, found, body.session, lease_clock, now)
     gone = [attempt for attempt in live if (attempt.job, attempt.number) not in held]
     reason = f"worker {worker.name} restarted without it"
@@ -115,20 +116,8 @@ def _take_over(
     return [ids.attempt_name(attempt.job, attempt.number) for attempt in gone]
 
 
-def _may_resume(held: Held, worker: WorkerRow, session: str) -> bool:
-    """Whether a lost attempt can be taken up again: the same worker, and nobody has claimed the job since."""
-    return (
-        held.outcome is Outcome.LOST
-        and held.worker_id == worker.id
-        and held.session == session
-        and held.job_state is State.QUEUED
-        and held.current
-        and not held.cancel_requested
-    )
-
-
 def heartbeat(ctx: Context, actor: Actor, name: str, body: Heartbeat) -> HeartbeatAnswer:
-    """Renew the leases of what the worker holds, confirm what it is about to start, and tell it what to do."""
+    """Renew the leases of what the worker holds, and tell it what to do."""
     check_identity(actor, name)
     now = ctx.clock.wall()
 
@@ -140,7 +129,7 @@ def heartbeat(ctx: Context, actor: Actor, name: str, body: Heartbeat) -> Heartbe
         answers: dict[str, str] = {}
         renewed: list[tuple[int, int]] = []
         progress: list[tuple[float | None, str, int]] = []
-        lease_clock = clock + ctx.settings.lease_seconds
+        lease_clock = lease_end(clock, ctx.settings.lease_seconds)
         changes = Changes()
         for held in body.holding:
             key = ids.parse_attempt(held.attempt)
@@ -149,6 +138,7 @@ def heartbeat(ctx: Context, actor: Actor, name: str, body: Heartbeat) -> Heartbe
                 answers[held.attempt] = "stop"
                 continue
             renewed.append(key)
+            begin(tx, actor, attempt, held.began_seconds_ago, now)
             answers[held.attempt] = "cancel" if attempt.cancel_requested else "continue"
             if held.progress is not None or held.message:
                 progress.append((held.progress, held.message, attempt.job))
@@ -189,7 +179,7 @@ def _revive(
     held = attempts.get(tx, *key)
     if held is None:
         return None
-    if _may_resume(held, worker, session):
+    if may_resume(held, worker.id, session):
         resume(tx, changes, actor, held, session, lease_clock, now)
         return held
     if not held.stale and held.worker_id == worker.id:

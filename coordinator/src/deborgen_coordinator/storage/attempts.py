@@ -13,7 +13,8 @@ from .transactions import Tx
 
 HELD = """
 SELECT attempt.job_id, attempt.number, attempt.worker_id, worker.name, attempt.session, attempt.confirmed,
-    attempt.outcome, attempt.digest, attempt.granted_clock, attempt.started_at, attempt.log_size, attempt.stale,
+    attempt.outcome, attempt.digest, attempt.granted_clock, attempt.started_at, attempt.began_at, attempt.log_size,
+    attempt.stale,
     job.state, job.attempts, job.last_attempt, job.step, job.spec_id, job.submitter_id, job.cancel_requested, job.reason
 FROM attempt JOIN job ON job.id = attempt.job_id JOIN worker ON worker.id = attempt.worker_id
 """
@@ -21,15 +22,15 @@ FROM attempt JOIN job ON job.id = attempt.job_id JOIN worker ON worker.id = atte
 
 RESUME = (
     "UPDATE attempt SET outcome = NULL, finished_at = NULL, reason = '', lease_clock = ?, session = ?"
-    f" WHERE job_id = ? AND number = ? AND outcome = '{Outcome.LOST}'"
+    f" WHERE job_id = ? AND number = ? AND outcome IN ('{Outcome.LOST}', '{Outcome.RELEASED}')"
 )
 
 
 def _held(row: Row) -> Held:
     values = list(row)
-    values[5], values[11], values[18] = bool(row[5]), bool(row[11]), bool(row[18])
+    values[5], values[12], values[19] = bool(row[5]), bool(row[12]), bool(row[19])
     values[6] = Outcome(row[6]) if row[6] else None
-    values[12] = State(row[12])
+    values[13] = State(row[13])
     return Held(*values)
 
 
@@ -71,7 +72,7 @@ def overdue(tx: Tx, clock: float, most: int) -> list[Held]:
 
 
 def grant(tx: Tx, rows: Sequence[Sequence[Any]]) -> None:
-    """New attempts: job, number, worker, session, claim, granted clock, deadline clock, lease clock, started at."""
+    """New attempts: job, number, worker, session, claim, granted clock, deadline clock, lease clock, claimed at."""
     tx.many(
         "INSERT INTO attempt (job_id, number, worker_id, session, claim_id, granted_clock, deadline_clock, lease_clock,"
         " started_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
@@ -80,12 +81,23 @@ def grant(tx: Tx, rows: Sequence[Sequence[Any]]) -> None:
 
 
 def renew(tx: Tx, held: Sequence[tuple[int, int]], worker_id: int, session: str, lease_clock: float) -> None:
-    """Extend the leases, and with that confirm the attempts."""
+    """Extend the leases of attempts that a heartbeat has named."""
     tx.many(
         "UPDATE attempt SET lease_clock = ?, confirmed = 1"
         " WHERE job_id = ? AND number = ? AND outcome IS NULL AND worker_id = ? AND session = ?",
         [(lease_clock, job, number, worker_id, session) for job, number in held],
     )
+
+
+def renew_claim(tx: Tx, claim: int, lease_clock: float) -> None:
+    """Extend the leases of what a claim was given, because the claim was repeated. That does not name the attempts."""
+    tx.run("UPDATE attempt SET lease_clock = ? WHERE claim_id = ? AND outcome IS NULL", (lease_clock, claim))
+
+
+def begin(tx: Tx, job: int, number: int, began_at: float) -> bool:
+    """Write down when the program began; False if that was known already."""
+    sql = "UPDATE attempt SET began_at = ? WHERE job_id = ? AND number = ? AND began_at IS NULL"
+    return bool(tx.run(sql, (began_at, job, number)))
 
 
 def regrant(tx: Tx, lease_clock: float) -> int:
@@ -105,7 +117,7 @@ def adopt(tx: Tx, job: int, number: int, session: str, lease_clock: float) -> No
 
 
 def resume(tx: Tx, job: int, number: int, session: str, lease_clock: float) -> int:
-    """Take a lost attempt up again."""
+    """Take up again an attempt that had been given up."""
     return tx.run(RESUME, (lease_clock, session, job, number))
 
 
@@ -124,10 +136,12 @@ def end(
     image: str = "",
     digest: str | None = None,
     log_told: int | None = None,
+    named: bool = False,
 ) -> int:
     return tx.run(
         "UPDATE attempt SET outcome = ?, reason = ?, finished_at = ?, lease_clock = NULL, exit_code = ?, seconds = ?,"
-        " cpu_seconds = ?, peak_memory = ?, image = ?, digest = ?, log_told = ?"
+        " cpu_seconds = ?, peak_memory = ?, image = ?, digest = ?, log_told = ?,"
+        " confirmed = CASE WHEN ? THEN 1 ELSE confirmed END"
         " WHERE job_id = ? AND number = ? AND outcome IS NULL",
         (
             outcome.value,
@@ -140,6 +154,7 @@ def end(
             image,
             digest,
             log_told,
+            named,
             job,
             number,
         ),
@@ -150,9 +165,10 @@ def mark_stale(tx: Tx, job: int, number: int) -> None:
     tx.run("UPDATE attempt SET stale = 1 WHERE job_id = ? AND number = ?", (job, number))
 
 
-def latest(tx: Tx, job: int, most: int) -> list[tuple[int, str | None]]:
-    """The last attempts of a job, newest first: worker and outcome."""
-    return tx.rows("SELECT worker_id, outcome FROM attempt WHERE job_id = ? ORDER BY number DESC LIMIT ?", (job, most))
+def latest(tx: Tx, job: int, most: int) -> list[tuple[int, str | None, int]]:
+    """The last attempts of a job, newest first: worker, outcome, whether anything ever named it."""
+    sql = "SELECT worker_id, outcome, confirmed FROM attempt WHERE job_id = ? ORDER BY number DESC LIMIT ?"
+    return tx.rows(sql, (job, most))
 
 
 def claim_of(tx: Tx, worker_id: int, request_id: str) -> int | None:
@@ -185,8 +201,9 @@ def exists(reader: Connection, job: int, number: int) -> bool:
 
 def history(reader: Connection, job: int) -> list[Row]:
     return reader.rows(
-        "SELECT number, worker.name, outcome, attempt.reason, exit_code, started_at, finished_at, seconds, log_size,"
-        " cpu_seconds, peak_memory, image FROM attempt JOIN worker ON worker.id = attempt.worker_id"
+        "SELECT number, worker.name, outcome, attempt.reason, exit_code, started_at, began_at, finished_at, seconds,"
+        " log_size, cpu_seconds, peak_memory, image, lease_clock"
+        " FROM attempt JOIN worker ON worker.id = attempt.worker_id"
         " WHERE job_id = ? ORDER BY number",
         (job,),
     )

@@ -58,7 +58,7 @@ START = (
 )
 RESUME = (
     f"UPDATE job SET state = '{State.RUNNING}', ready = 0, avoid = 0, avoid_clock = NULL, wait_clock = NULL,"
-    " worker_id = ?, started_at = ?, reason = ''"
+    " worker_id = ?, started_at = ?, attempts = attempts + ?, reason = ''"
     f" WHERE id = ? AND state = '{State.QUEUED}' AND last_attempt = ?"
 )
 REQUEUE = (
@@ -117,9 +117,9 @@ def start(tx: Tx, jobs: Sequence[int], worker_id: int, now: float) -> int:
     return tx.many(START, [(worker_id, now, job) for job in jobs])
 
 
-def resume(tx: Tx, job: int, number: int, worker_id: int, started_at: float) -> int:
-    """queued → running, under the attempt that had been given up."""
-    return tx.run(RESUME, (worker_id, started_at, job, number))
+def resume(tx: Tx, job: int, number: int, worker_id: int, started_at: float, *, count: bool) -> int:
+    """queued → running, under the attempt that had been given up; with `count` that attempt counts again."""
+    return tx.run(RESUME, (worker_id, started_at, int(count), job, number))
 
 
 def requeue(

@@ -43,11 +43,12 @@ class Held:
     worker_id: int
     worker: str
     session: str
-    confirmed: bool
+    named: bool
     outcome: Outcome | None
     digest: str | None
     granted_clock: float
-    started_at: float
+    claimed_at: float
+    began_at: float | None
     log_size: int
     stale: bool
     job_state: State
@@ -66,6 +67,16 @@ class Held:
     @property
     def current(self) -> bool:
         return self.number == self.job_last_attempt
+
+    @property
+    def given_up(self) -> bool:
+        """Whether the coordinator ended it without a word from its worker."""
+        return self.outcome is Outcome.LOST or self.never_named
+
+    @property
+    def never_named(self) -> bool:
+        """Whether its lease ended before any heartbeat or result named it. That did not count as an attempt."""
+        return self.outcome is Outcome.RELEASED and not self.named
 
 
 @dataclass(frozen=True, slots=True)

@@ -174,7 +174,8 @@ CREATE INDEX job_running ON job (submitter_id, id) WHERE state = 'running';
 CREATE INDEX job_failed ON job (id) WHERE state = 'failed';
 CREATE INDEX job_worker ON job (worker_id, id) WHERE worker_id IS NOT NULL;
 
--- `outcome` is null while the attempt lives; a lease belongs to a live attempt and to no other.
+-- `outcome` is null while the attempt lives; a lease belongs to a live attempt and to no other. `confirmed` says that a
+-- heartbeat or a result has named the attempt. `started_at` is the claim, `began_at` when the program really began.
 CREATE TABLE attempt (
     job_id BIGINT NOT NULL REFERENCES job (id),
     number BIGINT NOT NULL CHECK (number > 0),
@@ -200,6 +201,7 @@ CREATE TABLE attempt (
     log_size BIGINT NOT NULL DEFAULT 0 CHECK (log_size >= 0),
     log_told BIGINT,
     log_digest TEXT,
+    began_at {double},
     PRIMARY KEY (job_id, number),
     CHECK ((outcome IS NULL) = (lease_clock IS NOT NULL)),
     CHECK ((outcome IS NULL) = (finished_at IS NULL))
