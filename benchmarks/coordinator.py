@@ -116,7 +116,7 @@ def cycles(quick: bool) -> list[Row]:
     assert sum(done for done, _, _ in parts) == jobs
     return [
         (
-            "claim, confirm, finish; 8 workers, batches of 64",
+            "claim, heartbeat, finish; 8 workers, batches of 64",
             f"{jobs / seconds:,.0f} jobs/s",
             ">= 2,000",
             jobs / seconds >= 2000,

@@ -24,45 +24,55 @@ http = requests.Session()
 http.headers["Authorization"] = f"Bearer {os.environ['TOKEN']}"
 
 
+def clock() -> float:
+    """A clock that goes on while the machine sleeps, as leases do."""
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+
+
 def ask(method: str, path: str, **body: object) -> dict[str, Any]:
     """Send until there is an answer: a call that is sent twice has the same effect as once."""
     while True:
+        sent = clock()
         try:
             url = f"{os.environ['URL']}/v1/workers/{NAME}{path}"
             answer = http.request(method, url, json={"session": SESSION, **body}, timeout=60)
             if answer.status_code < 500:
                 answer.raise_for_status()
-                return answer.json() if answer.content else {}
+                return {"sent": sent} | (answer.json() if answer.content else {})
         except requests.ConnectionError:
             pass
         time.sleep(1)
 
 
+def beat(attempt: str, began: float) -> str:
+    """Renew the lease. The answer is what to do: continue, cancel or stop."""
+    held = {"attempt": attempt, "began_seconds_ago": clock() - began}
+    return str(ask("POST", "/heartbeat", holding=[held])["attempts"][attempt])
+
+
 def work(attempt: str, spec: dict[str, Any]) -> None:
     """Run one attempt. While its process runs, heartbeats renew the lease and say whether to go on."""
-    holding = [{"attempt": attempt}]
-    word = ask("POST", "/heartbeat", holding=holding)["attempts"][attempt]
     command = spec["run"] if isinstance(spec["run"], list) else ["sh", "-euc", spec["run"]]
-    began, output, code = time.monotonic(), b"", None
-    if word == "continue":
-        process = subprocess.Popen(command, stdout=PIPE, stderr=STDOUT, start_new_session=True)
-        while code is None and word == "continue":
-            try:
-                output, code = process.communicate(timeout=PERIOD)[0], process.returncode
-            except subprocess.TimeoutExpired:
-                word = ask("POST", "/heartbeat", holding=holding)["attempts"][attempt]
-        if code is None:
-            os.killpg(process.pid, signal.SIGKILL)  # the shell, and whatever it has started
-            output = process.communicate()[0]
+    began, output, code, word, period = clock(), b"", None, "continue", 1.0
+    process = subprocess.Popen(command, stdout=PIPE, stderr=STDOUT, start_new_session=True)
+    while code is None and word == "continue":
+        try:
+            output, code = process.communicate(timeout=period)[0], process.returncode
+        except subprocess.TimeoutExpired:
+            word, period = beat(attempt, began), PERIOD
+    if code is None:
+        os.killpg(process.pid, signal.SIGKILL)  # the shell, and all that it has started
+        output = process.communicate()[0]
     outcome = "canceled" if code is None else "succeeded" if code == 0 else "failed"
     log = {"offset": 0, "data": base64.b64encode(output).decode()}
-    seconds = time.monotonic() - began
-    result = {"attempt": attempt, "outcome": outcome, "exit_code": code, "seconds": seconds, "log_size": len(output)}
-    ask("POST", "/finish", results=[{**result, "log": log}])
+    took = {"seconds": clock() - began, "began_seconds_ago": clock() - began, "log_size": len(output)}
+    ask("POST", "/finish", results=[{"attempt": attempt, "outcome": outcome, "exit_code": code, "log": log, **took}])
 
 
 PERIOD = ask("PUT", "", labels={"runner.subprocess": True}, capacity=ROOM)["heartbeat_seconds"]
 while True:
     claim = ask("POST", "/claim", request_id=uuid.uuid4().hex, free=ROOM, max=1, wait_seconds=20)
     for assignment in claim.get("assignments", []):
-        work(assignment["attempt"], assignment["spec"])
+        # Until then the lease lives for certain; after it, somebody else may have the job.
+        if clock() < claim["sent"] + claim["waited_seconds"] + 0.9 * assignment["lease_seconds"]:
+            work(assignment["attempt"], assignment["spec"])

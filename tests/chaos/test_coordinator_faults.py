@@ -41,14 +41,14 @@ def outcomes(coordinator: InProcessCoordinator, run: int) -> list[str | None]:
 
 
 def test_fault_07_a_claim_whose_answer_and_spool_are_gone_costs_no_attempt(both: InProcessCoordinator) -> None:
-    """Seen to fail when an attempt that was never confirmed counts as lost."""
+    """Seen to fail when an attempt that was never named counts as lost."""
     worker = both.worker("w1")
     run = both.submit({"run": "true"}).id
     worker.claim()
     assert worker.restart() == ["1.1/1"]
     assert (job(both, run).state, job(both, run).attempts, outcomes(both, run)) == ("queued", 0, ["released"])
     worker.claim()
-    pass_(both, 70)
+    pass_(both, 80)
     assert (job(both, run).state, job(both, run).attempts) == ("queued", 0)
     assert outcomes(both, run) == ["released", "released"]
     assert both.audit().clean
@@ -83,7 +83,7 @@ def test_fault_23_a_stale_result_leaves_the_second_attempt_unharmed(both: InProc
     run = both.submit(AGAIN).id
     old = first.take()
     first.write_log(old, b"old", 0)
-    pass_(both, 70)
+    pass_(both, 80)
     new = second.take()
     assert new == "1.1/2"
     assert first.finish(old, "failed", exit_code=1) == "stale"
@@ -154,7 +154,12 @@ def test_fault_71_old_requests_replayed_and_reordered_have_no_effect(both: InPro
     for name in ("w1", "w2"):
         worker = both.worker(name)
         tape += _conversation(both, worker)
-    before = both.ctx.store.read(_all_rows)
+    # One attempt lives on: to it, an old request is one more period for its lease.
+    busy = both.worker("w3")
+    alive = Claim(session=busy.session, request_id="alive", free=busy.capacity)
+    workers.claim(both.ctx, busy.actor, busy.name, alive)
+    tape.append(_bound(workers.claim, both.ctx, busy.actor, busy.name, alive))
+    before, held = both.ctx.store.read(_all_rows), both.ctx.store.read(_attempts)
     chance = random.Random(7)
     for _ in range(5):
         chance.shuffle(tape)
@@ -162,7 +167,12 @@ def test_fault_71_old_requests_replayed_and_reordered_have_no_effect(both: InPro
             with contextlib.suppress(Refusal):
                 call()
     assert both.ctx.store.read(_all_rows) == before
+    assert both.ctx.store.read(_attempts) == held
     assert both.audit().clean
+
+
+def _attempts(reader: Connection) -> list[Any]:
+    return reader.rows("SELECT job_id, number, worker_id, outcome, lease_clock IS NULL FROM attempt ORDER BY 1, 2")
 
 
 def _all_rows(reader: Connection) -> list[Any]:
@@ -171,7 +181,7 @@ def _all_rows(reader: Connection) -> list[Any]:
 
 
 def _conversation(coordinator: InProcessCoordinator, worker: InProcessWorker) -> list[Callable[[], Any]]:
-    """Claim two jobs, confirm, log and finish them; every call as it was made."""
+    """Claim two jobs, name, log and finish them; every call as it was made."""
     ctx, actor, name, session = coordinator.ctx, worker.actor, worker.name, worker.session
     claim = Claim(session=session, request_id=f"{name}-only", free=worker.capacity, max=2)
     given = [each.attempt for each in workers.claim(ctx, actor, name, claim).assignments]  # type: ignore[union-attr]
@@ -207,7 +217,7 @@ def test_fault_75_a_job_that_kills_every_worker_is_poison_and_the_workers_are_we
     fleet = [both.worker(f"w{n}") for n in range(1, 5)]
     poison = both.submit({"run": "true", "max_attempts": 50, "retry": {"backoff": "1s"}}).id
     for worker in fleet[:3]:
-        pass_(both, 70)
+        pass_(both, 80)
         attempt = worker.take()
         assert worker.restart() == [attempt]
     assert job(both, poison).state == "failed"
@@ -224,7 +234,10 @@ def test_fault_75_a_job_that_kills_every_worker_is_poison_and_the_workers_are_we
 NO_FENCE = "no fence: a result is taken whoever holds the lease"
 NO_IDEMPOTENCE = "no idempotent claim: a repeated request gets other jobs"
 GUARDS = [
-    ("an unconfirmed attempt counts as lost", test_fault_07_a_claim_whose_answer_and_spool_are_gone_costs_no_attempt),
+    (
+        "an attempt that was never named counts as lost",
+        test_fault_07_a_claim_whose_answer_and_spool_are_gone_costs_no_attempt,
+    ),
     (NO_FENCE, test_fault_22_another_result_after_the_first_is_refused_and_the_first_is_kept),
     (NO_FENCE, test_fault_23_a_stale_result_leaves_the_second_attempt_unharmed),
     ("a result is new every time", test_fault_21_a_result_that_is_sent_twice_is_accepted_once_and_recorded_once),

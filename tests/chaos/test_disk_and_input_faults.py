@@ -15,7 +15,7 @@ import pytest
 from deborgen_shared.jobfile import JobFileInvalid, load
 from deborgen_shared.messages import Assignment, Result
 from deborgen_worker.disk import Disk
-from deborgen_worker.spool import Spool
+from deborgen_worker.spool import Ended, Spool
 from support.coordinator import CoordinatorProcess
 from support.scripted_worker import ScriptedWorker
 from support.waiting import wait_until
@@ -91,7 +91,7 @@ def test_fault_14_power_lost_at_any_byte_of_a_result_leaves_the_old_spool_or_the
     journal = tmp_path / "spool" / "journal"
     before = journal.stat().st_size
     result = Result(attempt="1.1/1", outcome="succeeded", exit_code=0, result={"x": "y" * 200})
-    spool.ended((result, ""))
+    spool.ended(Ended("1.1/1", result))
     spool.commit()
     spool.close()
     whole = journal.read_bytes()

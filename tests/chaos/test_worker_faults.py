@@ -66,7 +66,7 @@ def test_fault_06_a_claim_whose_answer_is_lost_gets_the_same_attempts_and_each_r
     assert events(pool, run).count("lease.granted") == 2
 
 
-def test_fault_09_a_confirmation_whose_answer_is_lost_starts_the_program_exactly_once(
+def test_fault_09_a_first_heartbeat_whose_answer_is_lost_leaves_one_program(
     own: CoordinatorProcess, tmp_path: Path
 ) -> None:
     """Seen to fail when every word to go on starts the program once more."""

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from planted.fault import CHAOS, LIVE, NETWORK, Planted
-from planted.patch import Patch, gives
+from planted.patch import Patch, gives, nothing
 
 LEASES = "deborgen_coordinator.leases"
 OPERATIONS = "deborgen_coordinator.operations"
 STORAGE = "deborgen_coordinator.storage"
+CLAIMS = "contract/coordinator/test_claims.py"
 
 
 def count_on_the_wall_clock(original: Any) -> Any:
@@ -85,13 +86,23 @@ PLANTED: list[Planted] = [
         (f"{LIVE}_26_a_restart_under_200_live_workers_loses_no_lease_and_makes_no_stampede",),
     ),
     Planted(
+        "a lease ends when the stored clock says so, however late that clock is",
+        (Patch(f"{LEASES}:longest_lag", gives(0.0)),),
+        (f"{CLAIMS}::test_rule_02_a_lease_never_ends_before_the_promised_time_however_late_the_sweep_is",),
+    ),
+    Planted(
+        "a repeated claim renews nothing",
+        (Patch(f"{STORAGE}.attempts:renew_claim", nothing),),
+        (f"{CLAIMS}::test_rule_02_a_repeated_claim_renews_the_leases",),
+    ),
+    Planted(
         "a heartbeat renews nothing",
         (Patch(f"{STORAGE}.attempts:renew", renew_nothing),),
         (f"{LIVE}_18_while_answers_are_lost_leases_are_renewed_and_nothing_happens_twice",),
     ),
     Planted(
         "a lost attempt is never taken up again",
-        (Patch(f"{OPERATIONS}.workers:_may_resume", gives(False)),),
+        (Patch(f"{OPERATIONS}.endings:may_resume", gives(False)),),
         (f"{NETWORK}_16_a_partition_longer_than_the_lease_ends_and_the_same_attempt_goes_on",),
     ),
     Planted(

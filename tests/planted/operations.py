@@ -14,9 +14,9 @@ OPERATIONS = "deborgen_coordinator.operations"
 STORAGE = "deborgen_coordinator.storage"
 
 
-def count_as_confirmed(original: Any) -> Any:
+def count_as_named(original: Any) -> Any:
     def give_up(ctx: Any, tx: Any, changes: Any, actor: Any, held: Any, **more: Any) -> Any:
-        return original(ctx, tx, changes, actor, [dataclasses.replace(each, confirmed=True) for each in held], **more)
+        return original(ctx, tx, changes, actor, [dataclasses.replace(each, named=True) for each in held], **more)
 
     return give_up
 
@@ -93,8 +93,8 @@ def write_reason_as_html(original: Any) -> Any:
 
 PLANTED: list[Planted] = [
     Planted(
-        "an attempt that was never confirmed counts as lost",
-        (Patch(f"{OPERATIONS}.endings:give_up", count_as_confirmed),),
+        "an attempt that was never named counts as lost",
+        (Patch(f"{OPERATIONS}.endings:give_up", count_as_named),),
         (f"{CHAOS}_07_a_claim_whose_answer_and_spool_are_gone_costs_no_attempt",),
         "'lost'",
     ),

@@ -1,4 +1,4 @@
-"""Faults in the worker: claims, confirmations, results, artifacts, its journal."""
+"""Faults in the worker: claims, leases, results, artifacts, its journal."""
 
 from __future__ import annotations
 
@@ -38,37 +38,30 @@ def forget_the_claim(original: Any) -> Any:
     return step
 
 
-def start_unconfirmed(original: Any) -> Any:
-    def confirm(self: Any, names: list[str]) -> float:
-        if names:
-            self._agent.told(dict.fromkeys(names, "continue"))
-        return 0.0 if names else 3600.0
-
-    return confirm
-
-
-#: What came with a claim is started as if the coordinator had confirmed it.
-NO_CONFIRMATION = (
-    Patch(f"{WORKER}.heartbeat:Heart.ask_confirm", start_unconfirmed),
-    Patch(f"{WORKER}.heartbeat:Heart.confirm", start_unconfirmed),
-)
+def start_at_any_time(original: Any) -> Any:
+    """The lease is taken to live for ever."""
+    return lambda sent, lease_seconds, waited_seconds=0.0: sent + 1e9
 
 
 def start_what_runs(original: Any) -> Any:
     from deborgen_worker.attempt import Stage
 
-    def told(self: Any, answers: dict[str, str]) -> None:
+    def told(self: Any, answers: dict[str, str], sent: float) -> None:
         for name, word in answers.items():
             attempt = self.attempts.get(name)
             if word == "continue" and attempt is not None and attempt.stage is Stage.RUNNING:
-                attempt.stage = Stage.ASSIGNED
-        original(self, answers)
+                attempt.stage = Stage.WAITING
+                self.starter.turn.append(name)
+        original(self, answers, sent)
 
     return told
 
 
 def ignore_stop(original: Any) -> Any:
-    return lambda self, answers: original(self, {name: word for name, word in answers.items() if word != "stop"})
+    def told(self: Any, answers: dict[str, str], sent: float) -> None:
+        original(self, {name: word for name, word in answers.items() if word != "stop"}, sent)
+
+    return told
 
 
 def count_as_sent_before(original: Any) -> Any:
@@ -134,14 +127,14 @@ PLANTED: list[Planted] = [
         seconds=200,
     ),
     Planted(
-        "a program is started before its attempt is confirmed",
-        NO_CONFIRMATION,
-        ("unit/worker/test_agent.py::test_fault_09_a_lost_confirmation_starts_nothing_until_the_next_heartbeat",),
+        "a program is started when its lease may be over",
+        (Patch(f"{WORKER}.leases:start_by", start_at_any_time),),
+        ("unit/worker/test_agent.py::test_rule_02_a_program_is_started_only_while_its_lease_is_surely_alive",),
     ),
     Planted(
         "every word to go on starts the program once more",
         (Patch(f"{WORKER}.agent:Agent.told", start_what_runs),),
-        (f"{LIVE}_09_a_confirmation_whose_answer_is_lost_starts_the_program_exactly_once",),
+        (f"{LIVE}_09_a_first_heartbeat_whose_answer_is_lost_leaves_one_program",),
     ),
     Planted(
         "log bytes count as sent before they are",

@@ -35,7 +35,7 @@ class ScriptedWorker:
         return dict(answer.json())
 
     def claim(self, most: int = 1, wait: float = 0, request_id: str | None = None) -> list[dict[str, Any]]:
-        """The assignments, confirmed."""
+        """The assignments, named in a heartbeat."""
         request_id = request_id or f"{self.session}-{next(self._requests)}"
         answer = self.post("claim", {"request_id": request_id, "free": ROOM, "max": most, "wait_seconds": wait})
         if answer.status_code == 204:

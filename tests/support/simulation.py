@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from unittest import mock
 
+from deborgen_coordinator.leases import too_late
 from deborgen_coordinator.lifecycle import TRANSITIONS
 from deborgen_coordinator.operations import artifacts, logs
 from deborgen_coordinator.operations.audit import examine
@@ -132,7 +133,7 @@ class World:
             raise Violation(f"request {request} of {worker} was given {sorted(first)}, and then {attempts}")
         for attempt in attempts:
             self._grant_boots.setdefault(attempt, self.truth.boots.get(worker, 0))
-            self._renewed.setdefault(attempt, self.uptime)
+            self._renewed[attempt] = self.uptime
 
     def renewed(self, attempts: list[str]) -> None:
         for attempt in attempts:
@@ -144,16 +145,17 @@ class World:
         self._sessions.add(session)
         return first
 
-    def is_confirmed(self, attempt: str) -> bool:
+    def lease_is_over(self, attempt: str) -> bool:
+        """Whether the coordinator has ended the attempt because nobody renewed its lease in time."""
         job, _, number = attempt.partition("/")
         key = key_of(job)
         # A connection of its own: a program that waited for another one to end may begin while the coordinator is away.
         database = self.coordinator.ctx.store.database
         assert isinstance(database, SqliteDatabase)
         with contextlib.closing(sqlite3.connect(database.path)) as reader:
-            sql = "SELECT confirmed FROM attempt WHERE job_id = ? AND number = ?"
-            row = reader.execute(sql, (key, int(number))).fetchone()
-        return row is not None and bool(row[0])
+            sql = "SELECT outcome, reason FROM attempt WHERE job_id = ? AND number = ?"
+            outcome, reason = reader.execute(sql, (key, int(number))).fetchone()
+        return outcome is not None and reason == "the lease expired"
 
     def check(self) -> None:
         """The rules, after a step."""
@@ -203,7 +205,7 @@ class World:
         """A lease runs only while it could have been renewed."""
         held = self.uptime - self._renewed.get(attempt, 0.0)
         since_start = self.now - self.up_since
-        if min(held, since_start) < LEASE - SWEEP - 0.1:
+        if min(held, since_start) < LEASE:
             raise Violation(
                 f"the lease of {attempt} expired, {held:.0f} s of uptime after it was renewed and {since_start:.0f} s "
                 "after the coordinator was back"
@@ -305,7 +307,7 @@ class World:
     def let_coordinator_go_on(self) -> None:
         """SIGCONT, at the time that was planned or before."""
         self.up, self.stopped_until = True, 0.0
-        if self.now - (self._sweep_at - SWEEP) > 5 * SWEEP:  # so late that the sweep sees it
+        if self.now - (self._sweep_at - SWEEP) > too_late(LEASE):  # so late that the sweep sees it
             self.up_since = self.now
         # A short stop counts as time; a long one gives every lease a full period.
         self.uptime += self.now - self.stopped_since
@@ -349,13 +351,9 @@ class World:
                 raise Violation(f"{machine.name} still has {sorted(machine.programs)}")
             if machine.life is not None and machine.life.agent.ledger.free() != machine.life.agent.ledger.offered:
                 raise Violation(f"{machine.name} does not offer all that it has: {machine.life.agent.ledger}")
-        ended = ctx.store.read(
-            lambda reader: reader.rows("SELECT job_id, number, confirmed, outcome, log_told FROM attempt")
-        )
-        for job, number, confirmed, outcome, told in ended:
+        ended = ctx.store.read(lambda reader: reader.rows("SELECT job_id, number, outcome, log_told FROM attempt"))
+        for job, number, outcome, told in ended:
             attempt = f"{_name(job)}/{number}"
-            if not confirmed and attempt in self.truth.facts:
-                raise Violation(f"{attempt} ran, and was never confirmed")
             if outcome == "succeeded" and self.truth.facts[attempt].code != 0:
                 raise Violation(f"{attempt} succeeded, and its program did not")
             stored = logs.read(ctx, job >> 20, job & 0xFFFFF, number, 0, 1 << 30)

@@ -12,12 +12,12 @@ from planted.operations import (
     NO_FENCE,
     NO_IDEMPOTENT_CLAIM,
     all_bytes_are_fresh,
-    count_as_confirmed,
+    count_as_named,
     new_digest_each_time,
 )
 from planted.patch import Patch, gives, nothing, planted_here
 from planted.restarts import notice_no_reboot
-from planted.worker import NO_CONFIRMATION, ignore_stop
+from planted.worker import ignore_stop, start_at_any_time
 
 OPERATIONS = "deborgen_coordinator.operations"
 LEASES = "deborgen_coordinator.leases"
@@ -74,9 +74,9 @@ def hold_nothing(original: Any) -> Any:
 def resume_whatever_became_of_the_job(original: Any) -> Any:
     from deborgen_shared.states import State
 
-    def may_resume(held: Any, worker: Any, session: str) -> Any:
+    def may_resume(held: Any, worker_id: int, session: str) -> Any:
         decreed = dataclasses.replace(held, job_state=State.QUEUED, job_last_attempt=held.number)
-        return original(decreed, worker, session)
+        return original(decreed, worker_id, session)
 
     return may_resume
 
@@ -87,7 +87,7 @@ def resume_any_job(original: Any) -> Any:
         " started_at = ?, reason = '' WHERE id = ?"
     )
 
-    def resume(tx: Any, job: int, number: int, worker_id: int, started_at: float) -> Any:
+    def resume(tx: Any, job: int, number: int, worker_id: int, started_at: float, *, count: bool) -> Any:
         return tx.run(statement, (worker_id, started_at, job))
 
     return resume
@@ -99,7 +99,9 @@ BUGS: dict[str, tuple[Patch, ...]] = {
         Patch(f"{STORAGE}.jobs:requeue", requeue_any_job),
     ),
     "no idempotent claim: a repeated request gets other jobs": NO_IDEMPOTENT_CLAIM,
-    "no confirmation: a program is started before its attempt is confirmed": NO_CONFIRMATION,
+    "no care for the lease: a program is started when its lease may be over": (
+        Patch(f"{WORKER}.leases:start_by", start_at_any_time),
+    ),
     "no boot check: what ran before a reboot is believed to have succeeded": (
         Patch(f"{WORKER}.recovery:recover", notice_no_reboot),
     ),
@@ -121,10 +123,10 @@ BUGS: dict[str, tuple[Patch, ...]] = {
     "log bytes that were sent twice are stored twice": (Patch(f"{OPERATIONS}.logs:_fresh", all_bytes_are_fresh),),
     "a restarted worker forgets to say what it holds": (Patch(f"{WORKER}.recovery:recover", hold_nothing),),
     "a worker that is told to stop goes on": (Patch(f"{WORKER}.agent:Agent.told", ignore_stop),),
-    "an unconfirmed attempt counts as lost": (Patch(f"{OPERATIONS}.endings:give_up", count_as_confirmed),),
+    "an attempt that was never named counts as lost": (Patch(f"{OPERATIONS}.endings:give_up", count_as_named),),
     "a worker blames the program that it has killed itself": (Patch(f"{WORKER}.spool:Spool.stopped", nothing),),
     "anybody may take up a lost attempt, also when its job is somebody else's": (
-        Patch(f"{OPERATIONS}.workers:_may_resume", resume_whatever_became_of_the_job),
+        Patch(f"{OPERATIONS}.endings:may_resume", resume_whatever_became_of_the_job),
         Patch(f"{STORAGE}.jobs:resume", resume_any_job),
     ),
 }

@@ -12,7 +12,7 @@ from deborgen_worker import policy, recovery
 from deborgen_worker.agent import Agent
 from deborgen_worker.cache import BlobCache
 from deborgen_worker.capacity import Amount
-from deborgen_worker.claims import Claimer
+from deborgen_worker.claims import Claimer, Claims
 from deborgen_worker.contact import Contact
 from deborgen_worker.heartbeat import Heart, Superseded
 from deborgen_worker.outbox import LogPump, Outbox
@@ -45,13 +45,14 @@ class Life:
         cache = BlobCache(machine.folder / "cache", GIB, self.coordinator.download)
         self.agent = Agent(
             settings, self.spool, cache, Amount(2.0, 16 * GIB, 0, 100 * GIB),
-            clock=machine.clock, say=self._say, run_slow=lambda work: work(),
+            clock=machine.clock, lease_clock=machine.clock, say=self._say, run_slow=lambda work: work(),
         )  # fmt: skip
         if world.lanes:
             self.agent.starter.lane_ahead, self.agent.ledger.lane_seconds = 3600.0, 100.0
             self.agent.ledger.short_seconds = 3600.0
         self.heart = Heart(self.agent, self.coordinator, self.contact, self.session)
-        self.outbox = Outbox(self.agent, self.coordinator, self.contact, self.session)
+        claims = Claims(self.agent, new_id=lambda: f"r{world.next_id()}")
+        self.outbox = Outbox(self.agent, self.coordinator, self.contact, self.session, claims)
         self.logs = LogPump(self.agent, self.coordinator, self.contact, self.session)
         self.outbox.on_stale = self.logs.on_stale = self.heart.ask_about
         pauses = policy.PauseFile(machine.folder, machine.disk)
@@ -65,14 +66,12 @@ class Life:
         self.contact.on_back += [self.outbox.wake, self.agent.on_room, self.owner.on_change]
         self.claimers = [
             Claimer(
-                f"claim-{n}", self.agent, self.coordinator, self.contact, self.heart, self.session,
-                new_id=lambda: f"r{world.next_id()}", idle_wait=0.0,
+                f"claim-{n}", self.agent, self.coordinator, self.contact, self.heart, self.session, claims,
+                idle_wait=0.0,
             )
             for n in (1, 2)
         ]  # fmt: skip
-        self._woken = {
-            "finish": self.outbox.woken, "uploads": self.outbox.woken_uploads, "confirm": self.heart.woken_confirm,
-        }  # fmt: skip
+        self._woken = {"finish": self.outbox.woken, "uploads": self.outbox.woken_uploads}
         self.registered = self._working = False
         self.due: dict[str, float] = {}
         self._holding: list[str] = []
@@ -110,7 +109,7 @@ class Life:
     def step(self, task: str) -> None:
         steps: dict[str, Callable[[], float]] = {
             "heart": self._beat, "tick": self._tick, "finish": self.outbox.step, "uploads": self.outbox.step_uploads,
-            "claim-1": self.claimers[0].step, "claim-2": self.claimers[1].step, "confirm": self.heart.step_confirm,
+            "claim-1": self.claimers[0].step, "claim-2": self.claimers[1].step,
         }  # fmt: skip
 
         def work(life: Life) -> None:
@@ -169,7 +168,7 @@ class Life:
         self.contact.ok("register")
         self.registered = True
         now = self.machine.world.now
-        self.due |= dict.fromkeys(("finish", "uploads", "confirm", "claim-1", "claim-2"), now)
+        self.due |= dict.fromkeys(("finish", "uploads", "claim-1", "claim-2"), now)
         return 0.0
 
     def _tick(self) -> float:
@@ -187,8 +186,7 @@ class Life:
         elif gate.open("runner"):
             recovery.ask_again(self.agent)
             self.agent.on_room()
-        waiting = self.heart.unconfirmed() if self.registered else []
-        if waiting and not gate.closed:
+        if self.registered and self.agent.unnamed(0.5):
             self.due_now("heart")
         return 2.0 if self.agent.attempts else 5.0
 

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 
 from deborgen_worker.disk import Disk
 from deborgen_worker.runners.protocol import Exit, Launch
-from deborgen_worker.runners.supervisor import WAIT_SECONDS
 from support.simulation_life import FOREVER, GIB, Crash, Life
 from support.simulation_runner import Program
 
@@ -76,7 +75,8 @@ class Machine:
     partition: str = ""
     programs: dict[str, Program] = field(default_factory=dict)
     old_output: dict[str, bytes] = field(default_factory=dict)
-    #: What waits in each lane in which something runs, and since when: the parent of the programs outlives the worker.
+    #: What waits in each lane in which something runs, and until when it may start: the parent of the programs outlives
+    #: the worker.
     lanes: dict[str, list[tuple[float, Launch]]] = field(default_factory=dict)
     lane_of: dict[str, str] = field(default_factory=dict)
 
@@ -103,12 +103,12 @@ class Machine:
         if plan.artifact:
             (launch.workspace / "out.txt").write_bytes(plan.artifact_bytes(launch.attempt))
 
-    def start_in_lane(self, launch: Launch, lane: str) -> None:
+    def start_in_lane(self, launch: Launch, lane: str, start_by: float) -> None:
         if launch.attempt in self.programs or self.waits(launch.attempt):
             return
         if lane in self.lanes:
             self.world.tell(f"{self.name}: {launch.attempt} waits in the lane {lane}")
-            self.lanes[lane].append((self.world.now, launch))
+            self.lanes[lane].append((start_by, launch))
         else:
             self.lanes[lane] = []
             self.lane_of[launch.attempt] = lane
@@ -125,13 +125,13 @@ class Machine:
         return found
 
     def go_on(self, ended: str) -> None:
-        """The next one in the lane of the program that ended; not if it has waited for too long."""
+        """The next one in the lane of the program that ended; not if its lease may be over."""
         lane = self.lane_of.pop(ended, None)
         if lane is None:
             return
         queue = self.lanes[lane]
-        late = [launch for since, launch in queue if self.world.now - since > WAIT_SECONDS]
-        del queue[: len(late)]
+        late = [launch for start_by, launch in queue if self.clock() > start_by]
+        queue[:] = [each for each in queue if each[1] not in late]
         if queue:
             _, launch = queue.pop(0)
             self.lane_of[launch.attempt] = lane

@@ -149,10 +149,17 @@ class Line:
         return answer
 
     def finish(self, message: Finish) -> Finished:
-        body, name, actor = _again(message, Finish), self._machine.name, self._actor
+        body, name, actor, world = _again(message, Finish), self._machine.name, self._actor, self._world
         for result in body.results:
-            self._world.truth.result_leaves(result)
-        return _again(self._send("finish", lambda ctx: workers.finish(ctx, actor, name, body)), Finished)
+            world.truth.result_leaves(result)
+
+        def call(ctx: Context) -> Finished:
+            answer = workers.finish(ctx, actor, name, body)
+            if body.claim is not None and answer.assignments:
+                world.granted(name, body.claim.request_id, [each.attempt for each in answer.assignments])
+            return answer
+
+        return _again(self._send("finish", call), Finished)
 
     def log(self, attempt: str, offset: int, data: bytes, session: str) -> int:
         job, _, number = attempt.partition("/")

@@ -95,14 +95,14 @@ class PretendedRunner:
             raise CannotStart("the image cannot be had")
         machine.start_program(launch)
 
-    def start_in_lanes(self, launches: list[tuple[Launch, str]]) -> None:
+    def start_in_lanes(self, launches: list[tuple[Launch, str, float]]) -> None:
         if self.trouble:
             raise RunnerDown(self.trouble)
         machine = self._machine
         if machine.world.chance(machine.world.faults.start_fails):
             raise CannotStart("the image cannot be had")
-        for launch, lane in launches:
-            machine.start_in_lane(launch, lane)
+        for launch, lane, start_by in launches:
+            machine.start_in_lane(launch, lane, start_by)
 
     def recall(self, attempt: str) -> None:
         if self._machine.take_out(attempt):

@@ -78,8 +78,8 @@ class Truth:
         self.world.tell(f"{machine.name}: program of {attempt} starts")
         if attempt in self.facts:
             raise Violation(f"the program of {attempt} was started twice")
-        if not self.world.is_confirmed(attempt):
-            raise Violation(f"the program of {attempt} was started before the coordinator had confirmed it")
+        if self.world.lease_is_over(attempt):
+            raise Violation(f"the program of {attempt} was started after its lease was over")
         if attempt.partition("/")[0] in self.world.promised:
             raise Violation(f"{attempt} was started after its job's cancel had been promised")
         self.facts[attempt] = Fact(machine.name, self.boots.get(machine.name, 0), self.world.now)

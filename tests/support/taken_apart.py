@@ -19,6 +19,7 @@ from deborgen_shared.messages import (
     Finished,
     Heartbeat,
     HeartbeatAnswer,
+    NextClaim,
     Orders,
     Register,
     Registered,
@@ -28,7 +29,7 @@ from deborgen_worker import recovery
 from deborgen_worker.agent import Agent
 from deborgen_worker.cache import BlobCache
 from deborgen_worker.capacity import Amount
-from deborgen_worker.claims import Claimer
+from deborgen_worker.claims import Claimer, Claims
 from deborgen_worker.contact import Contact
 from deborgen_worker.coordinator import NoWork
 from deborgen_worker.disk import Disk
@@ -59,6 +60,8 @@ class Pretend:
     refuse_if: Callable[[Any], bool] = lambda _message: False
     granted: dict[str, list[Assignment]] = field(default_factory=dict)
     lose_answer_of: str = ""
+    #: Whether a claim that rides on a finish is given anything.
+    gives_with_finish: bool = False
 
     def _called(self, name: str, message: Any) -> None:
         self.calls.append((name, message))
@@ -73,6 +76,13 @@ class Pretend:
 
     def claim(self, message: Claim) -> Claimed | NoWork:
         self._called("claim", message)
+        found = self._grant(message)
+        if self.lose_answer_of == "claim":
+            self.lose_answer_of = ""
+            raise Unreachable("the answer was lost")
+        return Claimed(assignments=found) if found else NoWork(0.0)
+
+    def _grant(self, message: NextClaim) -> list[Assignment]:
         if message.request_id not in self.granted:
             taken: list[Assignment] = []
             cpus = message.free.cpus
@@ -80,11 +90,7 @@ class Pretend:
                 taken.append(self.queue.pop(0))
                 cpus -= not message.ahead
             self.granted[message.request_id] = taken
-        if self.lose_answer_of == "claim":
-            self.lose_answer_of = ""
-            raise Unreachable("the answer was lost")
-        found = self.granted[message.request_id]
-        return Claimed(assignments=found) if found else NoWork(0.0)
+        return self.granted[message.request_id]
 
     def heartbeat(self, message: Heartbeat) -> HeartbeatAnswer:
         self._called("heartbeat", message)
@@ -98,7 +104,12 @@ class Pretend:
     def finish(self, message: Finish) -> Finished:
         self._called("finish", message)
         self.results += message.results
-        return Finished(results={each.attempt: self.answers.get(each.attempt, "accepted") for each in message.results})  # type: ignore[misc]
+        given = self._grant(message.claim) if message.claim is not None and self.gives_with_finish else []
+        if self.lose_answer_of == "finish":
+            self.lose_answer_of = ""
+            raise Unreachable("the answer was lost")
+        words = {each.attempt: self.answers.get(each.attempt, "accepted") for each in message.results}
+        return Finished(results=words, assignments=given, waited_seconds=0.0)  # type: ignore[arg-type]
 
     def log(self, attempt: str, offset: int, data: bytes, session: str) -> int:
         self._called("log", attempt)
@@ -140,13 +151,15 @@ class World:
         self.agent = Agent(
             self.settings, self.spool, BlobCache(self.folder / "cache", 0, self.coordinator.download),
             Amount(2, 8 * GIB, len(self.gpus), 100 * GIB),
-            clock=lambda: self.now, say=self.said.append, run_slow=lambda work: work(), gpus=self.gpus,
+            clock=lambda: self.now, lease_clock=lambda: self.now, say=self.said.append, run_slow=lambda work: work(),
+            gpus=self.gpus,
         )  # fmt: skip
         self.heart = Heart(self.agent, self.coordinator, self.contact, "s")
-        self.outbox = Outbox(self.agent, self.coordinator, self.contact, "s")
+        self.claims = Claims(self.agent)
+        self.outbox = Outbox(self.agent, self.coordinator, self.contact, "s", self.claims)
         self.pump = LogPump(self.agent, self.coordinator, self.contact, "s")
         self.outbox.on_stale = self.pump.on_stale = self.heart.ask_about
-        self.claimer = Claimer("claim", self.agent, self.coordinator, self.contact, self.heart, "s")
+        self.claimer = Claimer("claim", self.agent, self.coordinator, self.contact, self.heart, "s", self.claims)
         self.owner = Owner(self.agent, self.heart, self.contact, PauseFile(self.folder, Disk()), wall=lambda: self.now)
         self.agent.runners = {"subprocess": self.runner}
         self.runner.on_exit = self.agent.exited
@@ -170,7 +183,12 @@ class World:
 
     def take(self) -> None:
         self.claimer.step()
-        self.heart.step_confirm()
+
+    def hold(self) -> None:
+        """Take what is queued, so late that its lease may be over: it waits for a heartbeat."""
+        self.spool.claim_answered("late", self.coordinator.queue)
+        self.agent.accept(self.coordinator.queue, sent=self.now - 1000.0, waited_seconds=0.0)
+        self.coordinator.queue = []
 
     def deliver(self) -> None:
         self.now += 1

@@ -108,7 +108,7 @@ class WorkerProcess:
         )  # fmt: skip
 
     def stages(self) -> list[str]:
-        """Of what it holds. What it was given is here once it is written down, and runs once it is confirmed."""
+        """Of what it holds. What it was given is here once it is written down."""
         return [each["stage"] for each in self.status()["attempts"]]
 
     def status(self) -> dict[str, Any]:

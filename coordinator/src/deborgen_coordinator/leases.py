@@ -36,12 +36,12 @@ def turn(elapsed: float | None, lease_seconds: float) -> Turn:
     A turn that comes far too late means that nobody could have renewed anything: the clock stands still, and every
     live lease gets one full period more. However short leases are, half of one is far too late.
     """
-    if elapsed is None or elapsed > _late(lease_seconds) or elapsed < 0:
+    if elapsed is None or elapsed > too_late(lease_seconds) or elapsed < 0:
         return Turn(0.0, regrant=True)
     return Turn(elapsed, regrant=False)
 
 
-def _late(lease_seconds: float) -> float:
+def too_late(lease_seconds: float) -> float:
     """A turn that comes later than this after the one before it came far too late."""
     return max(2 * sweep_interval(lease_seconds), min(5.0, lease_seconds / 2))
 
@@ -56,7 +56,7 @@ def longest_lag(lease_seconds: float) -> float:
 
     It moves once per turn, and a turn may take one interval to be committed; beyond that, all leases begin again.
     """
-    return _late(lease_seconds) + sweep_interval(lease_seconds)
+    return too_late(lease_seconds) + sweep_interval(lease_seconds)
 
 
 def lease_end(clock: float, lease_seconds: float) -> float:

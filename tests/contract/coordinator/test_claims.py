@@ -6,7 +6,7 @@ from datetime import datetime
 
 import pytest
 
-from deborgen_coordinator.leases import _late, longest_lag, sweep_interval
+from deborgen_coordinator.leases import longest_lag, sweep_interval, too_late
 from deborgen_coordinator.operations import workers
 from deborgen_shared import messages as m
 from support.in_process import LEASE, PAST_LEASE, InProcessCoordinator
@@ -44,7 +44,7 @@ def test_rule_02_a_lease_never_ends_before_the_promised_time_however_late_the_sw
 ) -> None:
     """The lease is granted just before a turn of the sweep that comes as late as one may. Seen to fail without the
     longest lag in the end of a lease."""
-    late = _late(LEASE) - 0.01
+    late = too_late(LEASE) - 0.01
     pool.submit()
     worker = pool.worker()
     pool.clock.pass_by(late)
@@ -62,7 +62,7 @@ def test_rule_02_a_lease_never_ends_before_the_promised_time_however_late_the_sw
 
 @pytest.mark.parametrize("lease", [1.0, 2.0, 12.0, 60.0, 600.0])
 def test_the_longest_lag_covers_a_late_turn_and_its_commit(lease: float) -> None:
-    assert longest_lag(lease) >= _late(lease) + sweep_interval(lease)
+    assert longest_lag(lease) >= too_late(lease) + sweep_interval(lease)
 
 
 def test_rule_02_the_answer_says_how_long_the_request_waited(pool: InProcessCoordinator) -> None:

@@ -13,8 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from deborgen_worker import leases
 from deborgen_worker.runners.protocol import Exit, Launch, Standing
-from deborgen_worker.runners.subprocess import SubprocessRunner
+from deborgen_worker.runners.subprocess import ANY_TIME, SubprocessRunner
 from support.waiting import wait_until
 
 UNTIL = "import pathlib, time\nwhile not pathlib.Path({gate!r}).exists(): time.sleep(0.01)"
@@ -28,6 +29,9 @@ class Lanes:
         self.ends: list[tuple[str, Exit]] = []
         (folder / "state" / "attempts").mkdir(parents=True, exist_ok=True)
         self.runner = SubprocessRunner(folder / "state", self.ends.extend)
+
+    def start(self, launches: list[tuple[Launch, str]], start_by: float = ANY_TIME) -> None:
+        self.runner.start_in_lanes([(launch, lane, start_by) for launch, lane in launches])
 
     def launch(self, name: str, code: str) -> Launch:
         folder = self.of(name)
@@ -62,8 +66,8 @@ def lanes(tmp_path: Path) -> Iterator[Lanes]:
 
 
 def test_the_next_in_a_lane_begins_when_the_one_before_has_ended_and_not_before(lanes: Lanes) -> None:
-    lanes.runner.start_in_lanes([(lanes.until("a", "gate"), "a"), (lanes.launch("b", "print('b')"), "a")])
-    lanes.runner.start_in_lanes([(lanes.launch("other", "print('other')"), "other")])
+    lanes.start([(lanes.until("a", "gate"), "a"), (lanes.launch("b", "print('b')"), "a")])
+    lanes.start([(lanes.launch("other", "print('other')"), "other")])
     wait_until(lambda: lanes.ended() == ["other"])
     assert not lanes.begun("b")
     lanes.open("gate")
@@ -75,9 +79,7 @@ def test_the_next_in_a_lane_begins_when_the_one_before_has_ended_and_not_before(
 def test_one_that_cannot_be_executed_does_not_hold_up_its_lane(lanes: Lanes) -> None:
     missing = Launch("b", ("/no/such/program",), {}, lanes.of("b"), lanes.folder, timeout_seconds=60.0)
     lanes.of("b").mkdir()
-    lanes.runner.start_in_lanes(
-        [(lanes.until("a", "gate"), "a"), (missing, "a"), (lanes.launch("c", "print('c')"), "a")]
-    )
+    lanes.start([(lanes.until("a", "gate"), "a"), (missing, "a"), (lanes.launch("c", "print('c')"), "a")])
     lanes.open("gate")
     wait_until(lambda: sorted(lanes.ended()) == ["a", "b", "c"])
     assert dict(lanes.ends)["b"].code == 127
@@ -86,7 +88,7 @@ def test_one_that_cannot_be_executed_does_not_hold_up_its_lane(lanes: Lanes) -> 
 
 def test_what_waits_can_be_called_back_and_asked_for_again_and_what_runs_cannot(lanes: Lanes) -> None:
     waiting = lanes.launch("b", "print('b')")
-    lanes.runner.start_in_lanes([(lanes.until("a", "gate"), "a"), (waiting, "a")])
+    lanes.start([(lanes.until("a", "gate"), "a"), (waiting, "a")])
     lanes.runner.recall("a")
     lanes.runner.recall("b")
     wait_until(lambda: lanes.ended() == ["b"])
@@ -101,7 +103,7 @@ def test_what_waits_can_be_called_back_and_asked_for_again_and_what_runs_cannot(
 
 
 def test_what_waits_and_is_ended_never_begins(lanes: Lanes) -> None:
-    lanes.runner.start_in_lanes([(lanes.until("a", "gate"), "a"), (lanes.launch("b", "print('b')"), "a")])
+    lanes.start([(lanes.until("a", "gate"), "a"), (lanes.launch("b", "print('b')"), "a")])
     lanes.runner.signal("b", "TERM")
     wait_until(lambda: lanes.ended() == ["b"])
     assert dict(lanes.ends)["b"].error
@@ -111,9 +113,11 @@ def test_what_waits_and_is_ended_never_begins(lanes: Lanes) -> None:
 
 
 def test_what_has_waited_so_long_that_its_lease_may_be_over_does_not_begin(lanes: Lanes) -> None:
-    """Seen to fail without the supervisor's `not_after`: the program begins when the one before it ends."""
-    lanes.runner.start_in_lanes([(lanes.launch("a", "import time; time.sleep(5)"), "a")])
-    lanes.runner.start_in_lanes([(lanes.launch("b", "print('b')"), "a")])
+    """Seen to fail when the supervisor does not look at `start_by`: the program begins when the one before it ends."""
+    lanes.start([(lanes.until("a", "gate"), "a")])
+    lanes.start([(lanes.launch("b", "print('b')"), "a")], start_by=(moment := leases.clock() + 0.5))
+    wait_until(lambda: leases.clock() > moment)
+    lanes.open("gate")
     wait_until(lambda: sorted(lanes.ended()) == ["a", "b"])
     assert dict(lanes.ends)["b"].recalled
     assert not lanes.begun("b")
@@ -121,7 +125,7 @@ def test_what_has_waited_so_long_that_its_lease_may_be_over_does_not_begin(lanes
 
 def test_the_next_worker_finds_what_waits_as_it_finds_what_runs(lanes: Lanes) -> None:
     running, waiting = lanes.until("a", "gate"), lanes.launch("b", "print('b')")
-    lanes.runner.start_in_lanes([(running, "a"), (waiting, "a")])
+    lanes.start([(running, "a"), (waiting, "a")])
     lanes.runner.close()
     later = lanes.runner = SubprocessRunner(lanes.folder / "state", lanes.ends.extend)
     assert later.adopt(running) is Standing.RUNNING

@@ -14,10 +14,11 @@ from deborgen_shared.messages import (
     Finish,
     Finished,
 )
+from deborgen_worker.attempt import Ending
 from deborgen_worker.capacity import Amount
 from deborgen_worker.claims import IDLE_WAIT_SECONDS, PART_WAIT_SECONDS, Claimer
 from deborgen_worker.heartbeat import Superseded
-from deborgen_worker.runners.protocol import Exit
+from deborgen_worker.runners.protocol import Exit, Launch
 from deborgen_worker.runners.scripted import Script
 from support.taken_apart import GIB, World, running
 
@@ -27,12 +28,11 @@ def world(tmp_path: Path) -> World:
     return World(tmp_path)
 
 
-def test_a_job_is_confirmed_before_it_starts_and_reported_once(world: World) -> None:
+def test_a_job_starts_with_the_answer_to_its_claim_and_is_reported_once(world: World) -> None:
     world.queue("1.1/1")
     world.claimer.step()
-    assert world.runner.calls == []
-    world.heart.step_confirm()
     assert ("start", "1.1/1") in world.runner.calls
+    assert [name for name, _ in world.coordinator.calls] == ["claim"]
     world.deliver()
     assert world.outcomes == {"1.1/1": "succeeded"}
     assert world.spool.entries == {}
@@ -51,16 +51,99 @@ def test_fault_06_a_claim_whose_answer_was_lost_is_sent_again_as_it_was(world: W
     assert [name for what, name in world.runner.calls if what == "start"] == ["1.1/1", "1.2/1"]
 
 
-def test_fault_09_a_lost_confirmation_starts_nothing_until_the_next_heartbeat(world: World) -> None:
-    """Seen to fail when a program is started before its attempt is confirmed."""
+def test_fault_09_a_first_heartbeat_without_an_answer_leaves_one_program(tmp_path: Path) -> None:
+    """It is named again, and not started again."""
+    world = World(tmp_path, running)
     world.queue("1.1/1")
     world.coordinator.away = {"heartbeat"}
     world.take()
-    assert ("start", "1.1/1") not in world.runner.calls
+    world.now += 1
+    world.heart.step()
+    assert world.agent.unnamed(0.5)
     world.coordinator.away = set()
     world.heart.step()
+    assert not world.agent.unnamed(0.5)
     world.heart.step()
     assert world.runner.calls.count(("start", "1.1/1")) == 1
+
+
+def test_a_program_that_began_is_named_with_the_time_since_then(tmp_path: Path) -> None:
+    world = World(tmp_path, running)
+    world.queue("1.1/1")
+    world.take()
+    assert not world.agent.unnamed(0.5)
+    world.now += 2.5
+    assert world.agent.unnamed(0.5)
+    world.heart.step()
+    [held] = [message.holding[0] for name, message in world.coordinator.calls if name == "heartbeat"]
+    assert (held.attempt, held.began_seconds_ago) == ("1.1/1", 2.5)
+
+
+def test_a_result_says_how_long_ago_its_program_began_however_late_it_is_sent(tmp_path: Path) -> None:
+    world = World(tmp_path, running)
+    world.queue("1.1/1")
+    world.take()
+    world.now += 5
+    world.coordinator.away = {"finish"}
+    world.runner.end("1.1/1", Exit(code=0, seconds=5.0))
+    world.deliver()
+    world.now += 100
+    world.coordinator.away = set()
+    world.deliver()
+    [result] = world.coordinator.results
+    assert (result.seconds, result.began_seconds_ago) == (5.0, 107.0)
+
+
+def test_after_a_reboot_a_result_does_not_say_when_its_program_began(tmp_path: Path) -> None:
+    world = World(tmp_path, running)
+    world.queue("1.1/1")
+    world.take()
+    world.runner.end("1.1/1", Exit(code=0, seconds=5.0))
+    world.spool.commit()
+    world.now = 3.0
+    world.wake("another boot")
+    world.deliver()
+    [result] = world.coordinator.results
+    assert (result.outcome, result.began_seconds_ago) == ("succeeded", None)
+
+
+def test_a_finish_brings_the_next_job_and_it_starts(tmp_path: Path) -> None:
+    world = World(tmp_path, running)
+    world.coordinator.gives_with_finish = True
+    world.queue("1.1/1", "1.2/1", "1.3/1")
+    world.take()
+    world.runner.end("1.1/1", Exit(code=0, seconds=5.0))
+    world.deliver()
+    assert ("start", "1.3/1") in world.runner.calls
+    assert [name for name, _ in world.coordinator.calls] == ["claim", "finish"]
+
+
+def test_a_finish_whose_answer_was_lost_is_repeated_with_the_same_claim(tmp_path: Path) -> None:
+    """Seen to fail when the claim is forgotten: the job that it brought lies there until its lease ends."""
+    world = World(tmp_path, running)
+    world.coordinator.gives_with_finish = True
+    world.queue("1.1/1", "1.2/1", "1.3/1", "1.4/1")
+    world.take()
+    world.runner.end("1.1/1", Exit(code=0, seconds=5.0))
+    world.coordinator.lose_answer_of = "finish"
+    world.deliver()
+    assert ("start", "1.3/1") not in world.runner.calls
+    world.deliver()
+    asked = [message.claim.request_id for name, message in world.coordinator.calls if name == "finish"]
+    assert len(asked) == 2
+    assert len(set(asked)) == 1
+    assert world.runner.calls.count(("start", "1.3/1")) == 1
+    assert ("start", "1.4/1") not in world.runner.calls
+
+
+def test_a_finish_that_gives_a_job_back_asks_for_no_other(tmp_path: Path) -> None:
+    world = World(tmp_path, running)
+    world.queue("1.1/1")
+    world.take()
+    world.agent.end("1.1/1", Ending.RELEASE, "no room")
+    world.deliver()
+    [finish] = [message for name, message in world.coordinator.calls if name == "finish"]
+    assert finish.claim is None
 
 
 def test_a_result_is_sent_until_it_is_acknowledged(world: World) -> None:
@@ -187,7 +270,7 @@ def test_a_timeout_is_the_programs_failure_and_frozen_time_does_not_count(tmp_pa
 def test_what_waits_is_given_back_when_the_worker_is_paused(tmp_path: Path) -> None:
     world = World(tmp_path, running)
     world.queue("1.1/1")
-    world.claimer.step()
+    world.hold()
     world.owner.pause(3600, now=False)
     world.agent.tick()
     world.deliver()
@@ -363,7 +446,7 @@ def test_recovery_gives_up_what_is_gone_and_forgets_claims_without_answer(tmp_pa
 def test_two_claimers_that_part_the_room_do_not_starve_a_large_job(tmp_path: Path) -> None:
     """Seen to fail without `_found_nothing`: each asks for one of the two processors, for ever."""
     world = World(tmp_path, running)
-    other = Claimer("other", world.agent, world.coordinator, world.contact, world.heart, "s")
+    other = Claimer("other", world.agent, world.coordinator, world.contact, world.heart, "s", world.claims)
     world.queue("1.1/1", "1.2/1")
     world.take()
     for name in ("1.1/1", "1.2/1"):
@@ -384,16 +467,61 @@ def test_a_claim_for_a_part_of_the_room_does_not_wait_long(world: World) -> None
     assert waits == [PART_WAIT_SECONDS, IDLE_WAIT_SECONDS]
 
 
-def test_what_was_confirmed_long_ago_is_not_started_until_it_is_confirmed_again(tmp_path: Path) -> None:
+def test_rule_02_a_program_is_started_only_while_its_lease_is_surely_alive(tmp_path: Path) -> None:
     """Seen to fail without `_fresh`, and in seed 8743: its lease was over, and its job canceled, when its turn came."""
     world = World(tmp_path, running)
     world.queue("1.1/1", "1.2/1")
     world.take()
     world.queue("1.3/1")
     world.agent.spool.claim_answered("x", world.coordinator.queue)
-    world.agent.told(dict.fromkeys(world.agent.accept(world.coordinator.queue), "continue"))
-    world.now += 31
-    world.runner.end("1.1/1", Exit(code=0, seconds=31.0))
+    world.agent.accept(world.coordinator.queue, sent=world.now - 20.0, waited_seconds=10.0)
+    world.now += 45.0
+    world.runner.end("1.1/1", Exit(code=0, seconds=45.0))
+    assert ("start", "1.3/1") not in world.runner.calls
+    world.heart.step()
+    assert world.runner.calls.count(("start", "1.3/1")) == 1
+
+
+def test_rule_02_a_lease_counts_from_the_sending_of_the_request_and_its_wait(tmp_path: Path) -> None:
+    """One second before that moment a program is started, and not one after it."""
+    for late, starts in ((-1.0, True), (1.0, False)):
+        world = World(tmp_path / str(starts), running)
+        world.queue("1.1/1", "1.2/1")
+        world.take()
+        world.queue("1.3/1")
+        world.agent.spool.claim_answered("x", world.coordinator.queue)
+        world.agent.accept(world.coordinator.queue, sent=world.now - 20.0, waited_seconds=10.0)
+        world.now += 60.0 - 5.0 - 10.0 + late
+        world.runner.end("1.1/1", Exit(code=0, seconds=45.0))
+        assert (("start", "1.3/1") in world.runner.calls) == starts
+
+
+def test_rule_02_a_container_whose_preparation_outlasted_its_lease_waits_for_a_heartbeat(tmp_path: Path) -> None:
+    """Seen to fail when the lease is looked at before the preparation alone."""
+    world = World(tmp_path, running)
+    world.agent.runners["podman"] = world.runner
+
+    def pull(_launch: Launch) -> None:
+        world.now += 100.0
+
+    world.runner.prepare = pull  # type: ignore[method-assign]
+    world.queue("1.1/1", image="x")
+    world.take()
+    assert ("start", "1.1/1") not in world.runner.calls
+    world.runner.prepare = lambda launch: None  # type: ignore[method-assign]
+    world.heart.step()
+    assert world.runner.calls.count(("start", "1.1/1")) == 1
+
+
+def test_rule_02_what_a_restarted_worker_had_not_started_waits_for_a_heartbeat(tmp_path: Path) -> None:
+    world = World(tmp_path, running)
+    world.queue("1.1/1", "1.2/1")
+    world.take()
+    world.queue("1.3/1")
+    world.agent.spool.claim_answered("x", world.coordinator.queue)
+    world.runner.ended |= {name: Exit(code=0) for name in ("1.1/1", "1.2/1")}
+    world.runner.running.clear()
+    world.wake("boot")
     assert ("start", "1.3/1") not in world.runner.calls
     world.heart.step()
     assert world.runner.calls.count(("start", "1.3/1")) == 1

@@ -68,7 +68,7 @@ def test_what_waits_behind_one_that_turns_out_long_is_called_back_and_begins_els
     world.agent.tick()
     assert {name for what, name in world.runner.calls if what == "recall"} == set(waiting)
     world.agent.starter.start_ready()
-    assert all(stages(world)[name] == "confirmed" for name in waiting)  # both have run too long to wait behind them
+    assert all(stages(world)[name] == "waiting" for name in waiting)  # both have run too long to wait behind them
     world.runner.end("1.2/1", Exit(code=0, seconds=1.0))
     assert len(world.runner.running) == 2
     assert "1.1/1" in world.runner.running
@@ -83,9 +83,8 @@ def test_nothing_waits_behind_one_that_has_less_room(tmp_path: Path) -> None:
     world.queue("2.1/1", resources={"cpus": 2})
     world.queue("3.1/1", resources={"cpus": 0.5})
     world.agent.spool.claim_answered("x", world.coordinator.queue)
-    names = world.agent.accept(world.coordinator.queue)
-    world.agent.told(dict.fromkeys(names, "continue"))
-    assert stages(world) == {"1.1/1": "running", "1.2/1": "running", "2.1/1": "confirmed", "3.1/1": "next"}
+    world.agent.accept(world.coordinator.queue, sent=world.now, waited_seconds=0.0)
+    assert stages(world) == {"1.1/1": "running", "1.2/1": "running", "2.1/1": "waiting", "3.1/1": "next"}
 
 
 def test_a_worker_that_died_finds_what_waits_with_the_runner_and_takes_it_for_running(tmp_path: Path) -> None:

@@ -60,7 +60,7 @@ def test_a_fault_of_the_worker_while_it_collects_ends_the_attempt(
 def test_an_attempt_that_never_began_has_run_for_no_time(world: World) -> None:
     """A clock that counts from the start of the machine would say: for as long as that."""
     world.queue("1.1/1")
-    world.claimer.step()
+    world.hold()
     world.agent.end("1.1/1", Ending.RELEASE, "not now")
     world.deliver()
     [result] = world.coordinator.results
@@ -131,6 +131,7 @@ def test_the_time_of_a_job_does_not_run_while_its_image_is_pulled(tmp_path: Path
     def pull(launch: Launch) -> None:
         world.now += 1000.0
         world.agent.tick()
+        world.heart.step()
 
     world.runner.prepare = pull  # type: ignore[method-assign]
     world.queue("1.1/1", image="x")
@@ -147,8 +148,8 @@ def test_what_an_earlier_session_was_canceling_before_it_began_is_canceled(tmp_p
     """Seen to fail when an attempt that already has an ending is not ended again, whatever it waits for."""
     world = World(tmp_path)
     world.queue("1.1/1")
-    world.claimer.step()
-    world.spool.started(["1.1/1"], "subprocess", world.now)
+    world.hold()
+    world.spool.started(["1.1/1"], "subprocess", world.now, world.now)
     world.spool.stopped("1.1/1", "canceled", "canceled")
     world.wake("boot")
     world.coordinator.words = {"1.1/1": "cancel"}

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from deborgen_shared.messages import Assignment, Result
 from deborgen_shared.states import Outcome
-from deborgen_worker import workspace
+from deborgen_worker import leases, workspace
 from deborgen_worker.attempt import Attempt, Ending, Stage, result_of
 from deborgen_worker.cache import BlobCache
 from deborgen_worker.capacity import Amount, Ledger
@@ -23,7 +23,7 @@ from deborgen_worker.journal import SpoolFullError
 from deborgen_worker.policy import Gate
 from deborgen_worker.runners.protocol import CannotStart, Exit, Runner
 from deborgen_worker.settings import Settings
-from deborgen_worker.spool import Spool
+from deborgen_worker.spool import Ended, Spool
 from deborgen_worker.starting import LANE_WAIT_SECONDS, Starter
 
 #: How long an attempt that was claimed ahead may wait for its turn before it is given back.
@@ -45,12 +45,13 @@ class Agent:
         offered: Amount,
         *,
         clock: Callable[[], float],
+        lease_clock: Callable[[], float],
         say: Callable[[str], None],
         run_slow: Callable[[Callable[[], None]], None],
         gpus: Iterable[str] = (),
     ) -> None:
         self.settings, self.spool, self.cache, self.clock, self.say = settings, spool, cache, clock, say
-        self.run_slow = run_slow
+        self.run_slow, self.lease_clock = run_slow, lease_clock
         self.runners: dict[str, Runner] = {}
         self.ledger = Ledger(offered, settings.slots)
         self.gate = Gate()
@@ -82,9 +83,13 @@ class Agent:
         amount = Amount(need.cpus, need.memory, need.gpus, need.disk)
         return Attempt(assignment, spec, launch, runner, amount, self.settings.log_cap)
 
-    def accept(self, assignments: Iterable[Assignment], ahead: bool = False) -> list[str]:
-        """Take attempts that are in the spool. They wait to be confirmed; those that cannot run here end at once."""
-        taken = []
+    def accept(
+        self, assignments: Iterable[Assignment], sent: float, waited_seconds: float, ahead: bool = False
+    ) -> None:
+        """Take attempts that are in the spool, and start those whose turn it is. Those that cannot run here end now.
+
+        `sent` is when the request that brought them was sent, `waited_seconds` how long it waited at the coordinator.
+        """
         for assignment in assignments:
             if assignment.attempt in self.attempts:
                 continue
@@ -95,35 +100,51 @@ class Agent:
                 continue
             with self.lock:
                 attempt.ahead, attempt.waiting_since = ahead, self.clock()
-                self.attempts[attempt.id] = attempt
-                self.ledger.wait(attempt.id, attempt.amount)
-            taken.append(attempt.id)
-        return taken
+                attempt.start_by = leases.start_by(sent, assignment.lease_seconds, waited_seconds)
+                self.wait(attempt)
+        point("after-accepted")
+        self.starter.start_ready()
+
+    def wait(self, attempt: Attempt) -> None:
+        """Let an attempt wait for its turn."""
+        self.attempts[attempt.id] = attempt
+        self.ledger.wait(attempt.id, attempt.amount)
+        self.starter.turn.append(attempt.id)
 
     def _refuse(self, assignment: Assignment, reason: str) -> None:
-        self.spool.ended((Result(attempt=assignment.attempt, outcome=Outcome.ERROR.value, reason=reason), ""))
+        result = Result(attempt=assignment.attempt, outcome=Outcome.ERROR.value, reason=reason)
+        self.spool.ended(Ended(assignment.attempt, result))
         self.on_result([assignment.attempt])
 
-    def told(self, answers: dict[str, str]) -> None:
-        """What the coordinator says to each attempt: go on, cancel, or stop because it is somebody else's now."""
+    def told(self, answers: dict[str, str], sent: float) -> None:
+        """What the coordinator says to each attempt: go on, cancel, or stop because it is somebody else's now.
+
+        `sent` is when the heartbeat was sent that it answers.
+        """
         for name, word in answers.items():
             with self.lock:
                 attempt = self.attempts.get(name)
                 if attempt is None or attempt.stage is Stage.ENDED:
                     continue
                 if word == "continue":
-                    attempt.confirmed_at = self.clock()
-                    if attempt.stage is Stage.ASSIGNED:
-                        attempt.stage = Stage.CONFIRMED
-                        self.starter.turn.append(name)
+                    attempt.start_by = leases.start_by(sent, attempt.assignment.lease_seconds)
+                    attempt.named |= 0 < attempt.began <= sent
                     continue
             if word == "cancel":
                 self.end(name, Ending.CANCEL, Outcome.CANCELED)
             elif word == "stop":
                 self.say(f"{name} is no longer ours: it is stopped")
                 self.end(name, Ending.STALE, "")
-        point("after-confirmed")
         self.starter.start_ready()
+
+    def unnamed(self, seconds: float) -> bool:
+        """Whether a program began this long ago and no heartbeat has named its attempt since."""
+        before = self.lease_clock() - seconds
+        with self.lock:
+            return any(
+                each.stage is Stage.RUNNING and not each.named and each.began <= before
+                for each in self.attempts.values()
+            )
 
     # Ending
 
@@ -151,7 +172,7 @@ class Agent:
                     attempt.ending = ending
                 return
             # What waits for its turn, its files or its image has nothing to be signalled: it is over at once.
-            waiting = attempt.stage in {Stage.ASSIGNED, Stage.CONFIRMED}
+            waiting = attempt.stage is Stage.WAITING
             waiting = waiting or (attempt.stage is Stage.PREPARING and not attempt.light)
             if attempt.ending is not None and ending is not Ending.STALE and not waiting:
                 return
@@ -184,9 +205,9 @@ class Agent:
         """Let the next ones start, and write down how these ended."""
         with self.lock:
             ends = [(attempt, exit_) for attempt, exit_ in ends if self._free(attempt, exit_)]
+        quick: list[tuple[Attempt, Exit]] = []
         with self.hands:
             self.starter.start_ready()
-            quick = []
             for attempt, exit_ in ends:
                 if attempt.ending is Ending.STALE:
                     self.forget({attempt.id: "stale"})
@@ -196,9 +217,17 @@ class Agent:
                     self.run_slow(lambda end=(attempt, exit_): self._write_results([end]))  # type: ignore[misc]
             if quick:
                 self._write_results(quick)
+        if not quick:  # else their results are sent now, and carry the next claim
+            self.refill()
+
+    def wanting(self) -> bool:
+        """Whether more work would be asked for now."""
         with self.lock:
-            wanting = self.ledger.wanting(self.clock())
-        if wanting:
+            return self.ledger.wanting(self.clock())
+
+    def refill(self) -> None:
+        """Have more work asked for, if there is room for it."""
+        if self.wanting():
             self.on_room()
 
     def _free(self, attempt: Attempt, exit_: Exit) -> bool:
@@ -219,7 +248,8 @@ class Agent:
                 results.append(result_of(attempt, exit_, attempt.ended))
             except Exception as error:
                 reason = f"the output could not be collected: {error}"
-                results.append((Result(attempt=attempt.id, outcome=Outcome.ERROR.value, reason=reason), ""))
+                plain = Result(attempt=attempt.id, outcome=Outcome.ERROR.value, reason=reason)
+                results.append(Ended(attempt.id, plain, began=attempt.began))
         point("after-collected")
         self._write_down(results)
         with self.lock:
@@ -227,25 +257,25 @@ class Agent:
                 attempt.stage = Stage.ENDED
         self.on_result([attempt.id for attempt, _ in ends])
 
-    def _write_down(self, results: list[tuple[Result, str]]) -> None:
+    def _write_down(self, results: list[Ended]) -> None:
         try:
             self.spool.ended(*results)
         except (SpoolFullError, OSError):
             # Not even the reserve is left: they are told without being written down, which is the best there is.
-            for result, _ in results:
-                self.spool.entries[result.attempt].result = result
+            for each in results:
+                self.spool.entries[each.attempt].result = each.result
         except Exception as error:
             # One that cannot be written must not keep the others from it, nor end the thread that brought them.
             if len(results) > 1:
                 for each in results:
                     self._write_down([each])
                 return
-            name = results[0][0].attempt
+            name = results[0].attempt
             self.say(f"the result of {name} cannot be written down: {error!r}")
             plain = Result(
                 attempt=name, outcome=Outcome.ERROR.value, reason=f"its result cannot be written down: {error!r}"[:2000]
             )
-            self._write_down([(plain, "")])
+            self._write_down([Ended(name, plain)])
 
     def forget(self, answers: dict[str, str]) -> None:
         """The coordinator has had the last word: nothing of them stays here, unless their owner wants to look."""
@@ -316,7 +346,7 @@ class Agent:
         for attempt in attempts:
             if attempt.stage is Stage.RUNNING:
                 self._tick_running(attempt, now)
-            elif attempt.stage in {Stage.ASSIGNED, Stage.CONFIRMED}:
+            elif attempt.stage is Stage.WAITING:
                 if self.gate.closed:
                     self.end(attempt.id, Ending.RELEASE, self.gate.reason)
                 elif attempt.ahead and now - attempt.waiting_since > AHEAD_WAIT_SECONDS:

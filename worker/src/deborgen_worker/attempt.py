@@ -15,6 +15,7 @@ from deborgen_worker.capacity import Amount
 from deborgen_worker.folders import OWN
 from deborgen_worker.logs import CappedLog
 from deborgen_worker.runners.protocol import Exit, LaneRunner, Launch, Runner
+from deborgen_worker.spool import Ended
 
 #: A log whose rest is at most this long goes with the result instead of in a request of its own.
 INLINE_BYTES = 48 * 1024
@@ -23,11 +24,11 @@ INLINE_BYTES = 48 * 1024
 class Stage(Enum):
     """How far an attempt is. Nothing goes back, but for a start that provably did not happen.
 
-    `NEXT` is with its runner, which starts it when the one before it in its lane is over.
+    `WAITING` is for its turn, for room, or for a lease that is surely alive. `NEXT` is with its runner, which starts it
+    when the one before it in its lane is over.
     """
 
-    ASSIGNED = "assigned"
-    CONFIRMED = "confirmed"
+    WAITING = "waiting"
     PREPARING = "preparing"
     NEXT = "next"
     RUNNING = "running"
@@ -57,13 +58,18 @@ class Attempt:
     runner: Runner
     amount: Amount
     log_cap: int
-    stage: Stage = Stage.ASSIGNED
+    stage: Stage = Stage.WAITING
     waiting_since: float = 0.0
-    confirmed_at: float = 0.0
+    #: Until when its lease is surely alive, on the clock of `leases`. After that a heartbeat must renew it first.
+    start_by: float = 0.0
+    #: Whether a heartbeat that named it was answered since it began.
+    named: bool = False
     handed_at: float = 0.0
     ahead: bool = False
     gpus: tuple[str, ...] = ()
     started: float = 0.0
+    #: When the program began, on the clock of `leases`; 0 if it has not, or that is not known.
+    began: float = 0.0
     ended: float = 0.0
     ending: Ending | None = None
     ending_reason: str = ""
@@ -133,8 +139,8 @@ def outcome_of(attempt: Attempt, exit_: Exit, disk_full: str = "") -> tuple[Outc
     return Outcome.FAILED, exit_.reason
 
 
-def result_of(attempt: Attempt, exit_: Exit, now: float) -> tuple[Result, str]:
-    """Collect what the attempt left, and say how it ended. The second value are the worker's own lines for the log."""
+def result_of(attempt: Attempt, exit_: Exit, now: float) -> Ended:
+    """Collect what the attempt left, and say how it ended."""
     outcome, reason = outcome_of(attempt, exit_)
     notes: list[str] = []
     result = Result(attempt=attempt.id, outcome=outcome, reason=reason[:2000], exit_code=exit_.code)  # type: ignore[arg-type]
@@ -144,7 +150,7 @@ def result_of(attempt: Attempt, exit_: Exit, now: float) -> tuple[Result, str]:
     result.cpu_seconds, result.peak_memory, result.image = exit_.cpu_seconds, exit_.peak_memory, exit_.image[:500]
     if outcome == Outcome.RELEASED:
         result.exit_code = None
-        return result, ""
+        return Ended(attempt.id, result, began=attempt.began)
     if attempt.started:
         _collect(attempt, result, notes)
     result.warnings = [note[:500] for note in notes[:20]]
@@ -152,7 +158,7 @@ def result_of(attempt: Attempt, exit_: Exit, now: float) -> tuple[Result, str]:
         notes.append(f"the attempt ended as {result.outcome}: {result.reason}")
     text = "".join(f"[deborgen: {note}]\n" for note in notes)
     seal_log(attempt, result, text)
-    return result, text
+    return Ended(attempt.id, result, text, attempt.began)
 
 
 def _collect(attempt: Attempt, result: Result, notes: list[str]) -> None:

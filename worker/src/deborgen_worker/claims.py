@@ -1,4 +1,7 @@
-"""Asks for work. One claimer has one claim on its way at most; two of them keep the slots of short jobs full."""
+"""Asks for work: with a claim that may wait at the coordinator, or with one that rides on a finish and never waits.
+
+One claimer has one claim on its way at most; two of them keep the slots of short jobs full.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +10,11 @@ from collections.abc import Callable
 
 from deborgen_shared.client.transport import Refused, Unreachable
 from deborgen_shared.errors import Code
-from deborgen_shared.messages import Claim
+from deborgen_shared.messages import Assignment, Claim, NextClaim
 from deborgen_worker.agent import Agent
 from deborgen_worker.contact import Contact
 from deborgen_worker.coordinator import Coordinator, NoWork
+from deborgen_worker.crash import point
 from deborgen_worker.heartbeat import Heart, Superseded
 from deborgen_worker.journal import SpoolFullError
 
@@ -26,18 +30,75 @@ UNSENT_MOST = 1024
 UNSENT_SECONDS = 0.2
 
 
+class Claims:
+    """The claims of this worker: what each may ask for, and what becomes of its answer."""
+
+    def __init__(self, agent: Agent, new_id: Callable[[], str] = lambda: uuid.uuid4().hex) -> None:
+        self._agent, self._new_id = agent, new_id
+
+    def ask(self) -> NextClaim | None:
+        """A claim for the room there is, not yet on disk: `Spool.commit` must come before it is sent. None if nothing
+        may be asked for."""
+        agent = self._agent
+        if agent.gate.closed or len(agent.spool.unsent()) >= UNSENT_MOST:
+            return None
+        with agent.lock:
+            request = self._new_id()
+            asked = agent.ledger.ask(request, agent.clock())
+        if asked is None:
+            return None
+        try:
+            agent.spool.claim_asked(request)
+        except SpoolFullError as error:
+            self._forget(request)
+            self._spool_full(error)
+            return None
+        return NextClaim(request_id=request, free=asked.amount.message(), max=asked.most, ahead=asked.ahead)
+
+    def answered(self, claim: NextClaim, given: list[Assignment], sent: float, waited_seconds: float) -> bool:
+        """Write down what came, and start it. False if it could not be written down: then nothing of it is started.
+
+        `sent` is when the request that was answered was sent.
+        """
+        agent = self._agent
+        try:
+            agent.spool.claim_answered(claim.request_id, given)
+        except SpoolFullError as error:  # the coordinator gives it to somebody else when its lease ends
+            self.drop(claim)
+            self._spool_full(error)
+            return False
+        self._forget(claim.request_id)
+        with agent.lock:
+            if len(given) >= claim.max:
+                agent.ledger.ahead_after = 0.0  # there is more where this came from
+            elif claim.ahead and not given:
+                agent.ledger.ahead_after = agent.clock() + NOT_AHEAD_SECONDS
+        agent.accept(given, sent, waited_seconds, ahead=claim.ahead)
+        return True
+
+    def drop(self, claim: NextClaim) -> None:
+        """Forget a claim. What it may have brought is never named, so it is released when its lease ends."""
+        self._forget(claim.request_id)
+        self._agent.spool.claim_answered(claim.request_id, [])
+
+    def _forget(self, request: str) -> None:
+        with self._agent.lock:
+            self._agent.ledger.answered(request)
+
+    def _spool_full(self, error: Exception) -> None:
+        if self._agent.gate.close("disk", f"the spool's disk is full ({error})"):
+            self._agent.say(f"the spool's disk is full ({error}): no new work is taken")
+
+
 class Claimer:
-    """One `step` asks once, takes and confirms what came, and says how many seconds to wait before the next."""
+    """One `step` asks once, starts what came, and says how many seconds to wait before the next."""
 
     def __init__(
         self, name: str, agent: Agent, coordinator: Coordinator, contact: Contact, heart: Heart, session: str,
-        *, new_id: Callable[[], str] = lambda: uuid.uuid4().hex, idle_wait: float = IDLE_WAIT_SECONDS,
-        confirm: Callable[[list[str]], object] | None = None,
+        claims: Claims, *, idle_wait: float = IDLE_WAIT_SECONDS,
     ) -> None:  # fmt: skip
         self._name, self._agent, self._coordinator, self._contact = name, agent, coordinator, contact
-        self._heart, self._session, self._new_id, self._idle_wait = heart, session, new_id, idle_wait
-        #: How what can start at once is confirmed; what came ahead waits to be confirmed together with others.
-        self._confirm = confirm or heart.ask_confirm
+        self._heart, self._session, self._claims, self._idle_wait = heart, session, claims, idle_wait
         #: A claim that was sent and not answered: it is sent again as it was, so it brings the same attempts.
         self._pending: Claim | None = None
         self._found_nothing = False
@@ -54,6 +115,7 @@ class Claimer:
             if self._pending is None:
                 return LOOK_AGAIN_SECONDS
         pending = self._pending
+        sent = agent.lease_clock()
         try:
             answer = self._coordinator.claim(pending)
         except Unreachable as error:
@@ -62,65 +124,42 @@ class Claimer:
             self._drop()
             return self._when_refused(refused)
         self._contact.ok(self._name)
-        assignments = [] if isinstance(answer, NoWork) else answer.assignments
-        try:
-            agent.spool.claim_answered(pending.request_id, assignments)
-        except SpoolFullError as error:
-            # Not written down, so not started: it was never confirmed, and the coordinator gives it to somebody else.
-            self._drop()
-            return self._spool_full(error)
-        names = agent.accept(assignments, ahead=pending.ahead)
         self._pending = None
-        self._found_nothing = not assignments and not pending.ahead
-        with agent.lock:
-            agent.ledger.answered(pending.request_id)
-            if len(assignments) >= pending.max:
-                agent.ledger.ahead_after = 0.0  # there is more where this came from
-            elif pending.ahead and not assignments:
-                agent.ledger.ahead_after = agent.clock() + NOT_AHEAD_SECONDS
-        if agent.gate.closed:
-            return 0.0  # drained meanwhile: whoever closed the gate gives them back
-        if names:
-            (self._heart.ask_confirm if pending.ahead else self._confirm)(names)
         if isinstance(answer, NoWork):
+            self._claims.answered(pending, [], sent, 0.0)
+            self._found_nothing = not pending.ahead
             return 0.0 if pending.ahead else answer.retry_after
-        return 0.0
+        self._found_nothing = False
+        written = self._claims.answered(pending, answer.assignments, sent, answer.waited_seconds)
+        return 0.0 if written else LOOK_AGAIN_SECONDS
 
     def _ask(self) -> Claim | None:
         agent = self._agent
         with agent.lock:
             if not agent.ledger.wanting(agent.clock()):
                 return None
-            if self._found_nothing and any(each.usable for each in agent.ledger.asked.values()):
+            others = [each for each in agent.ledger.asked.values() if each.usable]
+            if self._found_nothing and others:
                 # The other claimer waits with a part of the room. Two that part it for ever would starve a large job:
                 # this one stands back, and the other asks for all of it next.
                 return None
-            request = self._new_id()
-            asked = agent.ledger.ask(request, agent.clock())
             # While the other claimer waits with a part of the room, this is not all of it: soon one asks for the whole.
-            part = bool(agent.ledger.running or agent.ledger.waiting or len(agent.ledger.asked) > 1)
+            part = bool(agent.ledger.running or agent.ledger.waiting or agent.ledger.asked)
+            asked = self._claims.ask()
         if asked is None:
             return None
-        try:
-            agent.spool.claim_asked(request)
-        except SpoolFullError as error:
-            agent.ledger.answered(request)
-            self._spool_full(error)
-            return None
+        agent.spool.commit()
+        point("after-claim-written")
         wait = 0.0 if asked.ahead else min(PART_WAIT_SECONDS, self._idle_wait) if part else self._idle_wait
         return Claim(
-            session=self._session, request_id=request, free=asked.amount.message(), max=asked.most, wait_seconds=wait,
-            ahead=asked.ahead,
+            session=self._session, request_id=asked.request_id, free=asked.free, max=asked.max, ahead=asked.ahead,
+            wait_seconds=wait,
         )  # fmt: skip
 
     def _drop(self) -> None:
-        """Forget a claim. What it may have brought was never confirmed, so it is released when its lease ends."""
         if self._pending is not None:
-            request = self._pending.request_id
+            self._claims.drop(self._pending)
             self._pending = None
-            with self._agent.lock:
-                self._agent.ledger.answered(request)
-            self._agent.spool.claim_answered(request, [])
 
     def _when_refused(self, refused: Refused) -> float:
         if refused.code == Code.SUPERSEDED:
@@ -129,8 +168,3 @@ class Claimer:
             return self._heart.interval
         self._agent.say(f"the coordinator refused a claim: {refused.message}")
         return 10.0
-
-    def _spool_full(self, error: Exception) -> float:
-        if self._agent.gate.close("disk", f"the spool's disk is full ({error})"):
-            self._agent.say(f"the spool's disk is full ({error}): no new work is taken")
-        return LOOK_AGAIN_SECONDS

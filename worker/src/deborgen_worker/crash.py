@@ -13,7 +13,7 @@ POINTS = (
     "after-claim-written",
     "after-claim-answered",
     "after-assignment-written",
-    "after-confirmed",
+    "after-accepted",
     "after-start-written",
     "after-started",
     "after-exited",

@@ -4,9 +4,8 @@
 | --- | --- |
 | main | waits for signals, keeps the console's line |
 | claim-1, claim-2 | ask for work, and start what can start at once |
-| confirm | confirms what came ahead of its turn, and starts what needs no preparation |
 | heartbeat | registers, renews, takes orders |
-| finish | makes results durable and sends them |
+| finish | makes results durable and sends them, each time with the next claim |
 | uploads | sends artifacts and long logs |
 | clock | timeouts, KILL after TERM, pauses |
 | logs | sends what running jobs write |
@@ -37,11 +36,11 @@ from deborgen_shared.client.transport import Refused, Transport, Unreachable
 from deborgen_shared.errors import Code
 from deborgen_shared.jobfile.units import format_size
 from deborgen_shared.messages import Register
-from deborgen_worker import __version__, host, policy, recovery
+from deborgen_worker import __version__, host, leases, policy, recovery
 from deborgen_worker.agent import Agent
 from deborgen_worker.attempt import Stage
 from deborgen_worker.cache import BlobCache
-from deborgen_worker.claims import Claimer
+from deborgen_worker.claims import Claimer, Claims
 from deborgen_worker.console import Console
 from deborgen_worker.contact import Contact
 from deborgen_worker.control import ControlServer
@@ -65,6 +64,8 @@ CHECK_SECONDS = 10.0
 DELIVER_SECONDS = 10.0
 TELL_SECONDS = 3.0
 LEFT_SECONDS = 3600.0
+#: A program that has run for this long is named in a heartbeat, at the latest a second after it began.
+NAME_SECONDS = 0.5
 
 
 class Daemon:
@@ -88,11 +89,12 @@ class Daemon:
         self.pool = ThreadPoolExecutor(SLOW_THREADS, "slow")
         self.agent = Agent(
             settings, self.spool, cache, policy.offered(settings, disk, self.state),
-            clock=time.monotonic, say=console.say, run_slow=self._run_slow,
+            clock=time.monotonic, lease_clock=leases.clock, say=console.say, run_slow=self._run_slow,
             gpus=[name for name, _ in host.gpus()],
         )  # fmt: skip
         self.heart = Heart(self.agent, self.coordinator, self.contact, self.session)
-        self.outbox = Outbox(self.agent, self.coordinator, self.contact, self.session)
+        self.claims = Claims(self.agent)
+        self.outbox = Outbox(self.agent, self.coordinator, self.contact, self.session, self.claims)
         self.logs = LogPump(self.agent, self.coordinator, self.contact, self.session)
         self.outbox.on_stale = self.logs.on_stale = self.heart.ask_about
         self.owner = Owner(self.agent, self.heart, self.contact, policy.PauseFile(self.state, disk))
@@ -135,11 +137,9 @@ class Daemon:
         self._thread("heartbeat", lambda: self._beat(holding), self._wake_heart)
         for number, wake in enumerate(self._wake_claims, 1):
             claimer = Claimer(
-                f"claim-{number}", agent, self.coordinator, self.contact, self.heart, self.session,
-                confirm=self.heart.confirm,
-            )  # fmt: skip
+                f"claim-{number}", agent, self.coordinator, self.contact, self.heart, self.session, self.claims
+            )
             self._thread(f"claim-{number}", claimer.step, wake)
-        self._thread("confirm", self.heart.step_confirm, self.heart.woken_confirm)
         self._thread("finish", self.outbox.step, self.outbox.woken)
         self._thread("uploads", self.outbox.step_uploads, self.outbox.woken_uploads)
         self._thread("clock", self._tick, threading.Event())
@@ -317,16 +317,10 @@ class Daemon:
         )
 
     def _tick(self) -> float:
-        now = time.monotonic()
         self.owner.apply()
         self.agent.tick()
-        if self._registered.is_set() and (waiting := self.heart.unconfirmed()) and not self.agent.gate.closed:
-            # A confirmation whose answer was lost: not later than the next heartbeat, but sooner if it can be.
-            oldest = min(
-                (self.agent.attempts[n].waiting_since for n in waiting if n in self.agent.attempts), default=now
-            )
-            if now - oldest > 1.0:
-                self._wake_heart.set()
+        if self._registered.is_set() and self.contact.lost_since is None and self.agent.unnamed(NAME_SECONDS):
+            self._wake_heart.set()
         return TICK_SECONDS if self.agent.attempts else IDLE_TICK_SECONDS
 
     def _send_logs(self) -> float:

@@ -1,16 +1,15 @@
-"""Renews the leases, confirms what is about to start, carries progress up and orders down."""
+"""Renews the leases, carries progress up and orders down."""
 
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections.abc import Callable
 
 import msgspec
 
 from deborgen_shared.client.transport import Refused, Unreachable
 from deborgen_shared.errors import Code
-from deborgen_shared.messages import Heartbeat, HeartbeatAnswer, Held
+from deborgen_shared.messages import Heartbeat, Held
 from deborgen_worker import workspace
 from deborgen_worker.agent import Agent
 from deborgen_worker.attempt import Attempt, Ending, Stage
@@ -19,8 +18,7 @@ from deborgen_worker.coordinator import Coordinator
 
 #: So many heartbeats may be refused for their token before what runs is stopped.
 REFUSALS_BEFORE_STOP = 2
-NOTHING = 3600.0
-#: What is wrong with a message that may be right without what the jobs say of their progress.
+#: Statuses that a job's own progress text may cause: the heartbeat is sent once more without it.
 UNFIT = frozenset({400, 413, 422})
 
 
@@ -29,15 +27,13 @@ class Superseded(Exception):
 
 
 class Heart:
-    """One `step` is one heartbeat. `step_confirm` is one too, for attempts that are about to start."""
+    """One `step` is one heartbeat."""
 
     def __init__(self, agent: Agent, coordinator: Coordinator, contact: Contact, session: str) -> None:
         self._agent, self._coordinator, self._contact, self._session = agent, coordinator, contact, session
         self.interval = 10.0
         self.lease = 60.0
         self._refused = 0
-        self._to_confirm: list[str] = []
-        self.woken_confirm = threading.Event()
         #: Whether the coordinator knows that this worker is open: it gives nothing to one that it believes paused.
         self.told_open = True
         #: Called with the orders that came: whether an admin wants this worker paused or drained.
@@ -55,37 +51,10 @@ class Heart:
             free=self._agent.ledger.free().message(),
         )
         self._unfit = False
-        answer = self._send(message)
-        if self._unfit:  # whatever one job has written there must not cost the others their leases
-            bare = [Held(attempt=each.attempt) for each in message.holding]
-            answer = self._send(msgspec.structs.replace(message, holding=bare))
-        if answer is None:
-            return self._wait
-        self._agent.told(dict(answer.attempts))
-        return self.interval
-
-    def ask_confirm(self, names: list[str]) -> None:
-        """Confirm these soon, together with others that come meanwhile: `step_confirm` does it."""
-        with self._agent.lock:
-            self._to_confirm += names
-        self.woken_confirm.set()
-
-    def step_confirm(self) -> float:
-        """Tell the coordinator that these are about to start. What is not answered, the next heartbeat confirms."""
-        with self._agent.lock:
-            names, self._to_confirm = self._to_confirm, []
-        return self.confirm(names)
-
-    def confirm(self, names: list[str]) -> float:
-        """The same at once, in this thread: for those that can start now, and need not wait for another thread."""
-        if not names or self._agent.gate.closed:
-            return NOTHING
-        answer = self._send(
-            Heartbeat(session=self._session, holding=[Held(attempt=name) for name in names][:4096], state="open")
-        )
-        if answer is not None:
-            self._agent.told(dict(answer.attempts))
-        return 0.0
+        if not self._send(message) and self._unfit:  # one job's words must not cost the others their leases
+            bare = [Held(attempt=each.attempt, began_seconds_ago=each.began_seconds_ago) for each in message.holding]
+            self._send(msgspec.structs.replace(message, holding=bare))
+        return self._wait
 
     def ask_about(self, name: str) -> None:
         """Name one attempt now: one whose lease is over is taken up again if its job is nobody else's, or it stops."""
@@ -96,13 +65,7 @@ class Heart:
             reason=self._agent.gate.reason[:2000],
         )
         with contextlib.suppress(Superseded):  # the next heartbeat will say so
-            answer = self._send(message)
-            if answer is not None:
-                self._agent.told(dict(answer.attempts))
-
-    def unconfirmed(self) -> list[str]:
-        with self._agent.lock:
-            return [each.id for each in self._agent.attempts.values() if each.stage is Stage.ASSIGNED]
+            self._send(message)
 
     def _held(self, attempt: Attempt) -> bool:
         # A result that is just being sent would be answered as stale: it is named again only if it is stuck.
@@ -114,18 +77,22 @@ class Heart:
         if attempt.stage is not Stage.RUNNING:
             return Held(attempt=attempt.id)
         progress, message = workspace.progress_of(attempt.launch.workspace)
-        return Held(attempt=attempt.id, progress=progress, message=message)
+        ago = max(0.0, self._agent.lease_clock() - attempt.began) if attempt.began else None
+        return Held(attempt=attempt.id, progress=progress, message=message, began_seconds_ago=ago)
 
-    def _send(self, message: Heartbeat) -> HeartbeatAnswer | None:
+    def _send(self, message: Heartbeat) -> bool:
+        """Whether it was answered. If so, the answer is acted on. `_wait` says when the next one is due."""
+        sent = self._agent.lease_clock()
         try:
             answer = self._coordinator.heartbeat(message)
         except Unreachable as error:
             self._wait = self._contact.failed("heartbeat", error, self.lease / 3 if message.holding else None)
-            return None
+            return False
         except Refused as refused:
             self._wait = self.when_refused(refused)
-            return None
+            return False
         self._contact.ok("heartbeat")
+        self._wait = self.interval
         was_open, self.told_open = self.told_open, message.state == "open"
         if self._refused:
             self._refused = 0
@@ -135,7 +102,8 @@ class Heart:
         self.on_orders(answer.orders.pause, answer.orders.drain)
         if self.told_open and not was_open:
             self._agent.on_room()
-        return answer
+        self._agent.told(dict(answer.attempts), sent)
+        return True
 
     def when_refused(self, refused: Refused) -> float:
         """What a refusal means; the seconds until the next try."""

@@ -7,17 +7,21 @@ from collections import deque
 from collections.abc import Callable
 from itertools import islice
 
+from msgspec.structs import replace
+
 from deborgen_shared.client.transport import Refused, Unreachable
 from deborgen_shared.errors import Code
-from deborgen_shared.messages import Finish, Result
+from deborgen_shared.messages import Finish, NextClaim, Result
 from deborgen_shared.states import Outcome
 from deborgen_worker import artifacts
 from deborgen_worker.agent import Agent
 from deborgen_worker.attempt import Attempt, Ending, Stage
+from deborgen_worker.claims import Claims
 from deborgen_worker.contact import Contact
 from deborgen_worker.coordinator import Coordinator
 from deborgen_worker.crash import point
 from deborgen_worker.heartbeat import Superseded
+from deborgen_worker.spool import Ended
 
 BATCH = 256
 BATCH_BYTES = 512 * 1024
@@ -34,8 +38,11 @@ GROUP_SECONDS = 0.04
 class Outbox:
     """Two lanes: `step` sends results that are complete, `step_uploads` completes those that have more to send."""
 
-    def __init__(self, agent: Agent, coordinator: Coordinator, contact: Contact, session: str) -> None:
+    def __init__(self, agent: Agent, coordinator: Coordinator, contact: Contact, session: str, claims: Claims) -> None:
         self._agent, self._coordinator, self._contact, self._session = agent, coordinator, contact, session
+        self._claims = claims
+        #: A claim that was sent with a finish and not answered: it is sent again with the next one.
+        self._claim: NextClaim | None = None
         self._ready: deque[str] = deque()
         self._uploads: deque[str] = deque()
         self._lock = threading.Lock()
@@ -73,15 +80,32 @@ class Outbox:
     def step(self) -> float:
         """Send one batch; the seconds until the next try."""
         early = self._sent_at + GROUP_SECONDS - self._agent.clock()
-        if early > 0 and len(self._ready) < BATCH and len(self._agent.ledger.running) > 0:
+        few = len(self._ready) < BATCH and len(self._agent.ledger.running) > 0
+        if early > 0 and few and not self._agent.wanting():
             return early  # more results are about to come: they share the request
         batch = self._take()
         if not batch:
             return NOTHING
         self._sent_at = self._agent.clock()
+        self._ask_for_more(batch)
         self._agent.spool.commit()
         point("after-result-written")
-        return self._send(batch)
+        delay = self._send(batch, self._claim)
+        if self._contact.lost_since is None:
+            self._agent.refill()
+        return delay
+
+    def _ask_for_more(self, batch: list[Result]) -> None:
+        """Let the next claim ride on this finish, unless it gives something back."""
+        if self._agent.gate.closed or any(each.outcome == Outcome.RELEASED.value for each in batch):
+            self._drop_claim()
+        elif self._claim is None:
+            self._claim = self._claims.ask()
+
+    def _drop_claim(self) -> None:
+        if self._claim is not None:
+            self._claims.drop(self._claim)
+            self._claim = None
 
     def _take(self) -> list[Result]:
         batch: list[Result] = []
@@ -95,20 +119,32 @@ class Outbox:
                     size += 100 * len(result.artifacts)
                     if batch and size > BATCH_BYTES:
                         break
-                    batch.append(result)
+                    batch.append(self._dated(result))
                 self._ready.popleft()
         return batch
 
-    def _send(self, batch: list[Result]) -> float:
+    def _dated(self, result: Result) -> Result:
+        """The result with how long ago its program began, as of now."""
+        began = self._agent.spool.began(result.attempt)
+        if began is None:
+            return result
+        return replace(result, began_seconds_ago=max(0.0, self._agent.lease_clock() - began))
+
+    def _send(self, batch: list[Result], claim: NextClaim | None = None) -> float:
+        sent = self._agent.lease_clock()
         try:
-            answer = self._coordinator.finish(Finish(session=self._session, results=batch))
+            answer = self._coordinator.finish(Finish(session=self._session, results=batch, claim=claim))
         except Unreachable as error:
             self._back(batch)
             return self._contact.failed("finish", error)
         except Refused as refused:
+            self._drop_claim()
             return self._when_refused(batch, refused)
         self._contact.ok("finish")
         point("after-result-sent")
+        if claim is not None:
+            self._claim = None
+            self._claims.answered(claim, answer.assignments or [], sent, answer.waited_seconds or 0.0)
         settled: dict[str, str] = {}
         for result in batch:
             word = answer.results.get(result.attempt)
@@ -144,7 +180,7 @@ class Outbox:
             attempt=result.attempt, outcome=Outcome.ERROR.value, seconds=result.seconds,
             reason=f"the coordinator refused the result ({result.outcome}): {refused.message}"[:2000],
         )  # fmt: skip
-        self._agent.spool.ended((plain, ""))
+        self._agent.spool.ended(Ended(plain.attempt, plain))
         self._back([plain])
         return 0.0
 
@@ -275,7 +311,8 @@ class Outbox:
             self._replace(attempt, f"the output could not be uploaded: {refused.message}")
 
     def _replace(self, attempt: str, reason: str) -> None:
-        self._agent.spool.ended((Result(attempt=attempt, outcome=Outcome.ERROR.value, reason=reason[:2000]), ""))
+        result = Result(attempt=attempt, outcome=Outcome.ERROR.value, reason=reason[:2000])
+        self._agent.spool.ended(Ended(attempt, result))
         with self._lock:
             self._ready.append(attempt)
         self.woken.set()

@@ -19,7 +19,7 @@ from deborgen_worker.spool import Entry
 def recover(agent: Agent, boot: str) -> list[str]:
     """Bring the agent to where the earlier session was. Returns what is still held, to be said at registration."""
     for request in sorted(agent.spool.requests):
-        # Its answer is not known. What it brought was never confirmed: the coordinator gives it to somebody else.
+        # Its answer is not known, and what it brought is not named at registration: the coordinator takes it back.
         with contextlib.suppress(SpoolFullError):
             agent.spool.claim_answered(request, [])
     held = []
@@ -46,8 +46,7 @@ def _take_up(agent: Agent, name: str, entry: Entry) -> bool:
         agent.on_result([name])  # but it can be told how it ended
         return True
     with agent.lock:
-        agent.attempts[name] = attempt
-        agent.ledger.wait(name, attempt.amount)
+        agent.wait(attempt)
         attempt.waiting_since = agent.clock()
     if entry.result is not None:
         attempt.stage, attempt.started = Stage.ENDED, entry.started
@@ -56,8 +55,8 @@ def _take_up(agent: Agent, name: str, entry: Entry) -> bool:
         agent.on_result([name])
         return True
     if not entry.runner:
-        return True  # never started: it waits to be confirmed again, as if it had just come
-    attempt.started = entry.started
+        return True  # never started: it waits until a heartbeat has renewed its lease
+    attempt.started, attempt.began = entry.started, entry.began
     if entry.ending:
         attempt.ending, attempt.ending_reason = Ending(entry.ending), entry.reason
     # The room is taken first, so that nothing else is started in it; what is over gives it back at once.
@@ -87,8 +86,9 @@ def adopt(agent: Agent, attempt: Attempt) -> bool:
             with agent.lock:
                 agent.ledger.back(attempt.id)
                 agent.starter.give_gpus(attempt, ())
-                attempt.stage, attempt.started = Stage.ASSIGNED, 0.0
+                attempt.stage, attempt.started, attempt.began = Stage.WAITING, 0.0, 0.0
                 attempt.preparing = True  # something of it may lie about: it is discarded with it
+                agent.starter.turn.append(attempt.id)
         case Standing.GONE:
             return False
     return True

@@ -44,6 +44,7 @@ class Started(Record, tag="start"):
     runner: str
     at: float
     gpus: list[str] = []
+    began: float = 0.0
 
 
 class Stopped(Record, tag="stop"):
@@ -53,9 +54,12 @@ class Stopped(Record, tag="stop"):
 
 
 class Ended(Record, tag="result"):
+    """How an attempt ended, the worker's own lines for its log, and when its program began, if that is known."""
+
     attempt: str
     result: Result
     notes: str = ""
+    began: float = 0.0
 
 
 class Settled(Record, tag="settled"):
@@ -70,13 +74,15 @@ _encode = msgspec.json.Encoder().encode
 class Entry(msgspec.Struct):
     """One attempt in the spool. `boot` is the kernel's boot in which it was taken: only there can it still run.
 
-    `started` is the monotonic time of that boot. `ending` says that the worker itself was ending it, and why.
+    `started` is the monotonic time of that boot, `began` the same moment on the clock of `leases`. `ending` says that
+    the worker itself was ending it, and why.
     """
 
     assignment: Assignment
     boot: str
     runner: str = ""
     started: float = 0.0
+    began: float = 0.0
     gpus: list[str] = []
     ending: str = ""
     reason: str = ""
@@ -104,9 +110,9 @@ class Spool:
     # Writing down: each of these returns when it is durable, unless it says otherwise.
 
     def claim_asked(self, request: str) -> None:
+        """A claim that is about to be sent, not yet durable: `commit` makes it so."""
         point("before-claim-written")
-        self._journal.commit(self._write(ClaimAsked(request)))
-        point("after-claim-written")
+        self._write(ClaimAsked(request))
 
     def claim_answered(self, request: str, assignments: list[Assignment]) -> None:
         """The answer to a claim. An empty one needs no disk at once: to forget it costs one more question."""
@@ -116,18 +122,18 @@ class Spool:
             self._journal.commit(position)
             point("after-assignment-written")
 
-    def started(self, attempts: Iterable[str], runner: str, at: float, gpus: Iterable[str] = ()) -> None:
+    def started(self, attempts: Iterable[str], runner: str, at: float, began: float, gpus: Iterable[str] = ()) -> None:
         """About to start. It must outlive the worker but not the power: after a reboot nothing runs anyway."""
-        self._write(*[Started(attempt, runner, at, list(gpus)) for attempt in attempts])
+        self._write(*[Started(attempt, runner, at, list(gpus), began) for attempt in attempts])
         point("after-start-written")
 
     def stopped(self, attempt: str, ending: str, reason: str) -> None:
         """About to be ended by the worker, so that its exit code is not taken for the program's own. As `started`."""
         self._write(Stopped(attempt, ending, reason))
 
-    def ended(self, *results: tuple[Result, str]) -> None:
-        """Results and notes, not yet durable: `commit` makes them so, together with those of other attempts."""
-        self._write(*[Ended(result.attempt, result, notes) for result, notes in results])
+    def ended(self, *results: Ended) -> None:
+        """Results, not yet durable: `commit` makes them so, together with those of other attempts."""
+        self._write(*results)
         point("after-result-appended")
 
     def commit(self) -> None:
@@ -159,6 +165,11 @@ class Spool:
     def unsent(self) -> list[str]:
         with self._lock:
             return [attempt for attempt, entry in self.entries.items() if entry.result is not None]
+
+    def began(self, attempt: str) -> float | None:
+        """When the program of an attempt began, on the clock of `leases`; None if that was before a reboot."""
+        entry = self.entries.get(attempt)
+        return entry.began if entry is not None and entry.began and entry.boot == self._boot else None
 
     def history(self, limit: int = 100) -> list[dict[str, object]]:
         path = self.root / "history.jsonl"
@@ -195,16 +206,17 @@ class Spool:
                 self.requests.discard(request)
                 for assignment in assignments:
                     self.entries.setdefault(assignment.attempt, Entry(assignment, boot))
-            case Started(attempt, runner, at, gpus):
+            case Started(attempt, runner, at, gpus, began):
                 if attempt in self.entries:
                     entry = self.entries[attempt]
-                    entry.runner, entry.started, entry.gpus = runner, at, gpus
+                    entry.runner, entry.started, entry.gpus, entry.began = runner, at, gpus, began
             case Stopped(attempt, ending, reason):
                 if attempt in self.entries:
                     self.entries[attempt].ending, self.entries[attempt].reason = ending, reason
-            case Ended(attempt, result, notes):
+            case Ended(attempt, result, notes, began):
                 if attempt in self.entries:
-                    self.entries[attempt].result, self.entries[attempt].notes = result, notes
+                    entry = self.entries[attempt]
+                    entry.result, entry.notes, entry.began = result, notes, began or entry.began
             case Settled(attempt):
                 self.entries.pop(attempt, None)
 
@@ -214,11 +226,11 @@ class Spool:
             for attempt, entry in self.entries.items():
                 live.append(ClaimAnswered("", entry.boot, [entry.assignment]))
                 if entry.runner:
-                    live.append(Started(attempt, entry.runner, entry.started, entry.gpus))
+                    live.append(Started(attempt, entry.runner, entry.started, entry.gpus, entry.began))
                 if entry.ending:
                     live.append(Stopped(attempt, entry.ending, entry.reason))
                 if entry.result is not None:
-                    live.append(Ended(attempt, entry.result, entry.notes))
+                    live.append(Ended(attempt, entry.result, entry.notes, entry.began))
             # On a full disk the journal stays as long as it is: a worker must start there to deliver its results.
             with contextlib.suppress(OSError):
                 self._journal.rewrite(map(_encode, live))

@@ -1,4 +1,4 @@
-"""Starts what has been confirmed, in its turn: where there is room, or in the lane of a program that is over soon."""
+"""Starts attempts in their turn: where there is room, or in the lane of a program that is over soon."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ FORESEEN = (CannotStart, OSError, SpoolFullError, Refused, Unreachable)
 
 
 class Starter:
-    """The part of the agent that starts. `turn` has the names of what is confirmed, first come, first served."""
+    """The part of the agent that starts. `turn` has the names of the waiting attempts, first come, first served."""
 
     def __init__(self, agent: Agent, gpus: Iterable[str]) -> None:
         self._agent = agent
@@ -43,7 +43,7 @@ class Starter:
         self.lane_ahead = LANE_AHEAD_SECONDS
 
     def start_ready(self) -> None:
-        """Start every confirmed attempt whose turn has come and that has room, unless the gate is closed."""
+        """Start every waiting attempt whose turn has come and that has room, unless the gate is closed."""
         if self._agent.gate.closed:
             return
         with self._agent.hands:
@@ -60,7 +60,7 @@ class Starter:
         passed = 0
         for name in list(self.turn):
             attempt = self._agent.attempts.get(name)
-            if attempt is None or attempt.stage is not Stage.CONFIRMED:
+            if attempt is None or attempt.stage is not Stage.WAITING:
                 self.turn.remove(name)
             elif self._fresh(attempt) and self._place(attempt):
                 self.turn.remove(name)
@@ -75,8 +75,8 @@ class Starter:
         return ready
 
     def _fresh(self, attempt: Attempt) -> bool:
-        """Whether it was confirmed so lately that its lease cannot be over. If not, the next heartbeat will tell."""
-        return self._agent.clock() - attempt.confirmed_at < attempt.assignment.lease_seconds / 2
+        """Whether its lease is surely alive. If not, the next heartbeat will tell."""
+        return self._agent.lease_clock() < attempt.start_by
 
     def _place(self, attempt: Attempt) -> bool:
         """Give it room of its own, or a place behind one that will be over soon."""
@@ -114,7 +114,7 @@ class Starter:
         def prepare() -> None:
             try:
                 with contextlib.suppress(CannotStart, OSError, Unreachable, Refused), attempt.making:
-                    if attempt.stage is Stage.CONFIRMED:
+                    if attempt.stage is Stage.WAITING:
                         self._lay_out(attempt)
                         attempt.runner.prepare(attempt.launch)
                         attempt.prepared = True
@@ -149,11 +149,12 @@ class Starter:
         failed: list[tuple[Attempt, Exit]] = []
         try:
             now = self._agent.clock()
+            began = self._agent.lease_clock()
             plain = [each.id for each in attempts if not each.gpus]
-            self._agent.spool.started(plain, runner.name, now)
+            self._agent.spool.started(plain, runner.name, now, began)
             for each in attempts:
                 if each.gpus:
-                    self._agent.spool.started([each.id], runner.name, now, each.gpus)
+                    self._agent.spool.started([each.id], runner.name, now, began, each.gpus)
             launches = []
             with self._agent.lock:
                 for attempt in attempts:
@@ -161,8 +162,10 @@ class Starter:
                         failed.append((attempt, Exit(error="ended before it was started")))
                         continue
                     attempt.started = attempt.handed_at = now
-                    attempt.stage = Stage.RUNNING if attempt.id in self._agent.ledger.running else Stage.NEXT
-                    launches.append((attempt.launch, self.lanes.of(attempt.id)))
+                    attempt.stage = Stage.NEXT
+                    if attempt.id in self._agent.ledger.running:
+                        attempt.stage, attempt.began = Stage.RUNNING, began
+                    launches.append((attempt.launch, self.lanes.of(attempt.id), attempt.start_by))
             runner.start_in_lanes(launches)
             point("after-started")
         except RunnerDown as error:
@@ -194,11 +197,13 @@ class Starter:
             began = self._agent.clock()
             with self._agent.lock:
                 ended = attempt.ending is not None or attempt.stage is not Stage.PREPARING
+                if not ended and not self._fresh(attempt):  # a heartbeat must renew its lease first
+                    return self._back_in_turn(attempt)
                 if not ended:
-                    attempt.started, attempt.stage = began, Stage.RUNNING
+                    attempt.started, attempt.stage, attempt.began = began, Stage.RUNNING, self._agent.lease_clock()
             if ended:
                 return self._agent.over([(attempt, Exit(error="ended before it was started"))])
-            self._agent.spool.started([attempt.id], attempt.runner.name, began, attempt.gpus)
+            self._agent.spool.started([attempt.id], attempt.runner.name, began, attempt.began, attempt.gpus)
             attempt.runner.start(attempt.launch)
             point("after-started")
         except RunnerDown as error:
@@ -250,8 +255,14 @@ class Starter:
 
     def called_back(self, attempt: Attempt) -> None:
         self._follow(self.lanes.leave(attempt.id))
+        self._back_in_turn(attempt)
+
+    def _back_in_turn(self, attempt: Attempt) -> None:
+        """It is prepared, and was not started after all: it is the next one."""
         self._agent.ledger.back(attempt.id)
-        attempt.stage, attempt.started, attempt.prepared = Stage.CONFIRMED, 0.0, True
+        self.give_gpus(attempt, ())
+        attempt.stage, attempt.prepared = Stage.WAITING, True
+        attempt.started = attempt.began = 0.0
         self.turn.appendleft(attempt.id)
 
     def _follow(self, name: str | None) -> None:
@@ -262,7 +273,7 @@ class Starter:
         now = self._agent.clock()
         self._agent.ledger.follow(name, now)
         if attempt.stage is Stage.NEXT:
-            attempt.stage, attempt.started = Stage.RUNNING, now
+            attempt.stage, attempt.started, attempt.began = Stage.RUNNING, now, self._agent.lease_clock()
 
     def left(self, attempt: Attempt) -> None:
         """It is over: its GPUs are free, and the next one in its lane runs."""

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from deborgen_shared.states import INFRASTRUCTURE_FAILURES, Outcome, State
 
-from ..leases import POISON_MACHINES, Verdict, rest, verdict
+from ..leases import POISON_MACHINES, Verdict, rest
+from ..leases import verdict as verdict_on
 from ..storage import attempts, workers
 from ..storage.rows import Held, WorkerRow
 from ..storage.transactions import Tx
@@ -23,7 +24,7 @@ def judge(ctx: Context, tx: Tx, held: Held, outcome: Outcome, reason: str, *, lo
     found = ctx.catalog.spec(tx, held.spec_id)
     spec = found.job
     given_back = outcome is Outcome.RELEASED
-    return verdict(
+    return verdict_on(
         outcome,
         reason=held.cancel_reason if held.cancel_requested and not reason else reason,
         attempts=held.job_attempts,
@@ -74,17 +75,23 @@ def give_up(
     now: float,
     clock: float,
     release: bool = False,
-    event: str | None = None,
+    expired: bool = False,
 ) -> list[Held]:
-    """End live attempts whose worker says nothing of them, or, with `release`, gives them back. Returns the former.
+    """End live attempts: because their leases `expired`, because their worker gives them back (`release`), or because
+    it has restarted without them. Returns those that count against the machine.
 
-    An attempt that no heartbeat and no result has ever named most likely never started: it costs no attempt.
+    An attempt that no heartbeat and no result has ever named most likely never started: it costs no attempt. But if its
+    lease has expired, it counts as lost for poison.
     """
-    lost = []
+    counted = []
     for attempt in held:
         outcome = Outcome.RELEASED if release or not attempt.named else Outcome.LOST
-        if event:
-            record(tx, now, event, actor, job=attempt.job, attempt=attempt.number, worker=attempt.worker)
+        lost = expired or outcome is Outcome.LOST
+        verdict = judge(ctx, tx, attempt, outcome, reason, lost=lost)
+        if verdict.state is State.FAILED:
+            outcome = Outcome.LOST
+        if expired:
+            record(tx, now, "lease.expired", actor, job=attempt.job, attempt=attempt.number, worker=attempt.worker)
         seconds = max(0.0, clock - attempt.granted_clock)
         charge(ctx, tx, attempt, seconds)
         conclude(
@@ -93,16 +100,16 @@ def give_up(
             actor,
             attempt,
             outcome,
-            judge(ctx, tx, attempt, outcome, reason, lost=not release),
+            verdict,
             now=now,
             clock=clock,
             reason=reason,
             seconds=seconds,
-            named=release,
+            named=not expired,
         )
-        if not release:
-            lost.append(attempt)
-    return lost
+        if lost:
+            counted.append(attempt)
+    return counted
 
 
 def charge(ctx: Context, tx: Tx, held: Held, seconds: float) -> None:

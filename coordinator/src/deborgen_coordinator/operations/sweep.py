@@ -154,8 +154,7 @@ class Sweeper:
 
     def _expire(self, tx: Tx, changes: Changes, expired: list[Held], clock: float, now: float) -> None:
         lost = give_up(
-            self._ctx, tx, changes, COORDINATOR, expired, reason="the lease expired", now=now, clock=clock,
-            event="lease.expired",
-        )  # fmt: skip
+            self._ctx, tx, changes, COORDINATOR, expired, reason="the lease expired", now=now, clock=clock, expired=True
+        )
         for name in sorted({held.worker for held in lost}):
             count_failures(tx, COORDINATOR, find_worker(tx, name), [Outcome.LOST], clock, now)

@@ -130,10 +130,11 @@ class Runner(Protocol):
 class LaneRunner(Runner, Protocol):
     """A runner whose programs may wait in lanes: one begins the moment the one before it in its lane has ended."""
 
-    def start_in_lanes(self, launches: list[tuple[Launch, str]]) -> None:
+    def start_in_lanes(self, launches: list[tuple[Launch, str, float]]) -> None:
         """Start each in its lane: at once if nothing runs there, else in its turn. What `start` promises holds.
 
-        One whose turn does not come soon is not started, and `on_exit` says that it was recalled.
+        The last value is the moment, on the clock of `leases`, after which the lease may be over. One whose turn comes
+        later is not started, and `on_exit` says that it was recalled.
         """
 
     def recall(self, attempt: str) -> None:

@@ -68,8 +68,8 @@ class ScriptedRunner:
         if script.exit is not None:
             self.end(launch.attempt, script.exit)
 
-    def start_in_lanes(self, launches: list[tuple[Launch, str]]) -> None:
-        for launch, lane in launches:
+    def start_in_lanes(self, launches: list[tuple[Launch, str, float]]) -> None:
+        for launch, lane, _ in launches:
             if lane in self.lanes:
                 self.calls.append(("wait", launch.attempt))
                 self.lanes[lane].append(launch)

@@ -29,8 +29,8 @@ CONNECT_SECONDS = 10.0
 ANSWER_SECONDS = 10.0
 BACKSTOP_SECONDS = 30.0
 LATER_MOST = 64
-#: Deaths that a program dies when it cannot have the memory it wants.
-MEMORY_SIGNALS = frozenset({signal.SIGKILL, signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS})
+#: As a moment by which to start a program: later than any.
+ANY_TIME = 1e18
 
 
 class SubprocessRunner:
@@ -73,11 +73,11 @@ class SubprocessRunner:
         """Nothing to do ahead."""
 
     def start(self, launch: Launch) -> None:
-        self.start_in_lanes([(launch, launch.attempt)])
+        self.start_in_lanes([(launch, launch.attempt, ANY_TIME)])
 
-    def start_in_lanes(self, launches: list[tuple[Launch, str]]) -> None:
+    def start_in_lanes(self, launches: list[tuple[Launch, str, float]]) -> None:
         messages = []
-        for launch, lane in launches:
+        for launch, lane, start_by in launches:
             if launch.image:
                 raise CannotStart("a job with an image needs Podman, which is not offered here")
             messages.append(
@@ -92,9 +92,10 @@ class SubprocessRunner:
                     "blank": f"{launch.folder}/{BLANK}",
                     "limits": self._limits_of(launch),
                     "timeout": launch.timeout_seconds + BACKSTOP_SECONDS,
+                    "start_by": start_by,
                 }
             )
-        self._watched.update(launch.attempt for launch, _ in launches)
+        self._watched.update(launch.attempt for launch, *_ in launches)
         self._send(*messages)
 
     def recall(self, attempt: str) -> None:

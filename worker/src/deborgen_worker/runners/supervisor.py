@@ -30,11 +30,11 @@ JOURNAL_BYTES = 1 << 20
 #: While at least so many still wait in a lane, the worker need not hear at once of what ended in it.
 PLENTY = 4
 HOLD_SECONDS = 0.01
-#: What has waited for longer, also while the machine slept, is not started any more: its lease may be over by then.
-WAIT_SECONDS = 2.0
 #: How long to wait for the end of what was killed.
 END_SECONDS = 2.0
 NEVER = float("inf")
+#: The clock of the worker's `leases`: it counts sleep.
+CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 PR_SET_CHILD_SUBREAPER = 36
 #: In the environment of every program that we start: the name of its attempt, and a place below our `attempts`.
 MARK, PLACE = b"DEBORGEN_ATTEMPT_ID=", b"DEBORGEN_RESULT="
@@ -103,7 +103,6 @@ class Supervisor:
         if attempt in self.running or attempt in self.ended or attempt in self.waiting:
             return
         if lane in self.lanes:
-            ask["not_after"] = time.clock_gettime(time.CLOCK_BOOTTIME) + WAIT_SECONDS
             self.lanes[lane].append(ask)
             self.waiting[attempt] = lane
         else:
@@ -116,7 +115,8 @@ class Supervisor:
         while queue:
             ask = queue.popleft()
             self.waiting.pop(ask["attempt"], None)
-            if "not_after" in ask and time.clock_gettime(time.CLOCK_BOOTTIME) > ask["not_after"]:
+            # After its moment, also when the machine has slept meanwhile, its lease may be over.
+            if time.clock_gettime(CLOCK) > ask["start_by"]:
                 self.send({"exit": ask["attempt"], "recalled": True})
             elif self.spawn(ask):
                 return

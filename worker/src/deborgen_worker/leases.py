@@ -1,0 +1,25 @@
+"""How long a lease is surely alive, counted on this machine's own clock. No clocks are compared with the coordinator's.
+
+A lease begins after the request that brought it was sent. So it lives at least until the moment of sending, plus the
+time for which the request waited at the coordinator, plus the length of the lease.
+"""
+
+from __future__ import annotations
+
+import time
+
+#: It counts the time in which the machine sleeps: a lease does not sleep. On macOS the monotonic clock counts it.
+_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+
+def clock() -> float:
+    """Seconds on a clock that never steps and that goes on while the machine sleeps."""
+    return time.clock_gettime(_CLOCK)
+
+
+def start_by(sent: float, lease_seconds: float, waited_seconds: float = 0.0) -> float:
+    """Until when a program may be started under a lease whose request was sent then.
+
+    The margin is for the start itself, which takes a moment.
+    """
+    return sent + waited_seconds + lease_seconds - min(5.0, lease_seconds / 10)
