@@ -18,8 +18,7 @@ from typing import Any
 
 import requests
 
-NAME, SESSION = sys.argv[1], uuid.uuid4().hex
-ROOM = {"cpus": 1, "memory": 2**32, "disk": 2**34}
+NAME, SESSION, ROOM = sys.argv[1], uuid.uuid4().hex, {"cpus": 1, "memory": 2**32, "disk": 2**34}
 http = requests.Session()
 http.headers["Authorization"] = f"Bearer {os.environ['TOKEN']}"
 
@@ -44,12 +43,6 @@ def ask(method: str, path: str, **body: object) -> dict[str, Any]:
         time.sleep(1)
 
 
-def beat(attempt: str, began: float) -> str:
-    """Renew the lease. The answer is what to do: continue, cancel or stop."""
-    held = {"attempt": attempt, "began_seconds_ago": clock() - began}
-    return str(ask("POST", "/heartbeat", holding=[held])["attempts"][attempt])
-
-
 def work(attempt: str, spec: dict[str, Any]) -> None:
     """Run one attempt. While its process runs, heartbeats renew the lease and say whether to go on."""
     command = spec["run"] if isinstance(spec["run"], list) else ["sh", "-euc", spec["run"]]
@@ -59,7 +52,8 @@ def work(attempt: str, spec: dict[str, Any]) -> None:
         try:
             output, code = process.communicate(timeout=period)[0], process.returncode
         except subprocess.TimeoutExpired:
-            word, period = beat(attempt, began), PERIOD
+            held = [{"attempt": attempt, "began_seconds_ago": clock() - began}]
+            word, period = ask("POST", "/heartbeat", holding=held)["attempts"][attempt], PERIOD
     if code is None:
         os.killpg(process.pid, signal.SIGKILL)  # the shell, and all that it has started
         output = process.communicate()[0]
