@@ -504,7 +504,7 @@ def test_rule_02_a_container_whose_preparation_outlasted_its_lease_waits_for_a_h
     def pull(_launch: Launch) -> None:
         world.now += 100.0
 
-    world.runner.prepare = pull  # type: ignore[method-assign]
+    world.runner.prepare = pull  # type: ignore[assignment,method-assign]
     world.queue("1.1/1", image="x")
     world.take()
     assert ("start", "1.1/1") not in world.runner.calls
