@@ -90,8 +90,11 @@ class InProcessCoordinator:
     def submit(
         self, document: dict[str, Any] | None = None, by: str = "alice", key: str | None = None, **keys: Any
     ) -> m.Run:
-        """Submit a job file. One that says nothing of what to run runs `true`."""
-        body = {**(document or {}), **keys}
+        """Submit a job file. One that says nothing of what to run runs `true`.
+
+        Its jobs have one attempt unless it says more: a second one would hide what went wrong.
+        """
+        body = {"max_attempts": 1, **(document or {}), **keys}
         if "steps" not in body:
             body = {"run": "true", **body}
         return runs.submit(self.ctx, person(by), body, key, repr(sorted(body.items(), key=str)))[0]

@@ -10,6 +10,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from deborgen_shared.jobfile import limits
 from deborgen_shared.settings import (
     PATH,
     SIZE,
@@ -96,6 +97,9 @@ class Settings:
     max_jobs_per_run: int = setting(100_000, whole(1), "jobs that one run may have")
     allowed_hosts: str = setting(
         "", TEXT, "names, separated by commas, that a request may give as its Host; empty allows every name"
+    )
+    default_max_attempts: int = setting(
+        3, whole(*limits.MAX_ATTEMPTS), "attempts that a job may have if its job file does not say max_attempts"
     )
     default_image: str = setting("", TEXT, "container image of jobs that name none; empty means no container")
     retention_days: int = setting(0, whole(0), "days that finished runs are kept; 0 keeps them for ever")

@@ -45,11 +45,13 @@ def number(least: float = 0.0, most: float = 1e9) -> Kind:
     return Kind("number", read)
 
 
-def whole(least: int = 0) -> Kind:
+def whole(least: int = 0, most: int | None = None) -> Kind:
     def read(text: str) -> int:
         value = int(text)
         if value < least:
             raise ValueError(f"it must be at least {least}")
+        if most is not None and value > most:
+            raise ValueError(f"it must be at most {most}")
         return value
 
     return Kind("whole number", read)

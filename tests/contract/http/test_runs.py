@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from deborgen_coordinator.settings import Settings
 from support.coordinator import Client, CoordinatorProcess
 from support.scripted_worker import ScriptedWorker
 
@@ -47,6 +48,7 @@ def test_one_line_is_a_complete_job(ada: Client) -> None:
     assert ada.get(f"/v1/runs/{run['id']}").json() == {**run, "warnings": run["warnings"]}
     job = ada.get(f"/v1/jobs/{run['id']}.1").json()
     assert (job["id"], job["state"], job["attempts"]) == (f"{run['id']}.1", "queued", 0)
+    assert job["max_attempts"] == job["spec"]["max_attempts"] == Settings().default_max_attempts == 3
     assert job["history"] == job["artifacts"] == []
     assert job["spec"]["run"] == "echo hello"
 

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from deborgen_coordinator.settings import TABLE, Settings, SettingsError
+from deborgen_shared.jobfile import limits
+from deborgen_shared.jobfile.keys import KEYS
 from support.coordinator import clean_environment
 
 DOCS = Path(__file__).parents[3] / "docs" / "settings.md"
@@ -44,6 +46,8 @@ def test_the_file_may_be_named_by_the_environment(tmp_path: Path) -> None:
         ({"scheduler": "random"}, "one of fifo, fair"),
         ({"database": "mysql://x"}, "postgresql://"),
         ({"poll_rate": "0"}, "above 0"),
+        ({"default_max_attempts": "0"}, "at least 1"),
+        ({"default_max_attempts": "101"}, "at most 100"),
     ],
 )
 def test_a_bad_value_is_one_clear_sentence(flags: dict[str, str | None], sentence: str) -> None:
@@ -89,3 +93,10 @@ def test_the_docs_have_exactly_the_table() -> None:
         for row in TABLE.rows.values()
     ]
     assert rows == expected
+
+
+def test_the_default_number_of_attempts_may_be_what_a_job_file_may_say() -> None:
+    for number in limits.MAX_ATTEMPTS:
+        assert TABLE.load({"default_max_attempts": str(number)}, {}).default_max_attempts == number
+    (key,) = (key for key in KEYS if key.name == "max_attempts")
+    assert f"`default_max_attempts`: `{Settings().default_max_attempts}` unless" in key.default

@@ -81,7 +81,12 @@ def check(ctx: Context, document: object) -> Checked:
 
 def _check(ctx: Context, document: object) -> JobFile:
     try:
-        jobfile = parse(document, wire=True, max_jobs=min(ctx.settings.max_jobs_per_run, ids.MOST_JOBS))
+        jobfile = parse(
+            document,
+            wire=True,
+            max_jobs=min(ctx.settings.max_jobs_per_run, ids.MOST_JOBS),
+            default_max_attempts=ctx.settings.default_max_attempts,
+        )
     except JobFileInvalid as invalid:
         raise refusal(invalid.problems) from None
     refused = unsupported(jobfile)

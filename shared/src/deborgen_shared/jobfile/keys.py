@@ -166,7 +166,7 @@ KEYS: tuple[Key, ...] = (
         checks.integer(*limits.MAX_ATTEMPTS),
         shapes.integer(*limits.MAX_ATTEMPTS),
         "Attempts in all, when infrastructure fails.",
-        "`1`",
+        "the coordinator's `default_max_attempts`: `3` unless the pool's organiser sets another",
     ),
     Key(
         "retry",

@@ -14,6 +14,10 @@ from deborgen_shared.jobfile.problems import Path, Problem
 from deborgen_shared.jobfile.sweep import Sweep
 from deborgen_shared.jobfile.template import Scalar
 
+#: The attempts of a spec that does not name any: a coordinator of release 0.1 stored it, and its jobs keep their one
+#: attempt. Since then the coordinator records the pool's number at submit.
+UNSAID_MAX_ATTEMPTS = 1
+
 _sorted_json = msgspec.json.Encoder(order="sorted")
 
 
@@ -90,7 +94,7 @@ class JobSpec(Struct, frozen=True, kw_only=True):
     requires: dict[str, str] = msgspec.field(default_factory=dict)
     network: Literal["none", "internet"] = "none"
     timeout: float = 3600.0
-    max_attempts: int = 1
+    max_attempts: int = UNSAID_MAX_ATTEMPTS
     retry: Retry = Retry()
     priority: int = 0
     artifacts: list[ArtifactPattern] = msgspec.field(default_factory=list)

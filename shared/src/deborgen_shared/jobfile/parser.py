@@ -8,7 +8,7 @@ from typing import Any
 from deborgen_shared.jobfile import limits, references
 from deborgen_shared.jobfile.checks import Check, subject, wrong_kind
 from deborgen_shared.jobfile.keys import MERGED, NOT_YET, RUN_ONLY, STEP, STEP_ONLY, TOP
-from deborgen_shared.jobfile.model import JobFile, JobSpec, Resources, Retry, Step
+from deborgen_shared.jobfile.model import UNSAID_MAX_ATTEMPTS, JobFile, JobSpec, Resources, Retry, Step
 from deborgen_shared.jobfile.needs import check_needs
 from deborgen_shared.jobfile.problems import JobFileInvalid, Path, Problem, Problems, TooManyProblems, kind, show
 from deborgen_shared.jobfile.structure import empty, unknown_key
@@ -21,28 +21,53 @@ COMPLETE = "a complete job is: run: echo hello"
 STEP_EXAMPLE = "write {id: prepare, run: python prep.py}"
 
 
-def parse(data: object, *, wire: bool, default_name: str = "job", max_jobs: int = limits.JOBS) -> JobFile:
+def parse(
+    data: object,
+    *,
+    wire: bool,
+    default_name: str = "job",
+    max_jobs: int = limits.JOBS,
+    default_max_attempts: int = UNSAID_MAX_ATTEMPTS,
+) -> JobFile:
     """The job file, or JobFileInvalid with all its problems.
 
     `wire` is the form that the coordinator takes, where `files` are blobs; otherwise they are paths beside the file.
     `max_jobs` is the limit on the jobs of one run; a sweep over it is found without making its combinations.
+    `default_max_attempts` is the pool's setting, for jobs that say nothing about `max_attempts`. Only the coordinator
+    knows it: what others parse has no use for the number.
     """
     problems = Problems()
-    jobfile = check(data, problems, wire=wire, default_name=default_name, max_jobs=max_jobs)
+    jobfile = check(
+        data,
+        problems,
+        wire=wire,
+        default_name=default_name,
+        max_jobs=max_jobs,
+        default_max_attempts=default_max_attempts,
+    )
     if problems or jobfile is None:
         raise JobFileInvalid(problems)
     return jobfile
 
 
-def check(data: object, problems: Problems, *, wire: bool, default_name: str, max_jobs: int) -> JobFile | None:
+def check(
+    data: object,
+    problems: Problems,
+    *,
+    wire: bool,
+    default_name: str,
+    max_jobs: int,
+    default_max_attempts: int = UNSAID_MAX_ATTEMPTS,
+) -> JobFile | None:
     """The job file; None when problems were added."""
+    defaults = {"name": default_name[: limits.NAME], "max_attempts": default_max_attempts}
     try:
-        return _check(data, problems, wire, default_name, max_jobs)
+        return _check(data, problems, wire, defaults, max_jobs)
     except TooManyProblems:
         return None
 
 
-def _check(data: object, problems: Problems, wire: bool, default_name: str, max_jobs: int) -> JobFile | None:
+def _check(data: object, problems: Problems, wire: bool, defaults: dict[str, Any], max_jobs: int) -> JobFile | None:
     if not isinstance(data, dict):
         what = "is empty" if data is None else f"must be a mapping of keys, not {kind(data)}"
         hint = missing_space(data) if isinstance(data, str) else None
@@ -59,7 +84,7 @@ def _check(data: object, problems: Problems, wire: bool, default_name: str, max_
         _check_lookups(top, level, others, few, problems)
     if problems:
         return None
-    values = {"name": default_name[: limits.NAME], **top.values}
+    values = {**defaults, **top.values}
     steps = [_step(values, level, needs[index]) for index, level in enumerate(levels)]
     not_yet = [Problem(path, f"{subject(path)} {NOT_YET[str(path[-1])]}", key=True) for path in _not_yet(data)]
     return JobFile(
