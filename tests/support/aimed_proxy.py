@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from support.fault_proxy import FaultProxy, read_message
+from support.fault_proxy import FaultProxy, flipped, read_message
 
 Aim = Callable[[str, bytes], str]
 
@@ -37,7 +37,7 @@ class AimedProxy(FaultProxy):
                     self.log.append((line, fault))
                 if fault == "drop_before":
                     return
-                answer = self._send(request)
+                answer = self._send(flipped(request) if fault == "flip" else request)
                 if fault == "duplicate":
                     answer = self._send(request)
                 if fault == "drop_after" or self.cut_off.is_set():

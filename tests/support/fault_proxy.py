@@ -73,9 +73,7 @@ class FaultProxy:
                 return None
             if fault == "cut_request":
                 return self._send_part(request)
-            if fault == "flip" and not request.endswith(b"\r\n\r\n"):
-                request = request[:-1] + bytes([request[-1] ^ 1])
-            answer = self._send(request)
+            answer = self._send(flipped(request) if fault == "flip" else request)
             if fault == "duplicate":
                 answer = self._send(request)
             if fault == "drop_after" or self.cut_off.is_set():
@@ -111,6 +109,11 @@ class FaultProxy:
             server.settimeout(90)
             server.sendall(b"\r\n".join([*lines, b"Connection: close"]) + b"\r\n\r\n" + body)
             return read_message(server.makefile("rb"), head=request.startswith(b"HEAD"))
+
+
+def flipped(request: bytes) -> bytes:
+    """The request with the last bit of its body turned; one without a body as it is."""
+    return request if request.endswith(b"\r\n\r\n") else request[:-1] + bytes([request[-1] ^ 1])
 
 
 def read_message(reader: object, head: bool = False) -> bytes:

@@ -311,11 +311,13 @@ class Outbox:
             self._replace(attempt, f"the output could not be uploaded: {refused.message}")
 
     def _replace(self, attempt: str, reason: str) -> None:
-        result = Result(attempt=attempt, outcome=Outcome.ERROR.value, reason=reason[:2000])
-        self._agent.spool.ended(Ended(attempt, result))
-        with self._lock:
-            self._ready.append(attempt)
-        self.woken.set()
+        """Report an error instead: without what could not be uploaded, but with the log if that is not the trouble."""
+        told = self._result(attempt)
+        error = Result(attempt=attempt, outcome=Outcome.ERROR.value, reason=reason[:2000])
+        if told is not None and told.artifacts:
+            error = replace(told, outcome=error.outcome, reason=error.reason, exit_code=None, artifacts=[], result=None)
+        self._agent.spool.ended(Ended(attempt, error))
+        self.add([attempt])
 
     def _complete(self, attempt: str, result: Result) -> bool:
         if result.artifacts:
