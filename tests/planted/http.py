@@ -82,7 +82,7 @@ PLANTED: list[Planted] = [
     ),
     Planted(
         "of two equal keys the last one counts",
-        (Patch(f"{HTTP}.decoding:_DECODER", let_the_last_key_count),),
+        (Patch("deborgen_shared.strict_json:_DECODER", let_the_last_key_count),),
         (
             "contract/http/test_decoding.py::test_fault_62_malformed_deep_huge_and_duplicate_key_json_is_400",
             f"{STRICT}_62_malformed_json_is_400_and_submits_nothing",
@@ -90,7 +90,7 @@ PLANTED: list[Planted] = [
     ),
     Planted(
         "nesting has no limit",
-        (Patch(f"{HTTP}.decoding:MAX_DEPTH", becomes(1 << 60)),),
+        (Patch("deborgen_shared.strict_json:MAX_DEPTH", becomes(1 << 60)),),
         ("contract/http/test_decoding.py::test_fault_62_malformed_deep_huge_and_duplicate_key_json_is_400",),
         "DID NOT RAISE",
     ),

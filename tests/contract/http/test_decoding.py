@@ -8,9 +8,10 @@ import zlib
 
 import pytest
 
-from deborgen_coordinator.http.decoding import MAX_DEPTH, convert, inflate, parse
+from deborgen_coordinator.http.decoding import convert, inflate, parse
 from deborgen_shared.errors import Code, Refusal
 from deborgen_shared.messages import Cancel, Claim
+from deborgen_shared.strict_json import MAX_DEPTH
 
 
 @pytest.mark.parametrize(

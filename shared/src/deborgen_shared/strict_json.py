@@ -1,0 +1,91 @@
+"""JSON, read strictly: what two readers could understand differently is refused, as is what no database can hold."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, NoReturn
+
+MAX_DEPTH = 64
+MAX_DIGITS = 20
+
+
+class Unreadable(ValueError):
+    """What is wrong with the bytes: the end of a sentence that begins with their name, such as "The body"."""
+
+
+def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        seen: set[str] = set()
+        for key, _ in pairs:
+            if key in seen:
+                raise Unreadable(f"has the key {key[:100]!r} twice in one object")
+            seen.add(key)
+    return found
+
+
+def _constant(name: str) -> NoReturn:
+    raise Unreadable(f"holds {name}, which is not a JSON number")
+
+
+def _integer(digits: str) -> int:
+    if len(digits) > MAX_DIGITS:
+        raise Unreadable(f"holds a whole number of more than {MAX_DIGITS} digits")
+    return int(digits)
+
+
+def _decimal(digits: str) -> float:
+    value = float(digits)
+    if value - value != 0:
+        raise Unreadable(f"holds {digits[:40]}, which is too large a number")
+    return value
+
+
+_DECODER = json.JSONDecoder(
+    object_pairs_hook=_pairs, parse_constant=_constant, parse_int=_integer, parse_float=_decimal
+)
+
+
+def parse(data: bytes, around: int = 0) -> Any:
+    """The JSON value in the bytes. `around` is how many levels will be around it when it is sent."""
+    try:
+        value = _DECODER.decode(data.decode("utf-8"))
+    except Unreadable:
+        raise
+    except UnicodeDecodeError as problem:
+        raise Unreadable(f"is not UTF-8: byte {problem.start} does not fit") from None
+    except RecursionError:
+        raise _too_deep(around) from None
+    except ValueError as problem:
+        raise Unreadable(f"is not JSON: {problem}") from None
+    if data.count(b"[") + data.count(b"{") > MAX_DEPTH - around or b"\\u" in data:
+        _walk(value, around)
+    return value
+
+
+def _too_deep(around: int) -> Unreadable:
+    return Unreadable(f"nests deeper than {MAX_DEPTH - around} levels")
+
+
+def _walk(value: Any, around: int) -> None:
+    """Refuse deep nesting, and text that no database or file can hold."""
+    level, depth = [value], around
+    while level:
+        below: list[Any] = []
+        for item in level:
+            if isinstance(item, str):
+                _check_text(item)
+            elif isinstance(item, dict | list):
+                if depth >= MAX_DEPTH:
+                    raise _too_deep(around)
+                below.extend(item)
+                if isinstance(item, dict):
+                    below.extend(item.values())
+        level, depth = below, depth + 1
+
+
+def _check_text(text: str) -> None:
+    if "\0" in text:
+        raise Unreadable("holds a NUL character in a text")
+    if not text.isascii() and any("\ud800" <= letter <= "\udfff" for letter in text):
+        raise Unreadable("holds half of a surrogate pair in a text")
