@@ -135,6 +135,7 @@ PLANTS: dict[str, str] = {
     "artifact_of_nothing": f"UPDATE artifact SET job_id = {LOST} WHERE job_id = {DONE}",
     "input_blob": f"INSERT INTO spec_file (spec_id, digest) SELECT spec_id, '{'0' * 64}' FROM job"
     f" WHERE id = {key(1, 5)}",
+    "program_events": EVENT.format(type="job.event", job=FAILED, attempt=1, old="NULL", new="NULL"),
     "submitted_twice": EVENT.format(type="run.submitted", job=key(1, 0), attempt="NULL", old="NULL", new="'queued'"),
     "run_missing": EVENT.format(type="run.submitted", job=key(7, 0), attempt="NULL", old="NULL", new="'queued'"),
     "no_history": f"DELETE FROM event WHERE job_id = {key(1, 6)}",

@@ -13,7 +13,7 @@ from typing import Any
 
 from deborgen_coordinator.app import open_context
 from deborgen_coordinator.leases import longest_lag
-from deborgen_coordinator.operations import events, jobs, logs, runs, workers
+from deborgen_coordinator.operations import events, jobs, logs, program_events, runs, workers
 from deborgen_coordinator.operations.audit import Report, run_audit
 from deborgen_coordinator.operations.context import Actor, Context
 from deborgen_coordinator.operations.sweep import Sweeper
@@ -234,6 +234,12 @@ class InProcessWorker:
         job, _, number = attempt.partition("/")
         ctx = self.coordinator.ctx
         return logs.append(ctx, self.actor, *_job(job), int(number), offset, data, self.session).size
+
+    def send_events(self, attempt: str, *events: m.ProgramEvent | None, first: int | None = None) -> m.EventCount:
+        """Send events of the attempt's program; how many the attempt has afterwards."""
+        job, _, number = attempt.partition("/")
+        body = m.ProgramEvents(session=self.session, events=list(events), first=first)
+        return program_events.append(self.coordinator.ctx, self.actor, *_job(job), int(number), body)
 
     def leave(self) -> None:
         workers.leave(self.coordinator.ctx, self.actor, self.name)

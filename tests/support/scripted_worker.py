@@ -55,6 +55,12 @@ class ScriptedWorker:
         path = f"/v1/jobs/{job}/attempts/{number}/log?offset={offset}&session={self.session}"
         return self.http.post(path, data=data, **options)
 
+    def send_events(self, attempt: str, events: Any, **more: Any) -> requests.Response:
+        """Send events of the attempt's program; `first` says with which number they begin."""
+        job, _, number = attempt.partition("/")
+        body = {"session": self.session, "events": events, **more}
+        return self.http.post(f"/v1/jobs/{job}/attempts/{number}/events", json=body)
+
     def finish(self, attempt: str, outcome: str = "succeeded", **more: Any) -> str:
         if outcome == "succeeded":
             more.setdefault("exit_code", 0)

@@ -198,6 +198,12 @@ LIST_EVENTS = Call(
     },
     refuses=(Code.SLOW_DOWN,),
 )  # fmt: skip
+APPEND_EVENTS = Call(
+    "POST", "/v1/jobs/{job}/attempts/{number}/events", WORKERS,
+    "Record events that the program of an attempt wrote. Those that are there are skipped; a gap is refused.",
+    Answer(200, "how many events the attempt has now", m.EventCount), takes=m.ProgramEvents, limit="max_body",
+    grows=True, refuses=(*_FENCED, Code.EVENT_GAP),
+)  # fmt: skip
 
 # Workers
 

@@ -17,6 +17,7 @@ class Code(StrEnum):
     INVALID_TRANSITION = "invalid_transition"
     IDEMPOTENCY_CONFLICT = "idempotency_conflict"
     LOG_GAP = "log_gap"
+    EVENT_GAP = "event_gap"
     UPLOAD_CONFLICT = "upload_conflict"
     LENGTH_REQUIRED = "length_required"
     TOO_LARGE = "too_large"
@@ -38,6 +39,7 @@ STATUS: dict[Code, int] = {
     Code.INVALID_TRANSITION: 409,
     Code.IDEMPOTENCY_CONFLICT: 409,
     Code.LOG_GAP: 409,
+    Code.EVENT_GAP: 409,
     Code.UPLOAD_CONFLICT: 409,
     Code.LENGTH_REQUIRED: 411,
     Code.TOO_LARGE: 413,
@@ -52,8 +54,8 @@ STATUS: dict[Code, int] = {
 class Refusal(Exception):
     """Something asked for that deborgen will not do: a code, a sentence, and what to do about it.
 
-    `details` are further fields of the error on the wire (`problems` of an invalid job, `size` of a log gap);
-    `headers` go with the HTTP answer.
+    `details` are further fields of the error on the wire (`problems` of an invalid job, `size` of a log gap, `count` of
+    an event gap); `headers` go with the HTTP answer.
     """
 
     def __init__(

@@ -12,6 +12,8 @@ from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 
+from deborgen_shared.program_events import EVENTS_PER_REQUEST
+
 END = r"$(?!\n)"
 
 Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}" + END, max_length=63)]
@@ -133,6 +135,24 @@ class Finish(Request):
     claim: NextClaim | None = None
 
 
+class ProgramEvent(Request):
+    """One event of a program's own."""
+
+    type: Annotated[str, Meta(min_length=1, max_length=200)]
+    payload: dict[str, Any] = field(default_factory=dict)
+
+
+class ProgramEvents(Request):
+    """Events that a program wrote, in order. `first` is the number of the first of them in its attempt, counted from 0.
+
+    `null` stands for something that was written and is not an event: its number is used, and nothing is recorded.
+    """
+
+    session: Token
+    events: Annotated[list[ProgramEvent | None], Meta(max_length=EVENTS_PER_REQUEST)]
+    first: Count | None = None
+
+
 # Workers: answers
 
 
@@ -205,6 +225,13 @@ class Finished(Answer):
 
 class LogSize(Answer):
     size: int
+
+
+class EventCount(Answer):
+    """How many events of its program an attempt has sent, and how many of those were too many to be recorded."""
+
+    count: int
+    dropped: int = 0
 
 
 # People: requests

@@ -8,9 +8,12 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import deborgen_coordinator
 from deborgen_shared.calls import Call
 from deborgen_shared.contract import CALLS
 from deborgen_shared.errors import STATUS
+from deborgen_shared.program_events import JOB_EVENT
+from deborgen_shared.states import TERMINAL, State
 from support.coordinator import CoordinatorProcess
 
 DOCS = (Path(__file__).parents[3] / "docs" / "http-api.md").read_text()
@@ -57,3 +60,14 @@ def test_the_examples_run_as_they_stand_and_show_every_route(tmp_path: Path) -> 
         coordinator.stop()
         log = coordinator.logged()
     assert [f"{call.method} {call.path}" for call in CALLS if not asked_for(call, log)] == []
+
+
+def test_the_docs_list_every_type_of_event() -> None:
+    """Every type that the coordinator's source records, and no other."""
+    operations = Path(deborgen_coordinator.__file__).parent / "operations"
+    source = "\n".join(path.read_text() for path in operations.glob("*.py"))
+    kinds = "run|job|lease|result|worker|token|transition"
+    recorded = set(re.findall(rf'"((?:{kinds})\.[a-z_]+)",', source)) | {JOB_EVENT}
+    recorded |= {f"job.{state}" for state in (*TERMINAL, State.QUEUED)}
+    rows = re.findall(r"^\| (`\w+\.\w+`(?:, `\w+\.\w+`)*) \| .+ \|$", DOCS, re.MULTILINE)
+    assert {name for row in rows for name in re.findall(r"`([^`]+)`", row)} == recorded

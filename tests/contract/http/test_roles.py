@@ -42,6 +42,7 @@ MATRIX: dict[str, set[Role]] = {
     "GET /v1/jobs/{job}/artifacts": PEOPLE,
     "GET /v1/jobs/{job}/artifacts/{path}": PEOPLE,
     "POST /v1/jobs/{job}/attempts/{number}/log": {W},
+    "POST /v1/jobs/{job}/attempts/{number}/events": {W},
     "POST /v1/blobs/missing": {A, S, W},
     "PUT /v1/blobs/{sha256}": {A, S, W},
     "PATCH /v1/blobs/{sha256}": {A, S, W},

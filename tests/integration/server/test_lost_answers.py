@@ -88,6 +88,14 @@ def test_fault_02_a_kill_between_commit_and_answer_on_every_endpoint_has_no_doub
         append = "/v1/jobs/1.1/attempts/1/log?offset=0&session=s1"
         lossy.send(desk, "POST", append, b"hello", lambda: log() == b"hello")
 
+        def own_events() -> list[str]:
+            items = admin.get("/v1/events?job=1.1&limit=1000").json()["items"]
+            return [each["data"]["type"] for each in items if each["type"] == "job.event"]
+
+        wrote = {"session": "s1", "first": 0, "events": [{"type": "one"}, {"type": "two"}]}
+        append = "/v1/jobs/1.1/attempts/1/events"
+        lossy.send(desk, "POST", append, wrote, lambda: own_events() == ["one", "two"])
+
         digest = hashlib.sha256(b"artifact").hexdigest()
         blob = f"/v1/blobs/{digest}"
         lossy.send(desk, "PUT", blob, b"artifact", lambda: admin.get(blob).content == b"artifact")

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
+import msgspec
 
 from deborgen import output, refs
 from deborgen.cli import App, json_option
 from deborgen.cli import command as verb
 from deborgen_shared.messages import Event
+from deborgen_shared.program_events import JOB_EVENT
 
 COLUMNS = ["seq", "time", "type", "run", "job", "attempt", "worker", "actor", "old_state", "new_state", "data"]
 
@@ -63,6 +67,14 @@ def _sentence(event: Event) -> str:
     who = event.actor.rpartition(":")[2]
     if who and who not in (event.worker, "coordinator"):
         parts.append(f"by {who}")
-    if event.data:
+    if event.type == JOB_EVENT:
+        parts += _written(event.data)
+    elif event.data:
         parts.append(output.cell(event.data))
     return output.one_line("  ".join(parts)).rstrip()
+
+
+def _written(data: dict[str, Any]) -> list[str]:
+    """What a program wrote: its own type of event, and the payload as JSON, because that may have any shape."""
+    payload = data.get("payload")
+    return [str(data.get("type", "")), *([msgspec.json.encode(payload).decode()] if payload else [])]

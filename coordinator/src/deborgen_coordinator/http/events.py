@@ -1,4 +1,4 @@
-"""The history: in pages, or live as server-sent events that resume without loss."""
+"""The history: in pages, or live as server-sent events that resume without loss; and what programs add to it."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from flask import Response
 from deborgen_coordinator.http.decoding import malformed
 from deborgen_coordinator.http.routes import Request, serves
 from deborgen_coordinator.http.streams import Streams, client_is_gone
-from deborgen_coordinator.operations import events
+from deborgen_coordinator.operations import events, program_events
 from deborgen_coordinator.operations.context import Context
 from deborgen_shared import contract, headers
 from deborgen_shared import messages as m
 from deborgen_shared.contract import EVENT_STREAM
-from deborgen_shared.queries import EventsQuery
+from deborgen_shared.queries import EventsQuery, NoQuery
 
 #: A comment after so much silence keeps proxies from closing the stream.
 KEEP_ALIVE_SECONDS = 15.0
@@ -39,6 +39,12 @@ def list_events(request: Request[None, EventsQuery]) -> m.Events | Response:
     chunks = _stream(request.ctx, request.streams, request.environ, after, q)
     sent = {headers.CACHE_CONTROL: "no-store", headers.NO_BUFFERING: "no"}
     return Response(request.streams.live.open(chunks), 200, sent, content_type=EVENT_STREAM, direct_passthrough=True)
+
+
+@serves(contract.APPEND_EVENTS)
+def append(request: Request[m.ProgramEvents, NoQuery]) -> m.EventCount:
+    run, index = request.job
+    return program_events.append(request.ctx, request.actor, run, index, request.names["number"], request.body)
 
 
 def _stream(ctx: Context, streams: Streams, environ: dict[str, Any], after: int, q: EventsQuery) -> Iterator[bytes]:

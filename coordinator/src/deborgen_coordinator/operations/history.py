@@ -15,6 +15,9 @@ from .context import Actor
 log = logging.getLogger("deborgen.history")
 _encode = msgspec.json.Encoder().encode
 
+#: A line of the log has at most this many characters of an event's data. The history has all of it.
+LOGGED = 1000
+
 
 def record(
     tx: Tx,
@@ -63,5 +66,5 @@ def _line(event: Row) -> tuple[str, dict[str, Any]]:
     if new is not None:
         named["new_state"] = new
     if data is not None:
-        named["data"] = data
+        named["data"] = data if len(data) <= LOGGED else f"{data[:LOGGED]}…"
     return type_, named

@@ -7,15 +7,13 @@ from dataclasses import dataclass
 from deborgen_shared.errors import Code, Refusal
 from deborgen_shared.messages import LogSize
 
-from .. import ids
-from ..storage import attempts, logs
+from ..storage import logs
 from ..storage.database import Connection
 from ..storage.rows import Held
 from ..storage.transactions import Tx
 from .context import Actor, Context
-from .history import record
-from .lookup import MOST_RUNS, find_job
-from .sessions import check_identity, check_session
+from .fence import find_own_attempt, refuse_stale
+from .lookup import find_job
 
 
 @dataclass(frozen=True)
@@ -34,15 +32,11 @@ def append(
     """Take log bytes from `offset` on: what is here already is skipped, a gap is refused.
 
     They are taken from the newest session of the worker that holds the attempt, and after its end until the log is as
-    long as the result said. A lease is always the newest session's: a registration takes it over or ends it.
+    long as the result said.
     """
 
     def work(tx: Tx) -> int:
-        held = attempts.get(tx, ids.key(run, index), number) if run < MOST_RUNS and index <= ids.MOST_JOBS else None
-        if held is None:
-            raise Refusal(Code.NOT_FOUND, f"there is no attempt {run}.{index}/{number}")
-        check_identity(actor, held.worker)
-        check_session(tx, held.worker, session)
+        held = find_own_attempt(tx, actor, run, index, number, session)
         told = logs.told(tx, held.job, held.number)
         if not _takes_more(held, told):
             return -1
@@ -63,12 +57,7 @@ def append(
 
     size = ctx.store.write(work)
     if size < 0:
-        ctx.store.write(lambda tx: _note_stale(ctx, tx, actor, ids.key(run, index), number))
-        raise Refusal(
-            Code.STALE_ATTEMPT,
-            f"attempt {run}.{index}/{number} is over",
-            "stop it, and send nothing more of it",
-        )
+        raise refuse_stale(ctx, actor, run, index, number, "log")
     return LogSize(size=size)
 
 
@@ -81,14 +70,6 @@ def _takes_more(held: Held, told: int | None) -> bool:
     if held.live:
         return held.current
     return told is not None and held.log_size < told
-
-
-def _note_stale(ctx: Context, tx: Tx, actor: Actor, job: int, number: int) -> None:
-    held = attempts.get(tx, job, number)
-    if held is not None and not held.stale:
-        attempts.mark_stale(tx, job, number)
-        now = ctx.clock.wall()
-        record(tx, now, "result.stale", actor, job=job, attempt=number, worker=held.worker, data={"what": "log"})
 
 
 def view(ctx: Context, run: int, index: int, number: int | None) -> LogView:

@@ -9,6 +9,7 @@ import json
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from deborgen_shared.program_events import JOB_EVENT
 from deborgen_shared.states import INFRASTRUCTURE_FAILURES, PROGRAM_FAILURES, TERMINAL, Outcome, State
 
 from .database import Connection
@@ -205,6 +206,12 @@ CHECKS = [
         "SELECT DISTINCT spec_file.digest, NULL FROM spec_file LEFT JOIN blob ON blob.digest = spec_file.digest"
         " WHERE blob.digest IS NULL AND EXISTS (SELECT 1 FROM job WHERE job.spec_id = spec_file.spec_id"
         " AND job.finished_at IS NULL)",
+    ),
+    Check(
+        DUPLICATED, "program_events", "the history has more events of the program than its attempt has sent", "job",
+        "SELECT event.job_id, event.attempt FROM event LEFT JOIN attempt ON attempt.job_id = event.job_id"
+        f" AND attempt.number = event.attempt WHERE event.type = '{JOB_EVENT}'"
+        " GROUP BY event.job_id, event.attempt, attempt.events HAVING count(*) > COALESCE(attempt.events, 0)",
     ),
     Check(
         DUPLICATED, "submitted_twice", "the history says that the run was submitted twice", "run",

@@ -175,7 +175,8 @@ CREATE INDEX job_failed ON job (id) WHERE state = 'failed';
 CREATE INDEX job_worker ON job (worker_id, id) WHERE worker_id IS NOT NULL;
 
 -- `outcome` is null while the attempt lives; a lease belongs to a live attempt and to no other. `confirmed` says that a
--- heartbeat or a result has named the attempt. `started_at` is the claim, `began_at` when the program really began.
+-- heartbeat or a result has named the attempt. `started_at` is the claim, `began_at` when the program really began. `events` counts
+-- what its program has sent to the history, dropped events included.
 CREATE TABLE attempt (
     job_id BIGINT NOT NULL REFERENCES job (id),
     number BIGINT NOT NULL CHECK (number > 0),
@@ -202,6 +203,7 @@ CREATE TABLE attempt (
     log_told BIGINT,
     log_digest TEXT,
     began_at {double},
+    events BIGINT NOT NULL DEFAULT 0 CHECK (events >= 0),
     PRIMARY KEY (job_id, number),
     CHECK ((outcome IS NULL) = (lease_clock IS NOT NULL)),
     CHECK ((outcome IS NULL) = (finished_at IS NULL))

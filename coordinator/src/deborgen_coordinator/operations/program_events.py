@@ -1,0 +1,71 @@
+"""A program's own events: taken once each, in order, while its attempt lives, and recorded in the history."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from deborgen_shared.errors import Code, Refusal
+from deborgen_shared.messages import EventCount, ProgramEvent, ProgramEvents
+from deborgen_shared.program_events import EVENT_BYTES, JOB_EVENT, MOST_EVENTS, size_of
+
+from ..storage import program_events
+from ..storage.rows import Held
+from ..storage.transactions import Tx
+from .context import Actor, Context
+from .fence import find_own_attempt, refuse_stale
+from .history import record
+
+
+def append(ctx: Context, actor: Actor, run: int, index: int, number: int, body: ProgramEvents) -> EventCount:
+    """Record the events whose numbers are new, in the transaction that counts them; a gap before them is refused.
+
+    Above the limit of an attempt they are counted and dropped: nobody has to send them again, and no program waits.
+    """
+    _check_sizes(body.events)
+
+    def work(tx: Tx) -> int | None:
+        held = find_own_attempt(tx, actor, run, index, number, body.session)
+        if not (held.live and held.current):
+            return None
+        known = program_events.count(tx, held.job, held.number)
+        first = known if body.first is None else body.first
+        if first > known:
+            raise Refusal(
+                Code.EVENT_GAP,
+                f"the attempt has {known} events, and these start with number {first}",
+                f"send from number {known} on",
+                details={"count": known},
+            )
+        fresh = _fresh(body.events, first, known)
+        if fresh:
+            program_events.set_count(tx, held.job, held.number, known + len(fresh))
+            _record(ctx, tx, actor, held, known, fresh)
+        return known + len(fresh)
+
+    count = ctx.store.write(work)
+    if count is None:
+        raise refuse_stale(ctx, actor, run, index, number, "events")
+    return EventCount(count=count, dropped=max(0, count - MOST_EVENTS))
+
+
+def _check_sizes(events: Sequence[ProgramEvent | None]) -> None:
+    for place, event in enumerate(events):
+        if event is not None and (size := size_of(event)) > EVENT_BYTES:
+            raise Refusal(
+                Code.TOO_LARGE,
+                f"events[{place}] has {size} bytes, and an event may have {EVENT_BYTES}",
+                "make the large part of it an artifact",
+            )
+
+
+def _fresh(events: Sequence[ProgramEvent | None], first: int, known: int) -> Sequence[ProgramEvent | None]:
+    """The events that an attempt with this many of them does not have yet."""
+    return events[known - first :]
+
+
+def _record(ctx: Context, tx: Tx, actor: Actor, held: Held, first: int, events: Sequence[ProgramEvent | None]) -> None:
+    now = ctx.clock.wall()
+    for number, event in enumerate(events, first):
+        if event is not None and number < MOST_EVENTS:
+            data = {"type": event.type, "payload": event.payload, "number": number}
+            record(tx, now, JOB_EVENT, actor, job=held.job, attempt=held.number, worker=held.worker, data=data)
