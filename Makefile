@@ -66,12 +66,15 @@ soak: install  ## MINUTES=30 of faults against a coordinator and eight workers, 
 fleet: prepare  ## real hosts with systemd, joined by the playbooks over SSH
 	tools/fleet.sh
 
+# The state machine of the lifecycle is left out: it takes minutes where every line is counted, and runs no line of its own.
 coverage: prepare  ## how many lines of each part the tests run, child processes included
 	rm -f .cache/coverage/data*
-	$(BIN)/coverage run -m pytest tests/unit tests/contract tests/integration tests/simulation $(SPREAD)
+	$(BIN)/coverage run -m pytest tests/unit tests/contract tests/integration tests/simulation $(SPREAD) \
+	    --ignore tests/contract/coordinator/test_machine.py --timeout 900; echo $$? > .cache/coverage/status
 	$(BIN)/coverage combine -q
 	@for part in shared coordinator worker cli; do \
 	    printf '%-12s %s %%\n' $$part "$$($(BIN)/coverage report --include="$$part/src/*" --format=total)"; done
+	@exit $$(cat .cache/coverage/status)
 
 lint: install  ## ruff, mypy --strict, import-linter
 	$(BIN)/ruff check .

@@ -175,8 +175,8 @@ CREATE INDEX job_failed ON job (id) WHERE state = 'failed';
 CREATE INDEX job_worker ON job (worker_id, id) WHERE worker_id IS NOT NULL;
 
 -- `outcome` is null while the attempt lives; a lease belongs to a live attempt and to no other. `confirmed` says that a
--- heartbeat or a result has named the attempt. `started_at` is the claim, `began_at` when the program really began. `events` counts
--- what its program has sent to the history, dropped events included.
+-- heartbeat or a result has named the attempt. `started_at` is the claim, `began_at` when the program really began.
+-- `events` counts what its program has sent to the history, dropped events included.
 CREATE TABLE attempt (
     job_id BIGINT NOT NULL REFERENCES job (id),
     number BIGINT NOT NULL CHECK (number > 0),
