@@ -165,3 +165,20 @@ def test_fault_69_the_token_is_in_no_process_list_environment_or_log(pool: Pool,
     assert token not in worker.said()
     assert all(token.encode() not in path.read_bytes() for path in worker.state.glob("*.jsonl"))
     assert token.encode() not in (worker.state / "journal").read_bytes()
+
+
+def test_rule_02_a_program_that_began_is_named_within_a_second(tmp_path: Path) -> None:
+    """The next heartbeat would come after five minutes. Seen to fail when nothing wakes the heartbeat."""
+    go = tmp_path / "go"
+    with (
+        CoordinatorProcess(tmp_path, heartbeat_seconds=300, lease_seconds=900) as patient,
+        WorkerProcess(tmp_path, patient),
+    ):
+        pool = Pool(patient)
+        number = pool.submit(run=f"while [ ! -e {go} ]; do sleep 0.05; done")
+        [attempt] = wait_until(
+            lambda: [each for each in pool.job(number)["history"] if each["started_at"]], what="its start to be known"
+        )
+        assert attempt["outcome"] is None
+        go.touch()
+        assert pool.until(number)["state"] == "succeeded"

@@ -52,7 +52,7 @@ def test_fault_06_a_claim_whose_answer_was_lost_is_sent_again_as_it_was(world: W
 
 
 def test_fault_09_a_first_heartbeat_without_an_answer_leaves_one_program(tmp_path: Path) -> None:
-    """It is named again, and not started again."""
+    """It is named again, and not started again. Seen to fail when every word to go on starts the program once more."""
     world = World(tmp_path, running)
     world.queue("1.1/1")
     world.coordinator.away = {"heartbeat"}
