@@ -13,7 +13,7 @@ from support.in_process import LEASE, PAST_LEASE, InProcessCoordinator
 
 
 def test_rule_02_a_repeated_claim_renews_the_leases(pool: InProcessCoordinator) -> None:
-    """Seen to fail when a repeat leaves the leases as they are."""
+    """Seen to fail when a repeated claim renews nothing."""
     pool.submit()
     worker = pool.worker()
     [attempt] = worker.claim(request="r1")
@@ -42,8 +42,8 @@ def test_rule_02_a_claim_that_found_nothing_does_not_use_its_id_up(pool: InProce
 def test_rule_02_a_lease_never_ends_before_the_promised_time_however_late_the_sweep_is(
     pool: InProcessCoordinator,
 ) -> None:
-    """The lease is granted just before a turn of the sweep that comes as late as one may. Seen to fail without the
-    longest lag in the end of a lease."""
+    """The lease is granted just before a turn of the sweep that comes as late as one may. Seen to fail when a lease
+    ends when the stored clock says so, however late that clock is."""
     late = too_late(LEASE) - 0.01
     pool.submit()
     worker = pool.worker()

@@ -468,7 +468,7 @@ def test_a_claim_for_a_part_of_the_room_does_not_wait_long(world: World) -> None
 
 
 def test_rule_02_a_program_is_started_only_while_its_lease_is_surely_alive(tmp_path: Path) -> None:
-    """Seen to fail without `_fresh`, and in seed 8743: its lease was over, and its job canceled, when its turn came."""
+    """Seen to fail when a program is started when its lease may be over, and in seed 8743: its job was canceled."""
     world = World(tmp_path, running)
     world.queue("1.1/1", "1.2/1")
     world.take()
