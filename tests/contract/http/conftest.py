@@ -1,5 +1,6 @@
 """The coordinator that the contract is checked on: a real one, in a process of its own."""
 
 from support.coordinator import coordinator, own_coordinator
+from support.postgres import own_postgres, postgres, postgres_url
 
-__all__ = ["coordinator", "own_coordinator"]
+__all__ = ["coordinator", "own_coordinator", "own_postgres", "postgres", "postgres_url"]
