@@ -93,6 +93,15 @@ class Pool:
         wait_until(lambda: self.job(run)["state"] in wanted, seconds, f"job {run}.1 to be {' or '.join(wanted)}")
         return self.job(run)
 
+    def until_named(self, run: int, seconds: float = 90.0) -> dict[str, Any]:
+        """The run's first job, once its worker has said when the program of its newest attempt began.
+
+        An attempt that ends before that has never been named, and costs the job nothing.
+        """
+        wait_until(lambda: (self.job(run)["history"] or [{"started_at": None}])[-1]["started_at"], seconds,
+                   f"the worker to say when the program of {run}.1 began")  # fmt: skip
+        return self.job(run)
+
     def done(self, run: int, seconds: float = 120.0) -> dict[str, Any]:
         """The run, once all its jobs have ended."""
 

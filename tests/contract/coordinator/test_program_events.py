@@ -14,7 +14,7 @@ from deborgen_coordinator.operations.history import record
 from deborgen_shared import messages as m
 from deborgen_shared.errors import Code, Refusal
 from deborgen_shared.program_events import EVENT_BYTES, JOB_EVENT
-from support.in_process import LEASE, InProcessCoordinator
+from support.in_process import PAST_LEASE, InProcessCoordinator
 
 
 def event(type_: str, **payload: Any) -> m.ProgramEvent:
@@ -127,7 +127,7 @@ def test_rule_03_events_are_taken_from_the_session_that_holds_the_lease_alone(po
     pool.submit(max_attempts=3, retry={"backoff": "1s"})
     old, new = pool.worker("old"), pool.worker("new")
     first = old.take()
-    pool.sleep(LEASE + 10)
+    pool.sleep(PAST_LEASE)
     second = new.take()
     refused(Code.STALE_ATTEMPT, old.send_events, first, event("late"), first=0)
     refused(Code.FORBIDDEN, old.send_events, second, event("not mine"), first=0)
@@ -146,7 +146,7 @@ def test_rule_08_an_attempt_that_is_taken_up_again_goes_on_with_its_events(pool:
     worker = pool.worker()
     attempt = worker.take()
     worker.send_events(attempt, event("a"), first=0)
-    pool.sleep(LEASE + 10)
+    pool.sleep(PAST_LEASE)
     refused(Code.STALE_ATTEMPT, worker.send_events, attempt, event("b"), first=1)
     assert worker.beat(attempt) == {attempt: "continue"}
     assert worker.send_events(attempt, event("a"), event("b"), first=0).count == 2

@@ -110,6 +110,7 @@ def test_fault_17_once_another_worker_has_claimed_it_the_old_attempt_is_over(tmp
         run = pool.submit(run=f"while true; do echo $$ > {beat}-$DEBORGEN_ATTEMPT; sleep 0.05; done", max_attempts=3)
         wait_until(Path(f"{beat}-1").exists)
         pid = int(wait_until(lambda: Path(f"{beat}-1").read_text()))
+        pool.until_named(run)
         proxy.cut_off.set()
         wait_until(lambda: pool.job(run)["state"] == "queued", 90)
         with WorkerProcess(tmp_path, own):
@@ -162,6 +163,7 @@ def test_fault_29_a_worker_that_slept_past_its_lease_finds_its_attempt_over(tmp_
         pool = Pool(short)
         run = pool.submit(run=f"echo $$ > {mark}; sleep 1000")
         pid = int(wait_until(lambda: mark.exists() and mark.read_text(), 90))
+        pool.until_named(run)
         assert worker.process is not None
         worker.process.send_signal(signal.SIGSTOP)
         assert pool.until(run)["history"][0]["outcome"] == "lost"

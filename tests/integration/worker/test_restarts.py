@@ -118,6 +118,7 @@ def test_fault_12_a_reboot_in_mid_job_is_never_a_success(new_worker: Make, pool:
     worker = new_worker().start(DEBORGEN_WORKER_BOOT_ID="first")
     pool.until(run, "running")
     wait_until(lambda: worker.stages() == ["running"])
+    pool.until_named(run)
     worker.kill()
 
     worker.start(DEBORGEN_WORKER_BOOT_ID="second")
@@ -219,7 +220,7 @@ def test_fault_12_a_container_of_another_boot_is_lost_and_removed(
     run = pool.submit(image=IMAGE, run="sleep 60; exit 0")
     worker = container_worker().start(DEBORGEN_WORKER_BOOT_ID="first")
     wait_until(lambda: podman.of(worker.name), 90)
-    pool.until(run, "running")
+    pool.until_named(run)
     worker.kill()
 
     worker.start(DEBORGEN_WORKER_BOOT_ID="second")
