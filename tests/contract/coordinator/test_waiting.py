@@ -113,6 +113,22 @@ def test_a_job_is_not_given_to_a_claim_whose_worker_is_gone(pool: InProcessCoord
     assert isinstance(two[1][0], NoWork)
 
 
+def test_a_job_is_not_given_to_a_waiting_worker_whose_heartbeats_have_stopped(pool: InProcessCoordinator) -> None:
+    """Its connection looks alive, and its machine is gone. Seen to fail when only the connection is asked."""
+    here, dead = pool.worker("here"), pool.worker("dead")
+    one = in_thread(lambda: claim(pool.ctx, here, "r", wait=600))
+    wait_until(lambda: queued(pool.ctx) == 1)
+    two = in_thread(lambda: claim(pool.ctx, dead, "r", wait=600))
+    wait_until(lambda: queued(pool.ctx) == 2)
+    pool.sleep(30)
+    here.beat()
+    pool.submit()
+    two[0].join(20)
+    one[0].join(20)
+    assert [a.attempt for a in one[1][0].assignments] == ["1.1/1"]
+    assert isinstance(two[1][0], NoWork)
+
+
 def test_what_the_first_cannot_take_reaches_whoever_can(pool: InProcessCoordinator) -> None:
     machines = [pool.worker("large", labels={"gpu": True})] + [pool.worker(f"pc{at}") for at in range(9)]
     waits = []
@@ -132,7 +148,7 @@ def test_a_look_that_fails_lets_the_next_one_look(pool: InProcessCoordinator, mo
     look = claims.take
 
     def broken(ctx: Any, tx: Any, actor: Any, *rest: Any, **options: Any) -> Any:
-        if options["woken"] and actor.name == "pc1":
+        if rest[-1] is not None and actor.name == "pc1":
             raise ZeroDivisionError("a bug")
         return look(ctx, tx, actor, *rest, **options)
 

@@ -14,7 +14,7 @@ from deborgen_shared.jobfile import render
 from deborgen_shared.messages import Assignment, Claim, Claimed, Input, NextClaim
 
 from .. import ids
-from ..leases import deadline, lease_end
+from ..leases import deadline, lease_end, sweep_interval
 from ..placement import Amounts, Head, Machine, Needs, choose, lacks
 from ..storage import attempts, blobs, jobs, runs, specs, workers
 from ..storage.rows import RunRow, StepRow, WorkerRow
@@ -53,6 +53,8 @@ class Given:
     #: Whether another coordinator was just looking at jobs that might have fitted; it may leave some.
     contended: bool = False
     idle: bool = False
+    #: Whether the worker seems to be gone: it waits here, and has not been heard of for a while.
+    silent: bool = False
     waits: list[float] = field(default_factory=list)
     specs: dict[int, Spec] = field(default_factory=dict)
     needs: dict[int, Needs] = field(default_factory=dict)
@@ -77,7 +79,7 @@ def claim(
                 ctx.wakeups.call_next()
                 return NoWork(0.0)
             seen = ctx.wakeups.count("jobs")
-            given = _look(ctx, actor, name, body, woken=waiting)
+            given = _look(ctx, actor, name, body, arrived if waiting else None)
             ctx.catalog.keep(given.specs, given.needs)
             if given.assignments or given.asked_before:
                 ctx.metrics.waited(given.waits)
@@ -85,6 +87,8 @@ def claim(
             left = until - ctx.clock.steady()
             if given.idle:
                 return NoWork(IDLE_RETRY)
+            if given.silent:
+                return NoWork(0.0)
             if left <= 0 or ctx.wakeups.closed:
                 return NoWork(0.0 if body.wait_seconds else 1.0)
             if not waiting and not ctx.wakeups.enter():
@@ -96,15 +100,19 @@ def claim(
             ctx.wakeups.leave()
 
 
-def _look(ctx: Context, actor: Actor, name: str, body: Claim, *, woken: bool) -> Given:
-    """Take what fits. Who was woken for it lets the next one look, unless nothing is left for certain."""
+def _look(ctx: Context, actor: Actor, name: str, body: Claim, waiting_since: float | None) -> Given:
+    """Take what fits. A claim that was woken for it lets the next one look, unless nothing is left for certain."""
     left = True
+
+    def work(tx: Tx) -> Given:
+        return take(ctx, tx, actor, check_session(tx, name, body.session), body, waiting_since)
+
     try:
-        given = write(ctx, lambda tx: take(ctx, tx, actor, check_session(tx, name, body.session), body, woken=woken))
+        given = write(ctx, work)
         left = given.left
         return given
     finally:
-        if woken and left:
+        if waiting_since is not None and left:
             ctx.wakeups.call_next()
 
 
@@ -115,8 +123,13 @@ def _poll_interval(ctx: Context) -> float:
     return max(1.0, beyond / ctx.settings.poll_rate) * random.uniform(0.9, 1.1)
 
 
-def take(ctx: Context, tx: Tx, actor: Actor, worker: WorkerRow, body: NextClaim, *, woken: bool = False) -> Given:
-    """What fits, for the newest session of this worker, in one transaction."""
+def take(
+    ctx: Context, tx: Tx, actor: Actor, worker: WorkerRow, body: NextClaim, waiting_since: float | None = None
+) -> Given:
+    """What fits, for the newest session of this worker, in one transaction.
+
+    `waiting_since` is when a claim arrived that has waited and was woken.
+    """
     now = ctx.clock.wall()
     given = Given(granted_at=ctx.clock.steady())
     clock = workers.clock(tx)
@@ -128,12 +141,24 @@ def take(ctx: Context, tx: Tx, actor: Actor, worker: WorkerRow, body: NextClaim,
     if worker.paused or worker.drain or worker.state != "open" or worker.rest_clock > clock:
         given.idle = True
         return given
+    if waiting_since is not None and _silent(ctx, worker, clock, given.granted_at - waiting_since):
+        given.silent = True
+        return given
     picked = _pick(ctx, tx, worker, body, clock, given)
     if picked:
         _grant(ctx, tx, actor, worker, body, picked, clock, now, given)
-    if woken:
+    if waiting_since is not None:
         given.left = jobs.any_ready(tx)
     return given
+
+
+def _silent(ctx: Context, worker: WorkerRow, clock: float, waited: float) -> bool:
+    """Whether two heartbeats of a waiting worker are missing: a job would lie with it until its lease is over.
+
+    Its connection may look alive for a long time after its machine has gone. If it is there after all, it asks again.
+    """
+    patience = 2 * ctx.settings.heartbeat_seconds + sweep_interval(ctx.settings.lease_seconds)
+    return waited > patience and clock - worker.seen_clock > patience
 
 
 def _give_again(ctx: Context, tx: Tx, claim_id: int, clock: float, now: float, given: Given) -> None:
