@@ -12,7 +12,7 @@ MINUTES ?= 30
 SEEDS ?= 20000
 
 .PHONY: help install demo prepare check test lint unit contract integration chaos chaos-long seen-to-fail simulation \
-    soak fleet coverage bench wheels clean
+    soak fleet coverage docs bench wheels clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -75,6 +75,9 @@ coverage: prepare  ## how many lines of each part the tests run, child processes
 	@for part in shared coordinator worker cli; do \
 	    printf '%-12s %s %%\n' $$part "$$($(BIN)/coverage report --include="$$part/src/*" --format=total)"; done
 	@exit $$(cat .cache/coverage/status)
+
+docs: install  ## write the parts of the documents that derive from the code
+	$(BIN)/python tools/write_docs.py
 
 lint: install  ## ruff, mypy --strict, import-linter
 	$(BIN)/ruff check .

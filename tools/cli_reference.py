@@ -1,26 +1,18 @@
-"""Write the reference of every command into docs/cli.md, from the commands themselves.
-
-python tools/cli_reference.py
-"""
+"""The reference of every command, from the commands themselves. `write_docs.py` puts it into docs/cli.md."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator
-from pathlib import Path
 
 import click
 
 from deborgen.cli import SECTIONS, cli
 from deborgen.errors import EXIT_CODES
 
-DOCUMENT = Path(__file__).parent.parent / "docs" / "cli.md"
-BEGIN = "<!-- reference: written by tools/cli_reference.py -->"
-END = "<!-- end of the reference -->"
-
 
 def reference() -> str:
-    """The part of docs/cli.md between its two marks."""
+    """Every command, below the title of its section."""
     lines = []
     for title, names in SECTIONS.items():
         lines += [f"### {title}", ""]
@@ -74,14 +66,3 @@ def kind(option: click.Option) -> str:
 def exit_codes() -> str:
     rows = [f"| {code} | {meaning} |" for code, meaning in EXIT_CODES.items()]
     return "\n".join(["| code | meaning |", "| --- | --- |", *rows])
-
-
-def main() -> None:
-    text = DOCUMENT.read_text("utf-8")
-    before, _, rest = text.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    DOCUMENT.write_text(f"{before}{BEGIN}\n\n{reference()}\n{END}{after}", "utf-8")
-
-
-if __name__ == "__main__":
-    main()

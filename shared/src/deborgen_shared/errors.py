@@ -1,4 +1,4 @@
-"""One table of refusals: a code, its HTTP status, and nothing else. Every refusal has one shape on the wire."""
+"""One table of refusals: a code, its HTTP status and its meaning. Every refusal has one shape on the wire."""
 
 from __future__ import annotations
 
@@ -48,6 +48,28 @@ STATUS: dict[Code, int] = {
     Code.INVALID_JOB: 422,
     Code.SLOW_DOWN: 429,
     Code.UNAVAILABLE: 503,
+}
+
+#: What each code means, in docs/http-api.md.
+MEANING: dict[Code, str] = {
+    Code.MALFORMED: "it cannot be read, or does not fit; the message says where",
+    Code.UNAUTHENTICATED: "no token, or one that is not valid",
+    Code.FORBIDDEN: "the token's role, or its name, does not allow it",
+    Code.NOT_FOUND: "there is nothing of that name",
+    Code.METHOD_NOT_ALLOWED: "the path does not take that method",
+    Code.STALE_ATTEMPT: "the attempt is over, or another worker's",
+    Code.SUPERSEDED: "a newer session of the worker has taken over",
+    Code.INVALID_TRANSITION: "not possible in this state",
+    Code.IDEMPOTENCY_CONFLICT: "the key was used for another request",
+    Code.LOG_GAP: "bytes before these are missing",
+    Code.UPLOAD_CONFLICT: "the upload goes on at another byte",
+    Code.LENGTH_REQUIRED: "the body has no Content-Length",
+    Code.TOO_LARGE: "the body is larger than the limit in the message",
+    Code.UNSUPPORTED_MEDIA_TYPE: "the body is not of the type that the call takes",
+    Code.RANGE_NOT_SATISFIABLE: "the range is beyond the end",
+    Code.INVALID_JOB: "the job file has mistakes, all in `problems`",
+    Code.SLOW_DOWN: "too many at once",
+    Code.UNAVAILABLE: "the database or the disk cannot take it right now",
 }
 
 

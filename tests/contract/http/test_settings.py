@@ -1,8 +1,7 @@
-"""One table of settings: flags, environment, file and docs follow it."""
+"""One table of settings: flags, environment and file follow it."""
 
 from __future__ import annotations
 
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -13,8 +12,6 @@ from deborgen_coordinator.settings import TABLE, Settings, SettingsError
 from deborgen_shared.jobfile import limits
 from deborgen_shared.jobfile.keys import KEYS
 from support.coordinator import clean_environment
-
-DOCS = Path(__file__).parents[3] / "docs" / "settings.md"
 
 
 def test_a_flag_goes_before_the_environment_and_that_before_the_file(tmp_path: Path) -> None:
@@ -83,16 +80,6 @@ def test_a_bad_setting_ends_the_program_with_exit_code_2() -> None:
     assert done.returncode == 2
     assert done.stderr.startswith("deborgen-coordinator: --listen: 'nowhere' is not a valid address")
     assert len(done.stderr.splitlines()) == 1
-
-
-def test_the_docs_have_exactly_the_table() -> None:
-    """A row of docs/settings.md for each setting, with its flag, variable, default and words."""
-    rows = re.findall(r"^\| `(--[\w-]+)` \| `(\w+)` \| (.*?) \| (.*?) \|$", DOCS.read_text(), re.MULTILINE)
-    expected = [
-        (row.flag, row.variable, f"`{row.default}`" if row.default else "(empty)", row.help)
-        for row in TABLE.rows.values()
-    ]
-    assert rows == expected
 
 
 def test_the_default_number_of_attempts_may_be_what_a_job_file_may_say() -> None:

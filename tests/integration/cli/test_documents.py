@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
+from cli_reference import reference
 from deborgen_shared.states import Role
 from deborgen_worker.runners.podman.spec import container_spec
 from deborgen_worker.runners.protocol import Launch
@@ -18,26 +17,6 @@ from support.documents import ROOT, differences, documents
 from support.pool import Pool
 
 BIN = Path(sys.executable).parent
-
-
-@pytest.fixture(scope="module")
-def reference() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("cli_reference", ROOT / "tools/cli_reference.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def test_the_reference_in_cli_md_is_that_of_the_commands(reference: ModuleType) -> None:
-    text = reference.DOCUMENT.read_text()
-    written = text.partition(reference.BEGIN)[2].partition(reference.END)[0].strip()
-    assert written == reference.reference().strip(), "run: python tools/cli_reference.py"
-
-
-def test_the_exit_codes_in_cli_md_are_those_of_the_code(reference: ModuleType) -> None:
-    assert reference.exit_codes() in reference.DOCUMENT.read_text()
 
 
 def test_every_variable_that_the_command_reads_is_documented() -> None:
@@ -77,9 +56,9 @@ def test_every_flag_that_a_document_names_exists(name: str, known_flags: set[str
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_every_command_that_a_sentence_names_exists(name: str, reference: ModuleType) -> None:
+def test_every_command_that_a_sentence_names_exists(name: str) -> None:
     """`deborgen token create …` in a sentence or a table: its words lead to a command that there is."""
-    known = set(re.findall(r"^#### `deborgen ([a-z ]+)`$", reference.reference(), re.MULTILINE))
+    known = set(re.findall(r"^#### `deborgen ([a-z ]+)`$", reference(), re.MULTILINE))
     for line in re.findall(r"`deborgen ([a-z][^`]*)`", (ROOT / name).read_text()):
         words = re.match(r"[a-z]+(?: [a-z]+)*", line)
         assert words is not None

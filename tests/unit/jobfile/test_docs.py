@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from deborgen_shared.jobfile import JobFileInvalid, limits, load, parse_document, schema, unsupported
-from deborgen_shared.jobfile.keys import KEYS, NOT_YET
+from deborgen_shared.jobfile.keys import NOT_YET
 from deborgen_shared.jobfile.template import FACTS, GIT_FACTS
 from deborgen_shared.jobfile.units import format_duration, format_size
 
@@ -23,14 +23,6 @@ def table(first_column: str) -> dict[str, list[str]]:
     lines = DOCS[DOCS.index(f"| {first_column} |") :].split("\n\n")[0].splitlines()
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
     return {cells[0]: cells[1:] for cells in rows}
-
-
-def test_the_table_of_keys_is_the_table_of_the_code() -> None:
-    expected = {f"`{key.name}`": [key.summary, key.default] for key in KEYS}
-    found = table("key")
-    steps = found.pop("`steps`")
-    assert found == expected
-    assert schema()["properties"]["steps"]["description"] == f"{steps[0]} Default: {steps[1]}."
 
 
 def test_the_table_of_a_steps_keys_is_that_of_the_schema() -> None:

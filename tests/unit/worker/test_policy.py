@@ -95,14 +95,6 @@ def test_an_unknown_line_in_the_file_is_refused(tmp_path: Path) -> None:
         TABLE.load({}, {}, str(tmp_path / "w.toml"))
 
 
-def test_the_document_for_volunteers_has_every_setting_as_the_code_has_it() -> None:
-    text = (ROOT / "docs" / "worker.md").read_text()
-    rows = re.findall(r"^\| `(--[a-z-]+)` \| `([A-Z_]+)` \| ([^|]+) \| ([^|]*) \| ([^|]+) \|$", text, re.MULTILINE)
-    assert [tuple(cell.strip() for cell in row) for row in rows] == [
-        (row.flag, row.variable, row.kind.words, row.default, row.help) for row in TABLE.rows.values()
-    ]
-
-
 def test_every_setting_is_a_flag_and_every_flag_a_setting() -> None:
     import argparse
 
