@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from deborgen_coordinator.operations import blobs, logs, workers
+from deborgen_coordinator.operations import blobs, logs, program_events, workers
 from deborgen_coordinator.operations.context import Actor, Context
 from deborgen_coordinator.storage.database import DatabaseUnavailable
 from deborgen_shared.client.transport import Refused, Unreachable
@@ -24,6 +24,8 @@ from deborgen_shared.messages import (
     Finished,
     Heartbeat,
     HeartbeatAnswer,
+    ProgramEvent,
+    ProgramEvents,
     Register,
     Registered,
 )
@@ -65,6 +67,13 @@ class Network:
 
 def _again(value: Any, type_: type[T]) -> T:
     return msgspec.json.decode(msgspec.json.encode(value), type=type_)
+
+
+def _numbers(attempt: str) -> tuple[int, int, int]:
+    """The numbers of the run, the job and the attempt in a name such as 3.1/2."""
+    job, _, number = attempt.partition("/")
+    run, _, index = job.partition(".")
+    return int(run), int(index), int(number)
 
 
 class Line:
@@ -162,15 +171,18 @@ class Line:
         return _again(self._send("finish", call), Finished)
 
     def log(self, attempt: str, offset: int, data: bytes, session: str) -> int:
-        job, _, number = attempt.partition("/")
-        run, _, index = job.partition(".")
-        where, actor = (int(run), int(index), int(number)), self._actor
+        where, actor = _numbers(attempt), self._actor
         try:
             return self._send("log", lambda ctx: logs.append(ctx, actor, *where, offset, data, session)).size
         except Refused as refused:
             if refused.code == "log_gap":
                 return int(refused.details["size"])
             raise
+
+    def events(self, attempt: str, first: int, events: list[ProgramEvent | None], session: str) -> int:
+        body = _again(ProgramEvents(session=session, events=events, first=first), ProgramEvents)
+        where, actor = _numbers(attempt), self._actor
+        return self._send("events", lambda ctx: program_events.append(ctx, actor, *where, body)).count
 
     def leave(self, session: str) -> None:
         name, actor = self._machine.name, self._actor

@@ -21,6 +21,7 @@ from deborgen_shared.messages import (
     HeartbeatAnswer,
     NextClaim,
     Orders,
+    ProgramEvent,
     Register,
     Registered,
     Result,
@@ -54,6 +55,7 @@ class Pretend:
     results: list[Result] = field(default_factory=list)
     answers: dict[str, str] = field(default_factory=dict)
     logs: dict[str, bytes] = field(default_factory=dict)
+    events_of: dict[str, list[ProgramEvent | None]] = field(default_factory=dict)
     calls: list[Any] = field(default_factory=list)
     away: set[str] = field(default_factory=set)
     refusal: Refused | None = None
@@ -117,6 +119,13 @@ class Pretend:
         if offset <= len(held):
             self.logs[attempt] = held[:offset] + data
         return len(self.logs.get(attempt, b""))
+
+    def events(self, attempt: str, first: int, events: list[ProgramEvent | None], session: str) -> int:
+        self._called("events", (attempt, first, events))
+        held = self.events_of.setdefault(attempt, [])
+        if first <= len(held):
+            held += events[len(held) - first :]
+        return len(held)
 
     def leave(self, session: str) -> None: ...
 

@@ -1,4 +1,4 @@
-"""A program's own events: each once, in order, from whoever holds the lease, in the transaction that counts them."""
+"""A program's own events: each once, in order, from the holder of the lease, in the transaction that counts them."""
 
 from __future__ import annotations
 

@@ -244,6 +244,16 @@ def test_events_are_the_history(anna: Person, curve: str) -> None:
     assert int(anna.rows("events", "-n", "3")[-1]["seq"]) >= int(newest[-1])
 
 
+def test_the_events_of_a_program_are_in_the_history(anna: Person) -> None:
+    run = anna.submit("""run: echo '{"type":"epoch","payload":{"loss":0.5}}' >> $DEBORGEN_EVENTS\n""")
+    anna.out("wait", run)
+    (row,) = [row for row in anna.rows("events", run) if row["type"] == "job.event"]
+    assert (row["job"], row["data"]) == (f"{run}.1", "type=epoch payload=loss=0.5 number=0")
+    lines = [json.loads(line)["event"] for line in anna.out("events", run, "--json").splitlines()]
+    (event,) = [line for line in lines if line["type"] == "job.event"]
+    assert event["data"] == {"type": "epoch", "payload": {"loss": 0.5}, "number": 0}
+
+
 def test_events_are_followed_live_and_survive_a_restart_of_the_coordinator(pool: Pool, anna: Person) -> None:
     following = anna.start("events", "-f", "--json", stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     assert following.stdout is not None

@@ -33,7 +33,8 @@ def test_fault_11_a_worker_killed_at_any_step_delivers_one_right_result(
     """Seen to fail when what was started before is started once more."""
     ran = tmp_path / "ran"
     run = pool.submit(
-        run=f"echo once >> {ran}; echo hello; sleep 0.2; echo made > out.txt; echo '{{\"n\": 7}}' > $DEBORGEN_RESULT",
+        run=f'echo once >> {ran}; echo hello; echo \'{{"type": "told"}}\' >> $DEBORGEN_EVENTS; sleep 0.2;'
+        " echo made > out.txt; echo '{\"n\": 7}' > $DEBORGEN_RESULT",
         artifacts=["out.txt"],
     )
     worker = new_worker().start(**{VARIABLE: place})
@@ -49,6 +50,8 @@ def test_fault_11_a_worker_killed_at_any_step_delivers_one_right_result(
     assert pool.log(run) == b"hello\n"
     assert job["result"] == {"n": 7}
     assert [each["path"] for each in job["artifacts"]] == ["out.txt"]
+    events = pool.admin.get(f"/v1/events?job={run}.1&limit=1000").json()["items"]
+    assert [each["data"]["type"] for each in events if each["type"] == "job.event"] == ["told"]
     wait_until(lambda: worker.command("status").returncode == 0)
     wait_until(lambda: worker.status()["unsent"] == 0)
 

@@ -13,6 +13,8 @@ from deborgen_shared.jobfile import JobFileInvalid, limits, load, parse_document
 from deborgen_shared.jobfile.keys import NOT_YET
 from deborgen_shared.jobfile.template import FACTS, GIT_FACTS
 from deborgen_shared.jobfile.units import format_duration, format_size
+from deborgen_shared.program_events import EVENT_BYTES, MOST_EVENTS
+from deborgen_worker.event_file import LINE_BYTES
 
 DOCS = (Path(__file__).parents[3] / "docs" / "job-file.md").read_text(encoding="utf-8")
 EXAMPLES = re.findall(r"^```yaml\n(.*?)^```$", DOCS, re.MULTILINE | re.DOTALL)
@@ -115,3 +117,7 @@ def test_the_limits_are_those_of_the_code() -> None:
     assert rows["`checkpoint.every`"] == [spans(*limits.CHECKPOINT_EVERY, format_duration)]
     assert rows["`max_attempts`"] == [spans(*limits.MAX_ATTEMPTS, number)]
     assert rows["`priority`"] == [spans(*limits.PRIORITY, number)]
+    assert rows["`$DEBORGEN_EVENTS`"] == [
+        f"{MOST_EVENTS:,} lines per attempt; "
+        f"{EVENT_BYTES:,} bytes per event as compact JSON, {LINE_BYTES:,} bytes per line"
+    ]

@@ -12,6 +12,7 @@ from deborgen_shared.messages import Assignment, LogTail, Result
 from deborgen_shared.states import Outcome
 from deborgen_worker import artifacts, workspace
 from deborgen_worker.capacity import Amount
+from deborgen_worker.event_file import EventFile
 from deborgen_worker.folders import OWN
 from deborgen_worker.logs import CappedLog
 from deborgen_worker.runners.protocol import Exit, LaneRunner, Launch, Runner
@@ -88,6 +89,8 @@ class Attempt:
     #: Held while it is prepared, which may take minutes: nobody else waits for it.
     making: threading.Lock = field(default_factory=threading.Lock)
     log: CappedLog = field(init=False)
+    #: Guarded by `log_lock` too.
+    events: EventFile = field(init=False)
     id: str = field(init=False)
     #: Whether it can be started without waiting for anything: then no thread is needed for it.
     light: bool = field(init=False)
@@ -96,6 +99,7 @@ class Attempt:
 
     def __post_init__(self) -> None:
         self.log = CappedLog(self.runner.log(self.launch), self.log_cap)
+        self.events = EventFile(self.launch.workspace)
         self.id = self.assignment.attempt
         self.light = not (self.launch.image or self.spec.files or self.assignment.inputs)
         waits = self.light and hasattr(self.runner, "start_in_lanes")
@@ -104,7 +108,7 @@ class Attempt:
     @property
     def quick(self) -> bool:
         """Whether there is little to collect when it is over: then no thread is needed for that."""
-        return not self.started or (self.light and not self.spec.artifacts)
+        return not self.started or (self.light and not self.spec.artifacts and not self.events.much_left)
 
     @property
     def on_machine(self) -> bool:
@@ -163,6 +167,9 @@ def result_of(attempt: Attempt, exit_: Exit, now: float) -> Ended:
 
 def _collect(attempt: Attempt, result: Result, notes: list[str]) -> None:
     spec, launch = attempt.spec, attempt.launch
+    with attempt.log_lock:
+        if note := attempt.events.finish():
+            notes.append(note)
     if spec.artifacts:
         succeeded = result.outcome == Outcome.SUCCEEDED.value
         found = artifacts.collect(launch.workspace, launch.folder, spec.artifacts, succeeded)

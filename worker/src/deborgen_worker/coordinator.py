@@ -19,6 +19,8 @@ from deborgen_shared.messages import (
     Finished,
     Heartbeat,
     HeartbeatAnswer,
+    ProgramEvent,
+    ProgramEvents,
     Register,
     Registered,
 )
@@ -44,6 +46,7 @@ class Coordinator(Protocol):
     def heartbeat(self, message: Heartbeat) -> HeartbeatAnswer: ...
     def finish(self, message: Finish) -> Finished: ...
     def log(self, attempt: str, offset: int, data: bytes, session: str) -> int: ...
+    def events(self, attempt: str, first: int, events: list[ProgramEvent | None], session: str) -> int: ...
     def leave(self, session: str) -> None: ...
     def missing(self, digests: list[str]) -> dict[str, str]: ...
     def upload(self, path: Path, sha256: str, size: int, url: str = "") -> None: ...
@@ -81,6 +84,17 @@ class HttpCoordinator:
         except Refused as refused:
             if refused.code == Code.LOG_GAP and isinstance(refused.details.get("size"), int):
                 return int(refused.details["size"])
+            raise
+
+    def events(self, attempt: str, first: int, events: list[ProgramEvent | None], session: str) -> int:
+        """Send a program's events; how many the coordinator has of its attempt then, also when it refused a gap."""
+        job, _, number = attempt.partition("/")
+        body = ProgramEvents(session=session, events=events, first=first)
+        try:
+            return self._transport.call(contract.APPEND_EVENTS, body, job=job, number=number).count
+        except Refused as refused:
+            if refused.code == Code.EVENT_GAP and isinstance(refused.details.get("count"), int):
+                return int(refused.details["count"])
             raise
 
     def leave(self, session: str) -> None:

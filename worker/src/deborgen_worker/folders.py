@@ -16,7 +16,7 @@ import threading
 from pathlib import Path
 
 KEEP = 128
-WORK, OWN, TEMPORARY, PARAMS = "work", ".deborgen", "tmp", "params.json"
+WORK, OWN, TEMPORARY, PARAMS, EVENTS = "work", ".deborgen", "tmp", "params.json", "events.jsonl"
 #: The output, which is there once the program was started, and an empty file that may become it.
 OUTPUT, BLANK = "output", "blank"
 

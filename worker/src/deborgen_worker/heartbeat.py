@@ -56,8 +56,9 @@ class Heart:
             self._send(msgspec.structs.replace(message, holding=bare))
         return self._wait
 
-    def ask_about(self, name: str) -> None:
-        """Name one attempt now: one whose lease is over is taken up again if its job is nobody else's, or it stops."""
+    def ask_about(self, name: str) -> bool:
+        """Name one attempt now: one whose lease is over is taken up again if its job is nobody else's, or it stops.
+        Whether there was an answer."""
         message = Heartbeat(
             session=self._session,
             holding=[Held(attempt=name)],
@@ -65,7 +66,8 @@ class Heart:
             reason=self._agent.gate.reason[:2000],
         )
         with contextlib.suppress(Superseded):  # the next heartbeat will say so
-            self._send(message)
+            return self._send(message)
+        return False
 
     def _held(self, attempt: Attempt) -> bool:
         # A result that is just being sent would be answered as stale: it is named again only if it is stuck.

@@ -1,4 +1,4 @@
-"""Sends what the spool holds until it is acknowledged: results in batches, before them their artifacts and logs."""
+"""Sends what the spool holds until it is acknowledged: results in batches, before them what belongs to them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from deborgen_shared.client.transport import Refused, Unreachable
 from deborgen_shared.errors import Code
 from deborgen_shared.messages import Finish, NextClaim, Result
 from deborgen_shared.states import Outcome
-from deborgen_worker import artifacts
+from deborgen_worker import artifacts, program_events
 from deborgen_worker.agent import Agent
 from deborgen_worker.attempt import Attempt, Ending, Stage
 from deborgen_worker.claims import Claims
@@ -31,6 +31,8 @@ UPLOAD_TRIES = 5
 ASK_RESULTS = 32
 ASK_DIGESTS = 1000
 NOTHING = 3600.0
+#: When nobody answers whether a stale attempt may go on, that is asked again after this many seconds.
+ASK_AGAIN_SECONDS = 1.0
 #: While jobs end in quick succession, their results go out together, at most so often.
 GROUP_SECONDS = 0.04
 
@@ -50,8 +52,9 @@ class Outbox:
         self._tries: dict[str, int] = {}
         self._missing: dict[str, dict[str, str]] = {}
         self._asked_about: set[str] = set()
-        #: Called when a log is refused as stale. Its lease may just be over: a heartbeat may take it up again.
-        self.on_stale: Callable[[str], None] = lambda _attempt: None
+        #: Called when a log or events are refused as stale. Their lease may just be over: a heartbeat may take it up
+        #: again. Says whether that was answered.
+        self.on_stale: Callable[[str], bool] = lambda _attempt: True
         self.woken = threading.Event()
         self.woken_uploads = threading.Event()
 
@@ -216,7 +219,7 @@ class Outbox:
     # What must be there before the result
 
     def step_uploads(self) -> float:
-        """Complete one result: its artifacts, then the rest of its log."""
+        """Complete one result: the rest of its program's events, its artifacts, then the rest of its log."""
         with self._lock:
             self.woken_uploads.clear()
             if not self._uploads:
@@ -226,6 +229,7 @@ class Outbox:
         result = self._result(attempt)
         try:
             if result is not None:
+                self._upload_events(attempt)
                 self._upload_artifacts(attempt, result)
                 if not self._upload_log(attempt, result):
                     result = None  # stale: there is nothing to finish
@@ -236,6 +240,8 @@ class Outbox:
             if refused.status in {401, 403}:  # a new token may come; what is here is kept for it
                 self._to_the_end()
                 return 10.0
+            if refused.code == Code.STALE_ATTEMPT and attempt not in self._asked_about:
+                return self._ask_about(attempt)
             self._upload_refused(attempt, refused)
             result = None
         except OSError as error:
@@ -252,6 +258,20 @@ class Outbox:
                 self._ready.append(attempt)
                 self.woken.set()
         return 0.0
+
+    def _upload_events(self, attempt: str) -> None:
+        """Send the events that are left. A stale attempt's are given up, and its result is sent all the same: the
+        coordinator may have it already, and says so."""
+        held = self._agent.attempts.get(attempt)
+        if held is None or not held.events.unsent:
+            return
+        try:
+            with held.log_lock:
+                program_events.send(self._coordinator, held, self._session, self._agent.say, ended=True)
+        except Refused as refused:
+            if refused.code != Code.STALE_ATTEMPT or attempt not in self._asked_about:
+                raise
+            held.events.give_up()
 
     def _upload_artifacts(self, attempt: str, result: Result) -> None:
         if not result.artifacts:
@@ -291,13 +311,16 @@ class Outbox:
                 held.log_sent = self._coordinator.log(attempt, held.log_sent, data, self._session)
         return True
 
+    def _ask_about(self, attempt: str) -> float:
+        """Let a heartbeat take the attempt up again, if that can be; the seconds until the next try."""
+        self._to_the_end()
+        if not self.on_stale(attempt):
+            return ASK_AGAIN_SECONDS
+        self._asked_about.add(attempt)
+        return 0.0
+
     def _upload_refused(self, attempt: str, refused: Refused) -> None:
-        if refused.code == Code.STALE_ATTEMPT and attempt not in self._asked_about:
-            self._asked_about.add(attempt)
-            self.on_stale(attempt)
-            with self._lock:
-                self._uploads.append(attempt)
-        elif refused.code == Code.STALE_ATTEMPT:
+        if refused.code == Code.STALE_ATTEMPT:
             self._agent.forget({attempt: "stale"})
             self._asked_about.discard(attempt)
         elif refused.code == Code.SUPERSEDED:
@@ -320,12 +343,11 @@ class Outbox:
         self.add([attempt])
 
     def _complete(self, attempt: str, result: Result) -> bool:
-        if result.artifacts:
+        held = self._agent.attempts.get(attempt)
+        if result.artifacts or (held is not None and held.events.unsent):
             return False
         if result.log is not None:
-            held = self._agent.attempts.get(attempt)
             return result.log.offset == 0 or (held is not None and held.log_sent >= result.log.offset)
-        held = self._agent.attempts.get(attempt)
         return result.log_size == 0 or held is None or held.log_sent >= result.log_size
 
     def _result(self, attempt: str) -> Result | None:
@@ -334,20 +356,20 @@ class Outbox:
 
 
 class LogPump:
-    """Sends what running jobs write, so that people see it at most a second later."""
+    """Sends what running jobs write, output and events, so that people see it at most a second later."""
 
     def __init__(self, agent: Agent, coordinator: Coordinator, contact: Contact, session: str) -> None:
         self._agent, self._coordinator, self._contact, self._session = agent, coordinator, contact, session
         self._not_before = 0.0
         #: As of `Outbox`.
-        self.on_stale: Callable[[str], None] = lambda _attempt: None
+        self.on_stale: Callable[[str], bool] = lambda _attempt: True
 
     def retry(self) -> None:
         """The coordinator is there again: do not wait any longer."""
         self._not_before = 0.0
 
     def step(self) -> None:
-        """Send the new bytes of every running attempt, and give disk back for what will never be sent."""
+        """Send what every running attempt has newly written, and give disk back for what will never be sent."""
         with self._agent.lock:
             running = [each for each in self._agent.attempts.values() if each.stage is Stage.RUNNING]
         stale: list[str] = []
@@ -360,6 +382,8 @@ class LogPump:
                     continue
                 try:
                     self._send(attempt)
+                    if program_events.send(self._coordinator, attempt, self._session, self._agent.say):
+                        self._contact.ok("log")
                 except Unreachable as error:
                     self._not_before = self._agent.clock() + self._contact.failed("log", error)
                 except Refused as refused:

@@ -1,7 +1,7 @@
 """The folder in which a job runs, and what it is told there.
 
 An attempt's folder holds `work`, which the job may write to, and beside it what is the worker's: the output, the
-artifacts on their way. Inside `work`, `.deborgen` has the parameters, and takes the result and the progress.
+artifacts on their way. Inside `work`, `.deborgen` has the parameters, and takes the result, the progress and events.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from deborgen_shared.jobfile.paths import check_path
 from deborgen_shared.jobfile.template import text_of
 from deborgen_shared.messages import Assignment
 from deborgen_worker.cache import BlobCache
-from deborgen_worker.folders import OWN, PARAMS, TEMPORARY, WORK, Folders
+from deborgen_worker.folders import EVENTS, OWN, PARAMS, TEMPORARY, WORK, Folders
 from deborgen_worker.runners.protocol import CannotStart, Launch
 
 IN_CONTAINER = "/job"
@@ -92,6 +92,7 @@ def _environment(
         "DEBORGEN_PARAMS": f"{inside}/{OWN}/{PARAMS}",
         "DEBORGEN_RESULT": f"{inside}/{OWN}/result.json",
         "DEBORGEN_PROGRESS": f"{inside}/{OWN}/progress",
+        "DEBORGEN_EVENTS": f"{inside}/{OWN}/{EVENTS}",
         "DEBORGEN_DEADLINE": str(int(time.time() + assignment.timeout_seconds)),
     }
 

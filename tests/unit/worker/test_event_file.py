@@ -1,0 +1,312 @@
+"""The file of a job's own events: whatever the job does to it, lines keep their numbers, and reading has an end."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from deborgen_coordinator.http.decoding import convert, parse
+from deborgen_coordinator.operations.program_events import _check_sizes
+from deborgen_shared.messages import ProgramEvent, ProgramEvents
+from deborgen_shared.program_events import EVENT_BYTES, EVENTS_PER_REQUEST, MOST_EVENTS
+from deborgen_shared.strict_json import MAX_DEPTH, Unreadable
+from deborgen_worker import event_file
+from deborgen_worker.event_file import BLOCK, FILE_BYTES, LEVELS_AROUND, LINE_BYTES, EventFile, read_event
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    (tmp_path / ".deborgen").mkdir()
+    return tmp_path / ".deborgen" / "events.jsonl"
+
+
+@pytest.fixture
+def file(path: Path) -> EventFile:
+    return EventFile(path.parent.parent)
+
+
+def line(type_: str, **payload: Any) -> str:
+    return json.dumps({"type": type_, "payload": payload}) + "\n"
+
+
+def write(path: Path, text: str | bytes) -> None:
+    with path.open("ab") as file:
+        file.write(text.encode() if isinstance(text, str) else text)
+
+
+def types(events: list[ProgramEvent | None]) -> list[str | None]:
+    return [each.type if each is not None else None for each in events]
+
+
+def drain(file: EventFile, ended: bool = False) -> list[str | None]:
+    """Acknowledge batch after batch, as a coordinator that takes everything; the types of all events."""
+    found = []
+    while batch := file.batch(ended):
+        assert len(batch) <= EVENTS_PER_REQUEST
+        found += types(batch)
+        file.acknowledge(file.sent + len(batch))
+    return found
+
+
+def calls_of(name: str, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """From now on, the calls of this function of the operating system."""
+    calls: list[Any] = []
+    real = getattr(os, name)
+
+    def call(*args: Any, **how: Any) -> Any:
+        calls.append(args)
+        return real(*args, **how)
+
+    monkeypatch.setattr(os, name, call)
+    return calls
+
+
+def test_whole_lines_are_read_as_they_come(path: Path, file: EventFile) -> None:
+    assert file.batch() == []
+    write(path, line("a", x=1) + '{"type": "b", ')
+    assert file.batch() == [ProgramEvent(type="a", payload={"x": 1})]
+    file.acknowledge(1)
+    assert file.batch() == []
+    write(path, '"payload": {}}\n' + line("c"))
+    assert types(file.batch()) == ["b", "c"]
+
+
+def test_what_is_not_acknowledged_is_there_again_and_what_comes_behind_it_too(path: Path, file: EventFile) -> None:
+    write(path, line("a"))
+    assert types(file.batch()) == ["a"]
+    write(path, line("b"))
+    assert types(file.batch()) == ["a", "b"]
+    file.acknowledge(1)
+    assert types(file.batch()) == ["b"]
+    assert file.sent == 1
+
+
+def test_a_file_without_news_is_not_opened(path: Path, file: EventFile, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(path, line("a") + "half a line")
+    drain(file)
+    monkeypatch.setattr(event_file, "open_inside", lambda *_: pytest.fail("it was opened"))
+    assert file.batch() == []
+
+
+def test_a_job_that_writes_no_events_costs_one_look_per_turn_and_one_at_its_end(
+    file: EventFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = calls_of("stat", monkeypatch)
+    monkeypatch.setattr(event_file, "open_inside", lambda *_: pytest.fail("it was opened"))
+    assert file.batch() == []
+    assert len(looks) == 1
+    assert (file.much_left, file.finish(), file.unsent, file.batch(ended=True)) == (False, "", False, [])
+    assert len(looks) == 2
+
+
+def test_the_last_line_needs_no_line_end_once_the_job_has_ended(path: Path, file: EventFile) -> None:
+    write(path, line("a") + '{"type": "b"}')
+    assert drain(file) == ["a"]
+    assert file.finish() == ""
+    assert file.unsent
+    assert drain(file, ended=True) == ["b"]
+    assert not file.unsent
+
+
+BAD: dict[str, tuple[bytes, str]] = {
+    "no JSON": (b"epoch 3", "is not JSON"),
+    "half of an object": (b'{"type": "a"', "is not JSON"),
+    "a list": (b"[]", "is not a JSON object"),
+    "no type": (b'{"payload": {}}', "does not fit"),
+    "an empty type": (b'{"type": ""}', "does not fit"),
+    "a payload that is not an object": (b'{"type": "a", "payload": 3}', "does not fit"),
+    "a key beside them": (b'{"type": "a", "loss": 0.5}', "'loss', which belongs into its payload"),
+    "a key twice": (b'{"type": "a", "type": "b"}', "twice"),
+    "NaN": (b'{"type": "a", "payload": {"loss": NaN}}', "NaN, which is not a JSON number"),
+    "bytes that are not UTF-8": (b'{"type": "\xff"}', "is not UTF-8"),
+    "NUL bytes, as a lost block leaves": (b"\0" * 100, "is not JSON"),
+    "a NUL": (b'{"type": "\\u0000"}', "NUL"),
+    "half of a surrogate pair": (b'{"type": "\\udfff"}', "surrogate"),
+    "deep nesting": (b'{"type": "a", "payload": {"x": %s}}' % (b"[" * 62 + b"]" * 62), "nests deeper"),
+    "too large an event": (json.dumps({"type": "a", "payload": {"x": "x" * EVENT_BYTES}}).encode(), "may have 4096"),
+    "too long a line": (b'{"type": "a"%s}' % (b" " * LINE_BYTES), "more than 16384 bytes"),
+    "a line longer than a block": (b"x" * (3 * BLOCK + 5), "more than 16384 bytes"),
+}
+
+
+@pytest.mark.parametrize("what", BAD)
+def test_a_line_that_is_not_an_event_keeps_its_number_and_is_warned_of(path: Path, file: EventFile, what: str) -> None:
+    bad, words = BAD[what]
+    write(path, line("a").encode() + bad + b"\n" + line("c").encode() + bad + b"\n")
+    assert drain(file) == ["a", None, "c", None]
+    note = file.finish()
+    assert note.startswith("$DEBORGEN_EVENTS: 2 lines were left out: line 2 ")
+    assert words in note
+    assert note.isprintable()
+
+
+def test_a_bad_line_is_counted_once_however_often_it_is_read(path: Path, file: EventFile) -> None:
+    write(path, line("a") + "bad\n" + line("c"))
+    drain(file)
+    file.acknowledge(0)
+    assert drain(file) == ["a", None, "c"]
+    assert file.finish().startswith("$DEBORGEN_EVENTS: 1 line was left out: line 2 is not JSON")
+
+
+def test_an_empty_line_is_left_out_without_a_warning(path: Path, file: EventFile) -> None:
+    write(path, line("a") + "\n \r\n" + line("b"))
+    assert drain(file) == ["a", None, None, "b"]
+    assert file.finish() == ""
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers(-(10**19), 10**19) | st.floats() | st.text(),
+        lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    )
+)
+def test_an_event_that_the_worker_takes_is_one_that_the_coordinator_takes(payload: Any) -> None:
+    """The bytes of its request are read as the coordinator reads them."""
+    try:
+        event = read_event(json.dumps({"type": "a", "payload": {"x": payload}}).encode())
+    except Unreadable:
+        return
+    body = convert(parse(msgspec.json.encode(ProgramEvents(session="s", events=[event], first=0))), ProgramEvents)
+    _check_sizes(body.events)
+    assert body.events == [event]
+
+
+def test_the_worker_leaves_room_for_the_levels_of_the_request() -> None:
+    levels = MAX_DEPTH - LEVELS_AROUND - 2
+    assert read_event(b'{"type": "a", "payload": {"x": %s}}' % (b"[" * levels + b"]" * levels))
+    with pytest.raises(Unreadable):
+        read_event(b'{"type": "a", "payload": {"x": %s}}' % (b"[" * (levels + 1) + b"]" * (levels + 1)))
+
+
+# Restarts
+
+
+@pytest.mark.parametrize("known", [0, 255, 256, 257, 700, 701])
+def test_a_later_session_gives_every_event_the_number_it_had(path: Path, file: EventFile, known: int) -> None:
+    """The coordinator knows of this many from an earlier session. Seen to fail when bad lines have no number."""
+    write(path, "".join("bad\n" if number % 7 == 3 else line(f"e{number}") for number in range(701)))
+    first = file.batch()
+    file.acknowledge(max(known, len(first)))
+    expected = [None if number % 7 == 3 else f"e{number}" for number in range(file.sent, 701)]
+    assert drain(file) == expected
+    assert file.sent == 701
+    assert file.finish().startswith("$DEBORGEN_EVENTS: 100 lines were left out: line 4 ")
+
+
+def test_a_coordinator_with_an_older_database_gets_what_it_lacks(path: Path, file: EventFile) -> None:
+    write(path, "".join(line(f"e{number}") for number in range(600)))
+    drain(file)
+    write(path, line("last"))
+    assert types(file.batch()) == ["last"]
+    file.acknowledge(10)
+    assert drain(file) == [*[f"e{number}" for number in range(10, 600)], "last"]
+
+
+# Limits
+
+
+def test_no_more_lines_are_read_than_an_attempt_may_have_events(path: Path, file: EventFile) -> None:
+    write(path, "".join(line(f"e{number}") for number in range(MOST_EVENTS + 5)))
+    assert file.much_left
+    assert len(drain(file)) == MOST_EVENTS
+    write(path, line("more"))
+    assert file.batch() == []
+    assert file.finish() == f"$DEBORGEN_EVENTS: was read up to its line {MOST_EVENTS} and no further"
+    assert not file.unsent
+    assert file.batch(ended=True) == []
+
+
+def test_as_many_lines_as_there_may_be_are_read_without_a_warning(path: Path, file: EventFile) -> None:
+    write(path, "".join(line(f"e{number}") for number in range(MOST_EVENTS)).removesuffix("\n"))
+    assert file.finish() == ""
+    assert len(drain(file, ended=True)) == MOST_EVENTS
+
+
+def test_an_endless_line_is_read_once_and_up_to_the_limit(
+    path: Path, file: EventFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = calls_of("pread", monkeypatch)
+    write(path, line("a"))
+    with path.open("ab") as endless:
+        for _ in range(4):
+            endless.truncate(endless.tell() + FILE_BYTES // 3)
+            endless.seek(0, os.SEEK_END)
+            drain(file)
+    assert len(read) < FILE_BYTES // BLOCK + 30
+    note = file.finish()
+    assert "1 line was left out: line 2 has more than 16384 bytes" in note
+    assert "was read up to its line 2 and no further" in note
+    assert len(read) < FILE_BYTES // BLOCK + 40
+
+
+def test_two_long_lines_at_the_end_do_not_hide_what_is_between_them(path: Path, file: EventFile) -> None:
+    write(path, "x" * (2 * BLOCK) + "\n" + line("between") + "y" * (2 * BLOCK))
+    assert "2 lines were left out" in file.finish()
+    assert drain(file, ended=True) == [None, "between", None]
+
+
+def test_a_long_line_that_grows_is_passed_over_when_it_ends(path: Path, file: EventFile) -> None:
+    for _ in range(3):
+        write(path, "x" * BLOCK)
+        assert file.batch() == []
+    write(path, "\n" + line("b"))
+    assert drain(file) == [None, "b"]
+
+
+# A hostile job
+
+
+def test_links_pipes_and_folders_are_not_read(path: Path, file: EventFile, tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text(line("secret"))
+    makers: list[Callable[[], None]] = [lambda: path.symlink_to(secret), lambda: os.mkfifo(path), path.mkdir]
+    for make in makers:
+        make()
+        each = EventFile(tmp_path)
+        assert each.batch() == []
+        assert each.finish() == "$DEBORGEN_EVENTS: is not a regular file"
+        assert each.batch(ended=True) == []
+        assert not each.unsent
+        path.rmdir() if path.is_dir() else path.unlink()
+
+
+def test_a_link_on_the_way_is_not_followed(path: Path, tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "events.jsonl").write_text(line("secret"))
+    path.parent.rmdir()
+    path.parent.symlink_to(outside)
+    file = EventFile(tmp_path)
+    assert file.batch() == []
+    assert "cannot be read" in file.finish()
+    assert file.batch(ended=True) == []
+
+
+def test_a_file_that_is_emptied_starts_again_and_its_known_numbers_are_passed_over(path: Path, file: EventFile) -> None:
+    write(path, line("a") + line("b"))
+    drain(file)
+    path.write_text("")
+    assert file.batch() == []
+    write(path, line("x") + line("y") + line("z"))
+    assert drain(file) == ["z"]
+    assert file.finish() == "$DEBORGEN_EVENTS: was emptied or replaced, and events are missing"
+
+
+@pytest.mark.parametrize("ended", [False, True])
+def test_a_file_that_is_gone_is_told_of(path: Path, file: EventFile, ended: bool) -> None:
+    write(path, line("a") + line("b"))
+    file.batch()
+    path.unlink()
+    if not ended:
+        assert file.batch() == []
+    assert file.finish() == "$DEBORGEN_EVENTS: was emptied or replaced, and events are missing"
+    assert file.batch(ended=True) == []

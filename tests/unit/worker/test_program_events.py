@@ -1,0 +1,262 @@
+"""A job's own events on their way: while it runs, at its end, after a restart, and when they are refused."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from deborgen_shared.client.transport import Refused
+from deborgen_shared.errors import Code
+from deborgen_shared.messages import Heartbeat, HeartbeatAnswer, ProgramEvent
+from deborgen_shared.program_events import EVENTS_PER_REQUEST
+from deborgen_worker.program_events import REQUESTS_IN_A_ROW
+from deborgen_worker.runners.protocol import Exit
+from support.taken_apart import World, running
+
+NAME = "1.1/1"
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    """A worker with one job that runs until the test ends it."""
+    world = World(tmp_path, running)
+    world.queue(NAME)
+    world.take()
+    return world
+
+
+def write(world: World, *types: str, text: str = "") -> None:
+    """The job appends to its file: events of these types, and then the text."""
+    path = Path(world.agent.attempts[NAME].launch.env["DEBORGEN_EVENTS"])
+    with path.open("a") as file:
+        file.write("".join(json.dumps({"type": each}) + "\n" for each in types) + text)
+
+
+def end(world: World, code: int = 0) -> None:
+    world.runner.end(NAME, Exit(code=code, seconds=1.0))
+
+
+def had(world: World) -> list[str | None]:
+    """The types that the coordinator has, in order."""
+    return [each.type if each is not None else None for each in world.coordinator.events_of.get(NAME, [])]
+
+
+def requests(world: World) -> list[Any]:
+    return [message for name, message in world.coordinator.calls if name == "events"]
+
+
+def test_events_are_sent_while_the_job_runs(world: World) -> None:
+    write(world, "a", "b", text='{"type": ')
+    world.pump.step()
+    assert had(world) == ["a", "b"]
+    write(world, text='"c"}\n')
+    world.pump.step()
+    world.pump.step()
+    assert had(world) == ["a", "b", "c"]
+    assert [first for _, first, _ in requests(world)] == [0, 2]
+
+
+def test_a_job_that_writes_no_events_sends_none(world: World) -> None:
+    world.pump.step()
+    end(world)
+    world.outbox.step()
+    assert world.outcomes == {NAME: "succeeded"}
+    assert requests(world) == []
+
+
+def test_the_rest_of_the_events_comes_before_the_result(world: World) -> None:
+    """Seen to fail when the result does not wait for the events."""
+    write(world, "a")
+    world.pump.step()
+    write(world, "b", text='{"type": "c"}')
+    end(world)
+    world.coordinator.away = {"events"}
+    for _ in range(3):
+        world.deliver()
+    assert (world.outcomes, had(world)) == ({}, ["a"])
+    world.coordinator.away = set()
+    world.deliver()
+    assert (world.outcomes, had(world)) == ({NAME: "succeeded"}, ["a", "b", "c"])
+    names = [name for name, _ in world.coordinator.calls]
+    assert names.index("finish") > max(at for at, name in enumerate(names) if name == "events")
+
+
+def test_a_result_whose_events_are_all_there_goes_its_quick_way(world: World) -> None:
+    write(world, "a", "b")
+    world.pump.step()
+    end(world)
+    world.outbox.step()
+    assert world.outcomes == {NAME: "succeeded"}
+
+
+@pytest.mark.parametrize("sent", [0, 1, 3])
+def test_a_restarted_worker_sends_what_is_missing_and_nothing_twice(world: World, sent: int) -> None:
+    write(world, *[f"e{number}" for number in range(sent)])
+    world.pump.step()
+    write(world, *[f"e{number}" for number in range(sent, 5)])
+    world.wake(boot="boot")
+    write(world, "e5")
+    world.pump.step()
+    assert had(world) == [f"e{number}" for number in range(6)]
+    end(world)
+    world.deliver()
+    assert (world.outcomes, had(world)) == ({NAME: "succeeded"}, [f"e{number}" for number in range(6)])
+
+
+@pytest.mark.parametrize("boot", ["boot", "another boot"])
+def test_events_of_a_job_that_ended_before_the_restart_come_before_its_result(world: World, boot: str) -> None:
+    write(world, "a", "b")
+    end(world)
+    world.spool.commit()
+    world.wake(boot)
+    world.deliver()
+    assert (world.outcomes, had(world)) == ({NAME: "succeeded"}, ["a", "b"])
+
+
+def test_a_coordinator_that_is_away_gets_everything_when_it_is_back(world: World) -> None:
+    world.coordinator.away = {"events"}
+    for number in range(700):
+        write(world, f"e{number}")
+        if number % 100 == 0:
+            world.now += 100.0
+            world.pump.step()
+    world.coordinator.away = set()
+    world.now += 100.0
+    world.pump.step()
+    assert had(world) == [f"e{number}" for number in range(700)]
+
+
+def test_a_job_with_many_events_lets_the_others_have_their_turn(world: World) -> None:
+    write(world, *["e"] * (EVENTS_PER_REQUEST * (REQUESTS_IN_A_ROW + 2)))
+    world.pump.step()
+    assert len(had(world)) == EVENTS_PER_REQUEST * REQUESTS_IN_A_ROW
+    world.pump.step()
+    assert len(had(world)) == EVENTS_PER_REQUEST * (REQUESTS_IN_A_ROW + 2)
+
+
+def test_a_line_that_is_not_an_event_is_a_warning_of_the_result(world: World) -> None:
+    write(world, "a", text="nonsense\n")
+    world.pump.step()
+    write(world, "c", text="more nonsense")
+    end(world)
+    world.deliver()
+    assert had(world) == ["a", None, "c", None]
+    (result,) = world.coordinator.results
+    assert result.warnings == [
+        "$DEBORGEN_EVENTS: 2 lines were left out: line 2 is not JSON: Expecting value: line 1 column 1 (char 0)"
+    ]
+
+
+def test_a_job_that_is_given_back_delivers_its_events_first(world: World) -> None:
+    write(world, "a")
+    world.owner.release_all("the worker is stopping")
+    world.deliver()
+    assert (world.outcomes, had(world)) == ({NAME: "released"}, ["a"])
+
+
+def refuse(world: World, status: int, code: str, when: Callable[[list[ProgramEvent | None]], bool]) -> None:
+    """Let the coordinator refuse events of which this is true."""
+    real = world.coordinator.events
+
+    def events(attempt: str, first: int, events: list[ProgramEvent | None], session: str) -> int:
+        if when(events):
+            world.coordinator.calls.append(("events", (attempt, first, events)))
+            raise Refused(status, code, "no")
+        return real(attempt, first, events, session)
+
+    world.coordinator.events = events  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize(("status", "code"), [(400, Code.MALFORMED), (413, Code.TOO_LARGE)])
+def test_an_event_that_is_refused_is_left_out_and_the_others_are_delivered(
+    world: World, status: int, code: str
+) -> None:
+    refuse(world, status, code, lambda events: any(each is not None and each.type == "bad" for each in events))
+    write(world, *["fine"] * 20, "bad", *["fine"] * 20)
+    end(world)
+    world.deliver()
+    assert had(world) == [*["fine"] * 20, None, *["fine"] * 20]
+    assert world.outcomes == {NAME: "succeeded"}
+
+
+def test_a_request_that_is_too_large_is_sent_in_parts(world: World) -> None:
+    refuse(world, 413, Code.TOO_LARGE, lambda events: len(events) > 3)
+    write(world, *[f"e{number}" for number in range(20)])
+    end(world)
+    world.deliver()
+    assert had(world) == [f"e{number}" for number in range(20)]
+
+
+@pytest.mark.parametrize(("status", "code"), [(404, Code.NOT_FOUND), (405, Code.METHOD_NOT_ALLOWED), (400, "odd")])
+def test_events_that_can_never_be_delivered_do_not_keep_the_result_back(world: World, status: int, code: str) -> None:
+    """As with a coordinator that does not know of events yet."""
+    refuse(world, status, code, lambda events: True)
+    write(world, "a")
+    world.pump.step()
+    world.pump.step()
+    end(world)
+    world.outbox.step()
+    assert world.outcomes == {NAME: "succeeded"}
+    assert [line for line in world.said if "given up" in line] == [
+        f"the events of {NAME} are not taken, and given up: no"
+    ]
+
+
+def test_events_of_a_stale_attempt_are_asked_about_and_its_result_has_the_last_word(world: World) -> None:
+    """As after a result that was accepted, whose answer was lost, and a restart of the worker."""
+    refuse(world, 409, Code.STALE_ATTEMPT, lambda events: True)
+    world.coordinator.answers[NAME] = "already_recorded"
+    write(world, "a")
+    end(world)
+    for _ in range(3):
+        world.deliver()
+    assert world.outcomes == {NAME: "succeeded"}
+    assert world.spool.entries == {}
+    assert [message for name, message in world.coordinator.calls if name == "heartbeat"][-1].holding[0].attempt == NAME
+
+
+def test_events_whose_attempt_may_be_taken_up_again_wait_until_that_is_answered(world: World) -> None:
+    """Seen to fail when an attempt that was asked about in vain counts as stale."""
+    answered: list[HeartbeatAnswer] = []
+    real = world.coordinator.heartbeat
+
+    def heartbeat(message: Heartbeat) -> HeartbeatAnswer:
+        answered.append(real(message))
+        return answered[-1]
+
+    world.coordinator.heartbeat = heartbeat  # type: ignore[method-assign]
+    refuse(world, 409, Code.STALE_ATTEMPT, lambda events: not answered)
+    world.coordinator.away = {"heartbeat"}
+    write(world, "a")
+    end(world)
+    for _ in range(5):
+        world.deliver()
+    assert (world.outcomes, had(world)) == ({}, [])
+    world.coordinator.away = set()
+    for _ in range(2):
+        world.deliver()
+    assert (world.outcomes, had(world)) == ({NAME: "succeeded"}, ["a"])
+
+
+def test_events_of_a_running_attempt_that_is_stale_are_asked_about(world: World) -> None:
+    refuse(world, 409, Code.STALE_ATTEMPT, lambda events: True)
+    world.coordinator.words[NAME] = "stop"
+    write(world, "a")
+    world.pump.step()
+    assert ("KILL", NAME) in world.runner.calls
+
+
+def test_a_token_that_is_refused_keeps_the_events(world: World) -> None:
+    refuse(world, 401, Code.UNAUTHENTICATED, lambda events: not world.coordinator.words)
+    write(world, "a")
+    end(world)
+    world.deliver()
+    assert (world.outcomes, had(world)) == ({}, [])
+    world.coordinator.words["any"] = "continue"
+    world.now += 20.0
+    world.deliver()
+    assert (world.outcomes, had(world)) == ({NAME: "succeeded"}, ["a"])
