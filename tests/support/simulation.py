@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import json
 import random
 import shutil
 import sqlite3
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 from deborgen_coordinator.leases import too_late
@@ -22,6 +24,7 @@ from deborgen_coordinator.operations import artifacts, logs
 from deborgen_coordinator.operations.audit import examine
 from deborgen_coordinator.storage import audit
 from deborgen_coordinator.storage.database import Connection, SqliteDatabase
+from deborgen_shared.program_events import JOB_EVENT
 from deborgen_worker import agent, journal, outbox, spool, starting
 from support.clock import FakeClock
 from support.in_process import InProcessCoordinator, unsynced_sqlite
@@ -36,7 +39,7 @@ LEGAL = {(old.value, new.value) for (old, _), new in TRANSITIONS.items()} | {(No
 TERMINAL = {"succeeded", "failed", "canceled"}
 QUICK = [check for check in audit.CHECKS if check.name in {
     "run_counts", "live_twice", "running_without_attempt", "held_without_running", "attempts_charged",
-    "state_and_outcome", "artifact_blob", "log_size",
+    "state_and_outcome", "artifact_blob", "log_size", "program_events",
 }]  # fmt: skip
 #: The bad hour, and how long everything may take to come to rest after it.
 BAD_SECONDS, REST_SECONDS = 900.0, 40 * 3600.0
@@ -76,6 +79,7 @@ class World:
         self._renewed: dict[str, float] = {}
         self.canceled: set[int] = set()
         self._sessions: set[str] = set()
+        self._own_events: dict[str, int] = {}
         self._seq = self._batches = 0
         self._sweep_at = self.now
         self._timed: list[tuple[float, int, Callable[[], None]]] = []
@@ -175,6 +179,8 @@ class World:
             self.tell(f"      event {type_} {_name(job)}{f'/{number}' if number else ''} {worker or ''} {data or ''}")
             if new is not None and job & 0xFFFFF:
                 self._move(job, old, new)
+            if type_ == JOB_EVENT:
+                self._check_own_event(f"{_name(job)}/{number}", json.loads(data))
             if type_ == "lease.expired":
                 self._check_expiry(f"{_name(job)}/{number}")
             if type_ == "job.canceled" and job not in self.canceled and '"step ' not in (data or ""):
@@ -200,6 +206,12 @@ class World:
         if self.states.get(job) != old or (old, new) not in LEGAL:
             raise Violation(f"{_name(job)} was {self.states.get(job)}, and went from {old} to {new}")
         self.states[job] = new
+
+    def _check_own_event(self, attempt: str, data: dict[str, Any]) -> None:
+        """Each event of a program is recorded once, in order, as it was written."""
+        known = self._own_events.get(attempt, 0)
+        self.truth.check_event(attempt, data["number"], data["type"], known)
+        self._own_events[attempt] = known + 1
 
     def _check_expiry(self, attempt: str) -> None:
         """A lease runs only while it could have been renewed."""
@@ -357,7 +369,10 @@ class World:
             if outcome == "succeeded" and self.truth.facts[attempt].code != 0:
                 raise Violation(f"{attempt} succeeded, and its program did not")
             stored = logs.read(ctx, job >> 20, job & 0xFFFFF, number, 0, 1 << 30)
-            self.truth.check_log(attempt, stored, told is not None and outcome not in {"released", "error"})
+            whole = told is not None and outcome not in {"released", "error"}
+            self.truth.check_log(attempt, stored, whole)
+            if whole:
+                self.truth.check_events(attempt, self._own_events.get(attempt, 0))
             if outcome == "succeeded" and self.plan(attempt).artifact:
                 listed = artifacts.of_job(ctx, job >> 20, job & 0xFFFFF).items
                 if [item.path for item in listed] != ["out.txt"]:

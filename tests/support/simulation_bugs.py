@@ -121,6 +121,10 @@ BUGS: dict[str, tuple[Patch, ...]] = {
     ),
     "a released attempt is charged": (Patch(f"{LEASES}:verdict", refund_nothing),),
     "log bytes that were sent twice are stored twice": (Patch(f"{OPERATIONS}.logs:_fresh", all_bytes_are_fresh),),
+    "events that were sent twice are recorded twice": (
+        Patch(f"{OPERATIONS}.program_events:_fresh", all_bytes_are_fresh),
+    ),
+    "a result does not wait for the events of its program": (Patch(f"{WORKER}.outbox:Outbox._upload_events", nothing),),
     "a restarted worker forgets to say what it holds": (Patch(f"{WORKER}.recovery:recover", hold_nothing),),
     "a worker that is told to stop goes on": (Patch(f"{WORKER}.agent:Agent.told", ignore_stop),),
     "an attempt that was never named counts as lost": (Patch(f"{OPERATIONS}.endings:give_up", count_as_named),),

@@ -7,6 +7,7 @@ gives them a clock, a disk that can lose what was not flushed, a runner whose pr
 from __future__ import annotations
 
 import errno
+import json
 import os
 import random
 import shutil
@@ -102,6 +103,15 @@ class Machine:
         )
         if plan.artifact:
             (launch.workspace / "out.txt").write_bytes(plan.artifact_bytes(launch.attempt))
+        events = plan.events(launch.attempt)
+        self._write_events(launch, events[: len(events) // 2])
+
+    def _write_events(self, launch: Launch, types: list[str]) -> None:
+        """The program appends events of its own to its file: half of them when it starts, the others when it ends."""
+        if types:
+            with Path(launch.env["DEBORGEN_EVENTS"]).open("a") as file:
+                file.writelines(json.dumps({"type": type_}) + "\n" for type_ in types)
+            self.world.truth.wrote_events(launch.attempt, types)
 
     def start_in_lane(self, launch: Launch, lane: str, start_by: float) -> None:
         if launch.attempt in self.programs or self.waits(launch.attempt):
@@ -157,6 +167,9 @@ class Machine:
 
     def stop_program(self, attempt: str, exit_: Exit, natural: bool = False) -> None:
         program = self.programs[attempt]
+        if natural:
+            events = self.world.plan(attempt).events(attempt)
+            self._write_events(program.launch, events[len(events) // 2 :])
         program.halt(self.clock(), natural)
         program.exit = exit_
         self.world.truth.ended(attempt, program.written(self.clock()), exit_.code if natural else None)

@@ -43,6 +43,10 @@ class Plan:
         """Every attempt writes its own name, so that bytes in the wrong log are seen."""
         return b"".join(b"%s line %d \xff\n" % (attempt.encode(), n) for n in range(self.lines))
 
+    def events(self, attempt: str) -> list[str]:
+        """The types of its own events. Every attempt writes its own name here too."""
+        return [f"{attempt} event {number}" for number in range(self.lines // 3)]
+
     def artifact_bytes(self, attempt: str) -> bytes:
         return f"made by {attempt}\n".encode()
 
@@ -64,6 +68,7 @@ class Fact:
     began: float
     output: bytes | None = None
     code: int | None = None
+    events: list[str] = field(default_factory=list)
 
 
 @dataclass
@@ -135,6 +140,21 @@ class Truth:
             raise Violation(f"the log of {attempt} is not what it wrote: {stored[-200:]!r} for {written[-200:]!r}")
         if not written.startswith(stored):
             raise Violation(f"the log of {attempt} has bytes that it did not write: {stored!r} for {written!r}")
+
+    def wrote_events(self, attempt: str, types: list[str]) -> None:
+        self.facts[attempt].events += types
+
+    def check_event(self, attempt: str, number: int, type_: str, known: int) -> None:
+        """The history has a new event of the program, and had this many of the attempt before."""
+        fact = self.facts.get(attempt)
+        if number != known or fact is None or fact.events[number : number + 1] != [type_]:
+            raise Violation(f"the history has event {number} of {attempt}, {type_!r}, after {known} others: {fact}")
+
+    def check_events(self, attempt: str, known: int) -> None:
+        """The attempt has its result: nothing that its program wrote is missing."""
+        fact = self.facts.get(attempt)
+        if fact is not None and known < len(fact.events):
+            raise Violation(f"{attempt} has its result, and only {known} of its {len(fact.events)} events")
 
     def check_artifact(self, attempt: str, plan: Plan, digest: str) -> None:
         if hashlib.sha256(plan.artifact_bytes(attempt)).hexdigest() != digest:
