@@ -62,6 +62,7 @@ MEANING: dict[Code, str] = {
     Code.INVALID_TRANSITION: "not possible in this state",
     Code.IDEMPOTENCY_CONFLICT: "the key was used for another request",
     Code.LOG_GAP: "bytes before these are missing",
+    Code.EVENT_GAP: "events before these are missing",
     Code.UPLOAD_CONFLICT: "the upload goes on at another byte",
     Code.LENGTH_REQUIRED: "the body has no Content-Length",
     Code.TOO_LARGE: "the body is larger than the limit in the message",
