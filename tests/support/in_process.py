@@ -151,9 +151,11 @@ class InProcessWorker:
         self._requests = itertools.count(1)
         self.holding: list[str] = []
 
-    def register(self, holding: list[str] | None = None) -> list[str]:
+    def register(self, holding: list[str] | None = None, **more: Any) -> list[str]:
         """Register this session; the attempts that the coordinator takes for lost."""
-        body = m.Register(session=self.session, labels=self.labels, capacity=self.capacity, holding=holding or [])
+        body = m.Register(
+            session=self.session, labels=self.labels, capacity=self.capacity, holding=holding or [], **more
+        )
         self.holding = list(holding or [])
         return workers.register(self.coordinator.ctx, self.actor, self.name, body).lost
 
@@ -187,10 +189,14 @@ class InProcessWorker:
         self.holding += [assignment.attempt for assignment in given if assignment.attempt not in self.holding]
         return given
 
-    def beat(self, *attempts: str, state: str = "open", reason: str = "", **progress: Any) -> dict[str, str]:
-        """Send a heartbeat for these attempts, or for all that the worker holds; the answer for each."""
+    def beat(self, *attempts: str, **more: Any) -> dict[str, str]:
+        """Send a heartbeat for these attempts, or for all that the worker holds; the answer for each.
+
+        What is said of an attempt goes with each of them, all else is said of the worker.
+        """
+        progress = {key: more.pop(key) for key in ("progress", "message") if key in more}
         holding = [m.Held(attempt=attempt, **progress) for attempt in attempts or self.holding]
-        body = m.Heartbeat(session=self.session, holding=holding, state=state, reason=reason)  # type: ignore[arg-type]
+        body = m.Heartbeat(session=self.session, holding=holding, **more)
         return dict(workers.heartbeat(self.coordinator.ctx, self.actor, self.name, body).attempts)
 
     def start(self, most: int = 1) -> list[str]:

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from deborgen import output
+from deborgen import machines, output
 from deborgen.errors import DeborgenError, NotAllowed
-from deborgen_shared.states import Role
+from deborgen_shared.states import Role, WorkerState
 
 if TYPE_CHECKING:
     from deborgen.cli import App
@@ -70,16 +70,16 @@ def _version(theirs: str) -> Iterator[Finding]:
 
 def _workers(client: Client) -> Iterator[Finding]:
     workers = client.workers()
-    present = [worker for worker in workers if worker.state not in ("offline", "left")]
+    present = [worker for worker in workers if worker.state not in (WorkerState.OFFLINE, WorkerState.LEFT)]
     if not present:
         gone = f": {', '.join(worker.name for worker in workers)}" if workers else ""
         what = f"all {len(workers)} workers are away{gone}" if workers else "no machine has joined yet"
         yield Finding("workers", False, what, "on a machine: deborgen-worker run, or here: deborgen up", 5)
         return
     yield Finding("workers", True, f"{output.counted(len(present), 'machine')} there: {_named(present)}")
-    ready = [worker for worker in present if worker.state == "open"]
+    ready = [worker for worker in present if worker.state == WorkerState.OPEN]
     if not ready:
-        reasons = "; ".join(f"{worker.name} is {worker.state} {worker.reason}".strip() for worker in present)
+        reasons = "; ".join(machines.sentence(worker) for worker in present)
         yield Finding("open", False, f"none of them takes jobs: {reasons}", "deborgen workers resume NAME", 7)
         return
     for runner, sentence in {"podman": "jobs with an image", "subprocess": "jobs without an image"}.items():

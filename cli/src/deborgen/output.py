@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from deborgen_shared.states import State
+from deborgen_shared.states import Availability, State, WorkerState
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -24,12 +24,13 @@ STYLES: dict[str, str] = {
     State.SUCCEEDED: "green",
     State.FAILED: "red",
     State.CANCELED: "yellow",
-    "open": "green",
-    "paused": "yellow",
-    "draining": "yellow",
-    "resting": "yellow",
-    "offline": "red",
-    "left": "dim",
+    **dict.fromkeys(Availability, "yellow"),
+    Availability.FREE: "green",
+    Availability.BUSY: "cyan",
+    Availability.OFFLINE: "red",
+    WorkerState.OPEN: "green",
+    WorkerState.RESTING: "yellow",
+    WorkerState.LEFT: "dim",
 }
 
 #: Control characters, and the ones that turn the direction of text around, each with a visible stand-in.

@@ -18,7 +18,7 @@ from typing import Literal
 from deborgen import children, runtime
 from deborgen.errors import DeborgenError, NotPossible, Unreachable
 from deborgen.places import write_private
-from deborgen_shared.states import Role
+from deborgen_shared.states import Role, WorkerState
 
 PORT = 8765
 HEALTHY_WITHIN_SECONDS = 30.0
@@ -189,7 +189,7 @@ class Pair:
         connection = Connection(self.url, token, patience=0)
         for _ in self._tries("worker"):
             for worker in connection.call(contract.LIST_WORKERS).items:
-                if worker.name == worker_name() and worker.state == "open":
+                if worker.name == worker_name() and worker.state == WorkerState.OPEN:
                     return
         raise Unreachable("the worker did not join in time", f"see {self.log('worker')}")
 

@@ -83,12 +83,23 @@ class Held(Request):
     """How long ago the program began; left out until it has."""
 
 
+#: A time with another year may not exist in every time zone and in every database.
+LEAST_YEAR, MOST_YEAR = 1970, 9998
+
+
 class Heartbeat(Request):
     session: Token
     holding: Annotated[list[Held], Meta(max_length=4096)] = field(default_factory=list)
-    state: Literal["open", "paused", "draining"] = "open"
+    state: Literal["open", "limited", "yielding", "paused", "closed", "asleep", "draining"] = "open"
     reason: Text = ""
+    until: Annotated[datetime, Meta(tz=True)] | None = None
+    """When this state ends, if the worker knows it. It is only shown: nothing is decided by it."""
     free: Resources | None = None
+    """What another job could have now."""
+
+    def __post_init__(self) -> None:
+        if self.until is not None and not LEAST_YEAR <= self.until.year <= MOST_YEAR:
+            raise ValueError(f"`until` is not between the years {LEAST_YEAR} and {MOST_YEAR}")
 
 
 class Artifact(Request):
@@ -453,7 +464,11 @@ class Events(Answer):
 
 
 class Worker(Answer):
-    """A machine that lends itself. `state` is open, paused, draining, resting, offline or left."""
+    """A machine that lends itself. `state` is open, paused, draining, resting, offline or left.
+
+    `availability` is free or busy, or why it takes no jobs: limited, yielding, paused, closed, asleep, draining or
+    offline. `until` is when that ends, where the worker has said so.
+    """
 
     name: str
     state: str
@@ -467,6 +482,8 @@ class Worker(Answer):
     last_seen_at: datetime | None
     paused: bool
     drain: bool
+    availability: str = ""
+    until: datetime | None = None
 
 
 class Workers(Answer):

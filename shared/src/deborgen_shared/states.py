@@ -1,4 +1,4 @@
-"""The states of a job, and what an attempt can end as."""
+"""The states of a job and of a worker, and what an attempt can end as."""
 
 from __future__ import annotations
 
@@ -40,6 +40,57 @@ PROGRAM_FAILURES = frozenset({Outcome.FAILED, Outcome.TIMEOUT, Outcome.OUT_OF_ME
 
 #: The machinery's doing: may be tried again while attempts are left.
 INFRASTRUCTURE_FAILURES = frozenset({Outcome.ERROR, Outcome.LOST})
+
+
+class WorkerState(StrEnum):
+    """How a worker stands. It says the first seven of itself; the coordinator concludes the other three."""
+
+    OPEN = "open"
+    #: It takes jobs, but offers less than usual.
+    LIMITED = "limited"
+    #: Its owner uses the machine at this moment.
+    YIELDING = "yielding"
+    #: Its owner or an admin has paused it.
+    PAUSED = "paused"
+    #: It cannot or may not take jobs now: outside its hours, too little disk, a runner that does not work.
+    CLOSED = "closed"
+    ASLEEP = "asleep"
+    #: It finishes what it runs, and takes no more.
+    DRAINING = "draining"
+    #: Too many infrastructure failures in a row: it gets no jobs for a while.
+    RESTING = "resting"
+    #: It has not been heard of for longer than a lease.
+    OFFLINE = "offline"
+    #: It has said goodbye, or its token was revoked.
+    LEFT = "left"
+
+
+#: A worker takes jobs in these states, and in no other.
+WORKING = frozenset({WorkerState.OPEN, WorkerState.LIMITED})
+
+
+#: Release 0.1 does not know these words. Its nearest ones stand in for them: in what its clients are shown, and in what
+#: its coordinator is told.
+FIRST_WORDS = {
+    WorkerState.LIMITED: WorkerState.OPEN,
+    WorkerState.YIELDING: WorkerState.PAUSED,
+    WorkerState.CLOSED: WorkerState.PAUSED,
+    WorkerState.ASLEEP: WorkerState.PAUSED,
+}
+
+
+class Availability(StrEnum):
+    """What people are told about a worker, in one word."""
+
+    FREE = "free"
+    BUSY = "busy"
+    LIMITED = "limited"
+    YIELDING = "yielding"
+    PAUSED = "paused"
+    CLOSED = "closed"
+    ASLEEP = "asleep"
+    DRAINING = "draining"
+    OFFLINE = "offline"
 
 
 class Role(StrEnum):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 import shutil
 import sqlite3
 import threading
@@ -124,7 +125,7 @@ IMPOSSIBLE = {
     "an ended attempt with a lease": "UPDATE attempt SET outcome = 'lost', finished_at = 1",
     "a live attempt without a lease": "UPDATE attempt SET lease_clock = NULL",
     "an outcome that is none": "UPDATE attempt SET outcome = 'fine', finished_at = 1, lease_clock = NULL",
-    "a worker in an unknown state": "UPDATE worker SET state = 'asleep'",
+    "a worker in an unknown state": "UPDATE worker SET state = 'resting'",
     "a blob of negative size": "INSERT INTO blob (digest, size, touched_at) VALUES ('x', -1, 0)",
 }
 
@@ -147,7 +148,7 @@ def schema_of(database: Database) -> Any:
     try:
         if database.dialect == "sqlite":
             found = connection.rows("SELECT type, name, tbl_name, sql FROM sqlite_master ORDER BY type, name")
-            return [(*row[:3], " ".join((row[3] or "").split())) for row in found]
+            return [(*row[:3], re.sub(r"\s*([(),])\s*|\s+", r"\1 ", row[3] or "")) for row in found]
         return [
             connection.rows(
                 "SELECT table_name, column_name, data_type, is_nullable, column_default FROM information_schema.columns"

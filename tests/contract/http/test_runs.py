@@ -276,6 +276,18 @@ def test_workers_are_seen_and_steered(coordinator: CoordinatorProcess, ada: Clie
     assert ada.get("/v1/workers/w2").json()["state"] == "left"
 
 
+def test_a_worker_tells_its_state_and_until_when(coordinator: CoordinatorProcess, ada: Client) -> None:
+    other = ScriptedWorker(coordinator, "w3")
+    said = {"state": "yielding", "reason": "its owner plays", "until": "2030-01-31T18:00:00+01:00"}
+    assert other.post("heartbeat", said).status_code == 200
+    seen = ada.get("/v1/workers/w3").json()
+    assert (seen["availability"], seen["state"], seen["reason"]) == ("yielding", "paused", "its owner plays")
+    assert seen["until"] == "2030-01-31T17:00:00Z"
+    assert other.heartbeat()["orders"] == {"pause": False, "drain": False}
+    seen = ada.get("/v1/workers/w3").json()
+    assert (seen["availability"], seen["state"], seen["until"]) == ("free", "open", None)
+
+
 def test_a_claim_with_nothing_to_do_is_204_with_a_time_to_come_back(worker: ScriptedWorker) -> None:
     drain(worker)
     body = {"request_id": "none", "free": {"cpus": 1}, "wait_seconds": 0}

@@ -12,6 +12,7 @@ import pytest
 import requests
 
 from support.coordinator import CoordinatorProcess
+from support.scripted_worker import ScriptedWorker
 
 
 def refusal(answer: requests.Response, status: int, code: str) -> dict[str, Any]:
@@ -342,6 +343,32 @@ def test_fault_64_file_paths_that_some_machines_take_for_one_are_422(
     files = [file_at(coordinator, path) for path in paths]
     answer = coordinator.client("submitter").post("/v1/runs", json={"run": "true", "files": files})
     refusal(answer, 422, "invalid_job")
+
+
+#: What a worker might say of itself by mistake, or to do harm.
+NONSENSE_OF_A_WORKER = [
+    b'"state": "left"',
+    b'"state": "offline"',
+    b'"state": null',
+    b'"until": "soon"',
+    b'"until": 1800000000',
+    b'"until": "2030-01-31T18:00:00"',
+    b'"until": "9999-12-31T23:59:59-14:00"',
+    b'"until": "0001-01-01T00:00:00+14:00"',
+]
+
+
+@pytest.mark.parametrize("said", NONSENSE_OF_A_WORKER)
+def test_nonsense_that_a_worker_says_of_itself_is_400_and_changes_nothing(
+    coordinator: CoordinatorProcess, said: bytes
+) -> None:
+    """Seen to fail when a time of any year is taken."""
+    worker, viewer = ScriptedWorker(coordinator, "odd"), coordinator.client("viewer")
+    before = viewer.get("/v1/workers/odd").json()
+    body = b'{"session": "' + worker.session.encode() + b'", ' + said + b"}"
+    json_type = {"Content-Type": "application/json"}
+    refusal(worker.http.post("/v1/workers/odd/heartbeat", data=body, headers=json_type), 400, "malformed")
+    assert viewer.get("/v1/workers/odd").json() == before
 
 
 def test_a_gzip_bomb_of_a_log_is_413(coordinator: CoordinatorProcess) -> None:

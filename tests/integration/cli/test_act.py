@@ -64,7 +64,8 @@ def test_wait_for_several_ends_with_the_first_that_did_not_succeed(anna: Person)
 
 def test_a_worker_is_paused_drained_and_resumed(admin: Person, anna: Person) -> None:
     admin.out("workers", "pause", "box")
-    assert admin.rows("workers")[0]["state"] == "paused"
+    row = admin.rows("workers")[0]
+    assert (row["availability"], row["state"]) == ("paused", "paused")
     run = anna.submit("run: echo now\n")
     assert "paused" in anna.out("why", run)
     admin.out("workers", "resume", "box")

@@ -285,6 +285,6 @@ def test_events_are_followed_live_and_survive_a_restart_of_the_coordinator(pool:
 
 def test_workers_shows_the_machines(anna: Person) -> None:
     (row,) = anna.rows("workers")
-    assert (row["worker"], row["state"]) == ("box", "open")
+    assert (row["worker"], row["availability"], row["state"]) == ("box", "free", "open")
     assert row["cpus"].endswith("/2")
     assert "runner.subprocess=true" in row["labels"]

@@ -9,7 +9,9 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -55,6 +57,37 @@ def test_pause_stops_new_work_at_once_and_lets_what_runs_finish(new_worker: Make
     assert "paused by its owner until" in worker.status()["reason"]
     assert worker.command("resume").stdout.strip() == "open for work"
     assert pool.until(second)["state"] == "succeeded"
+
+
+def test_a_timed_pause_is_seen_with_its_end_and_ends_by_itself(new_worker: Make, pool: Pool) -> None:
+    """Seen to fail when the heartbeat does not tell the end."""
+    worker = new_worker().start()
+    wait_until(lambda: pool.state_of(worker.name) == "open", what="the worker to join", log=worker.log)
+
+    def seen() -> dict[str, Any]:
+        return dict(pool.admin.get(f"/v1/workers/{worker.name}").json())
+
+    before = datetime.now(UTC)
+    worker.command("pause", "2h")
+    wait_until(lambda: seen()["availability"] == "paused", what="the pause to be seen", log=worker.log)
+    until = datetime.fromisoformat(seen()["until"])
+    assert before + timedelta(hours=2) <= until <= datetime.now(UTC) + timedelta(hours=2)
+    assert seen()["reason"].startswith("paused by its owner until ")
+    worker.command("pause", "1s")
+    wait_until(lambda: seen()["availability"] == "free", what="the pause to end", log=worker.log)
+    assert seen()["until"] is None
+
+
+def test_a_worker_outside_its_hours_is_closed(new_worker: Make, pool: Pool) -> None:
+    later = (datetime.now() + timedelta(hours=2)).strftime("%H:%M")
+    end = (datetime.now() + timedelta(hours=3)).strftime("%H:%M")
+    worker = new_worker(hours=f"{later}-{end}").start()
+
+    def seen() -> tuple[str, str]:
+        answer = pool.admin.get(f"/v1/workers/{worker.name}")
+        return (answer.json()["availability"], answer.json()["state"]) if answer.status_code == 200 else ("", "")
+
+    wait_until(lambda: seen() == ("closed", "paused"), what="the worker to be closed", log=worker.log)
 
 
 def test_a_pause_holds_over_a_restart_and_can_be_set_while_no_worker_runs(new_worker: Make, pool: Pool) -> None:
@@ -283,7 +316,7 @@ def test_fault_32_a_full_disk_stops_new_work_and_results_still_fit(
     assert (job["state"], job["exit_code"]) == ("failed", 3)
     wait_until(lambda: "no new work is taken" in worker.said(), 90)
     later = pool.submit(run="true", requires={"test": "full"}, resources={"disk": "1MiB"})
-    wait_until(lambda: worker.status()["state"] == "paused", 90)
+    wait_until(lambda: worker.status()["state"] == "closed", 90)
     assert pool.job(later)["state"] == "queued"
     (small_disk / "filler").unlink()
     assert pool.until(later, seconds=120)["state"] == "succeeded"

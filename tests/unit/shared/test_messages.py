@@ -12,6 +12,7 @@ import pytest
 from msgspec import Struct
 
 from deborgen_shared import messages
+from deborgen_shared.states import Availability, WorkerState
 
 MESSAGES = [
     kind
@@ -87,3 +88,35 @@ def test_what_is_left_out_of_a_message_comes_back_as_its_default(kind: type[Stru
     message = kind(**needed)
     assert msgspec.json.decode(msgspec.json.encode(message), type=kind) == message
     assert msgspec.convert(msgspec.to_builtins(needed), kind, strict=False) == message
+
+
+#: The coordinator concludes these; no worker says them.
+CONCLUDED = {WorkerState.RESTING, WorkerState.OFFLINE, WorkerState.LEFT}
+
+
+def test_a_worker_may_say_every_state_that_it_can_know_of_itself() -> None:
+    said = get_args(get_type_hints(messages.Heartbeat)["state"])
+    assert set(said) == set(WorkerState) - CONCLUDED
+    assert set(Availability) == (set(said) - {"open"}) | {"free", "busy", "offline"}
+
+
+@pytest.mark.parametrize("state", [*sorted(CONCLUDED), "", "OPEN", "free", None, 1])
+def test_a_worker_may_say_nothing_else(state: Any) -> None:
+    with pytest.raises(msgspec.ValidationError):
+        msgspec.convert({"session": "s", "state": state}, messages.Heartbeat)
+
+
+@pytest.mark.parametrize(
+    "until",
+    [
+        "2026-01-31T12:00:00",
+        "tomorrow",
+        1_800_000_000,
+        "0001-01-01T00:00:00+14:00",
+        "9999-12-31T23:59:59-14:00",
+    ],
+)
+def test_an_end_must_be_a_time_with_its_zone_that_every_calendar_has(until: Any) -> None:
+    """Seen to fail when every year is taken: the coordinator cannot show some of them."""
+    with pytest.raises(msgspec.ValidationError):
+        msgspec.convert({"session": "s", "until": until}, messages.Heartbeat)

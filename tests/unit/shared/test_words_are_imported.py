@@ -12,14 +12,14 @@ import pytest
 
 from deborgen_shared import contract, headers
 from deborgen_shared.errors import Code
-from deborgen_shared.states import Outcome, Role, State
+from deborgen_shared.states import Availability, Outcome, Role, State, WorkerState
 
 ROOT = Path(__file__).resolve().parents[3]
 PARTS = ("coordinator/src", "worker/src", "cli/src")
 #: A migration stands for what was true when it was written, so it types what it means.
 EXCEPTED = "storage/migrations/"
 
-WORDS = frozenset(str(word) for kind in (State, Outcome, Role, Code) for word in kind)
+WORDS = frozenset(str(word) for kind in (State, Outcome, Role, Code, WorkerState, Availability) for word in kind)
 PATHS = frozenset(call.path for call in contract.CALLS)
 HEADERS = frozenset(
     spelling.lower()
@@ -48,6 +48,8 @@ ALLOWED: dict[tuple[str, str], str] = {
     ("cli/src/deborgen/commands/workers.py", "running"): "the heading of a column",
     ("cli/src/deborgen/commands/workers.py", "worker"): "the heading of a column",
     ("cli/src/deborgen/errors.py", "canceled"): "what an exit code means, in words",
+    ("cli/src/deborgen/examination.py", "open"): "the name of something that the doctor looks at",
+    ("cli/src/deborgen/output.py", "left"): "a side of a column",
     ("cli/src/deborgen/pair.py", "worker"): "the name of a process, of its log and of its folder",
     (
         "coordinator/src/deborgen_coordinator/connections.py",
@@ -59,8 +61,10 @@ ALLOWED: dict[tuple[str, str], str] = {
     ): "the key under which every refusal stands in its answer",
     ("coordinator/src/deborgen_coordinator/logs.py", "worker"): "a field of a line of the log",
     ("coordinator/src/deborgen_coordinator/operations/history.py", "worker"): "a field of an event",
+    ("coordinator/src/deborgen_coordinator/operations/workers.py", "paused"): "a field of an event",
     ("coordinator/src/deborgen_coordinator/operations/views.py", "submitter"): "a field of a job",
     ("coordinator/src/deborgen_coordinator/operations/views.py", "worker"): "a field of a job",
+    ("coordinator/src/deborgen_coordinator/placement.py", "free"): "a word in a sentence about what a job lacks",
     ("coordinator/src/deborgen_coordinator/server.py", "timeout"): "a setting of Gunicorn's",
     ("coordinator/src/deborgen_coordinator/settings.py", "error"): "a level of the log",
     ("coordinator/src/deborgen_coordinator/storage/audit.py", "lost"): "a kind of what the audit finds",
@@ -70,13 +74,18 @@ ALLOWED: dict[tuple[str, str], str] = {
     ("coordinator/src/deborgen_coordinator/storage/transactions.py", "worker"): "a column of the table of events",
     ("coordinator/src/deborgen_coordinator/storage/writer.py", "error"): "an attribute",
     ("worker/src/deborgen_worker/__main__.py", "error"): "a key of the answers on the worker's control socket",
+    ("worker/src/deborgen_worker/__main__.py", "free"): "a field of the status on this machine",
     ("worker/src/deborgen_worker/__main__.py", "submitter"): "a field of the status and of the history on this machine",
     (
         "worker/src/deborgen_worker/attempt.py",
         "running",
     ): "a stage of the attempt on its machine, which is not the job's state",
     ("worker/src/deborgen_worker/control.py", "error"): "a key of the answers on the worker's control socket",
+    ("worker/src/deborgen_worker/daemon.py", "draining"): "the name of one who closes the gate",
+    ("worker/src/deborgen_worker/owner.py", "free"): "a field of the status on this machine",
     ("worker/src/deborgen_worker/owner.py", "submitter"): "a field of the status on this machine",
+    ("worker/src/deborgen_worker/policy.py", "draining"): "the name of one who closes the gate",
+    ("worker/src/deborgen_worker/runners/podman/__init__.py", "paused"): "a word of Podman's for a container",
     ("worker/src/deborgen_worker/runners/podman/engine.py", "error"): "a field of Podman's answers",
     ("worker/src/deborgen_worker/runners/podman/engine.py", "timeout"): "a parameter of Podman's and of requests",
     ("worker/src/deborgen_worker/runners/podman/spec.py", "timeout"): "a field of Podman's description of a container",
@@ -87,6 +96,7 @@ ALLOWED: dict[tuple[str, str], str] = {
     ("worker/src/deborgen_worker/runners/subprocess.py", "error"): "a field of the supervisor's records",
     ("worker/src/deborgen_worker/runners/subprocess.py", "timeout"): "a field of what the supervisor is asked",
     ("worker/src/deborgen_worker/runners/supervisor.py", "error"): "its own protocol; a bare script cannot import",
+    ("worker/src/deborgen_worker/runners/supervisor.py", "left"): "seconds that are left of a time limit",
     ("worker/src/deborgen_worker/runners/supervisor.py", "running"): "its own protocol; a bare script cannot import",
     ("worker/src/deborgen_worker/runners/supervisor.py", "timeout"): "its own protocol; a bare script cannot import",
     ("worker/src/deborgen_worker/settings.py", "worker"): "the name of a worker whose machine has none",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import io
 import re
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -57,6 +57,49 @@ def test_the_gate_tells_the_owners_reason_first() -> None:
     for keeper in ("runner", "owner", "draining"):
         gate.open(keeper)
     assert (gate.state, gate.closed) == ("open", False)
+
+
+@pytest.mark.parametrize(
+    ("keeper", "state"),
+    [
+        ("leaving", "draining"),
+        ("draining", "draining"),
+        ("owner", "paused"),
+        ("order", "paused"),
+        ("hours", "closed"),
+        ("disk", "closed"),
+        ("runner", "closed"),
+        ("token", "closed"),
+        ("somebody else", "paused"),
+    ],
+)
+def test_the_state_of_a_worker_follows_from_who_has_closed_its_gate(keeper: str, state: str) -> None:
+    gate = Gate()
+    gate.close(keeper, "for a reason")
+    assert (gate.state, gate.closed) == (state, True)
+
+
+def test_the_gate_tells_the_end_of_a_pause_while_that_pause_is_the_reason() -> None:
+    """Seen to fail when the end of any closure is told."""
+    gate = Gate()
+    gate.close("disk", "full")
+    gate.close("owner", "paused", 1_800_000_000.0)
+    assert gate.until == datetime(2027, 1, 15, 8, 0, tzinfo=UTC)
+    gate.close("draining", "stopping")
+    assert gate.until is None, "it does not stop draining when the pause ends"
+    gate.open("draining")
+    gate.close("owner", "paused until resumed")
+    assert gate.until is None
+    gate.close("owner", "paused", 1_800_000_000.0)
+    gate.open("owner")
+    assert (gate.state, gate.until) == ("closed", None)
+
+
+@pytest.mark.parametrize("seconds", [1e12, 1e300, float("inf"), float("nan"), -1e10])
+def test_an_end_that_no_calendar_has_is_not_told(seconds: float) -> None:
+    gate = Gate()
+    gate.close("owner", "paused", seconds)
+    assert (gate.state, gate.until) == ("paused", None)
 
 
 def test_flags_win_over_the_environment_over_the_owners_file_over_the_rolled_out_one(tmp_path: Path) -> None:

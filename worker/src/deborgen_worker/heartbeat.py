@@ -10,9 +10,11 @@ import msgspec
 from deborgen_shared.client.transport import Refused, Unreachable
 from deborgen_shared.errors import Code
 from deborgen_shared.messages import Heartbeat, Held
+from deborgen_shared.states import FIRST_WORDS, WORKING, WorkerState
 from deborgen_worker import workspace
 from deborgen_worker.agent import Agent
 from deborgen_worker.attempt import Attempt, Ending, Stage
+from deborgen_worker.capacity import Amount
 from deborgen_worker.contact import Contact
 from deborgen_worker.coordinator import Coordinator
 
@@ -48,12 +50,12 @@ class Heart:
             holding=[self._describe(each) for each in attempts][:4096],
             state=self._agent.gate.state,  # type: ignore[arg-type]
             reason=self._agent.gate.reason[:2000],
-            free=self._agent.ledger.free().message(),
+            until=self._agent.gate.until,
+            free=self._free().message(),
         )
         self._unfit = False
-        if not self._send(message) and self._unfit:  # one job's words must not cost the others their leases
-            bare = [Held(attempt=each.attempt, began_seconds_ago=each.began_seconds_ago) for each in message.holding]
-            self._send(msgspec.structs.replace(message, holding=bare))
+        if not self._send(message) and self._unfit:
+            self._send(_plainest(message))
         return self._wait
 
     def ask_about(self, name: str) -> bool:
@@ -64,6 +66,7 @@ class Heart:
             holding=[Held(attempt=name)],
             state=self._agent.gate.state,  # type: ignore[arg-type]
             reason=self._agent.gate.reason[:2000],
+            until=self._agent.gate.until,
         )
         with contextlib.suppress(Superseded):  # the next heartbeat will say so
             return self._send(message)
@@ -74,6 +77,11 @@ class Heart:
         if attempt.stage is Stage.ENDED:
             return self._agent.clock() - attempt.ended > self.interval
         return attempt.ending is not Ending.STALE
+
+    def _free(self) -> Amount:
+        """What another job could have: nothing while every slot is taken, however little the others use."""
+        ledger = self._agent.ledger
+        return Amount() if ledger.full else ledger.free()
 
     def _describe(self, attempt: Attempt) -> Held:
         if attempt.stage is not Stage.RUNNING:
@@ -95,7 +103,7 @@ class Heart:
             return False
         self._contact.ok("heartbeat")
         self._wait = self.interval
-        was_open, self.told_open = self.told_open, message.state == "open"
+        was_open, self.told_open = self.told_open, message.state in WORKING
         if self._refused:
             self._refused = 0
             if self._agent.gate.open("token"):
@@ -135,3 +143,17 @@ class Heart:
     _wait: float = 1.0
     _refused_at = float("-inf")
     _unfit = False
+
+
+def _plainest(message: Heartbeat) -> Heartbeat:
+    """The same, without all that may be refused.
+
+    Neither what one job has written as its progress nor a state that an older coordinator does not know may cost the
+    jobs their leases.
+    """
+    state = WorkerState(message.state)
+    return msgspec.structs.replace(
+        message,
+        holding=[Held(attempt=each.attempt, began_seconds_ago=each.began_seconds_ago) for each in message.holding],
+        state=FIRST_WORDS.get(state, state),
+    )

@@ -61,7 +61,7 @@ class Owner:
                 self._agent.on_room()
             self._thaw()
             return
-        if gate.close("owner", f"paused by its owner {self._until(pause.until)}"):
+        if gate.close("owner", f"paused by its owner {self._until(pause.until)}", pause.until):
             self._agent.say(gate.reason)
             self._agent.starter.call_back()
         if pause.frozen:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import click
 
-from deborgen import output
+from deborgen import machines, output
 from deborgen.cli import CONTEXT, App, json_option, subcommand
 
-COLUMNS = ["worker", "state", "cpus", "memory", "gpus", "running", "last_seen", "labels", "reason"]
+if TYPE_CHECKING:
+    from deborgen_shared.messages import Worker
+
+COLUMNS = ["worker", "availability", "cpus", "memory", "gpus", "running", "last_seen", "labels", "reason"]
+#: In a pipe there is room for more; `state` is there for scripts of release 0.1.
+FULL_COLUMNS = [*COLUMNS, "state", "until"]
 
 
 @click.group(name="workers", context_settings=CONTEXT, invoke_without_command=True)
@@ -32,42 +37,50 @@ def _list(app: App, as_json: bool) -> None:
     workers = app.client.workers()
     if as_json:
         output.json("workers", workers)
-        return
-    rows = []
-    full = []
-    for w in workers:
-        gpus = f"{w.free.gpus}/{w.capacity.gpus}" if w.capacity.gpus else ""
-        cpus = f"{w.free.cpus:g}/{w.capacity.cpus:g}"
-        memory = f"{output.size(w.free.memory)} of {output.size(w.capacity.memory)}"
-        rows.append(
-            [
-                w.name,
-                w.state,
-                cpus,
-                memory,
-                gpus,
-                len(w.running) or "",
-                output.age(w.last_seen_at),
-                _runners(w.labels),
-                w.reason,
-            ]
-        )
-        full.append(
-            [
-                w.name,
-                w.state,
-                cpus,
-                f"{w.free.memory}/{w.capacity.memory}",
-                gpus,
-                w.running,
-                w.last_seen_at,
-                w.labels,
-                w.reason,
-            ]
-        )
-    output.table(COLUMNS, rows, full=full, numeric=["running"])
+    elif output.on_terminal():
+        output.table(COLUMNS, map(_row, workers), numeric=["running"])
+    else:
+        output.table(FULL_COLUMNS, map(_full_row, workers))
     if not workers:
         output.hint("no machine has joined yet. On each: deborgen-worker run --coordinator URL --name NAME …")
+
+
+def _row(worker: Worker) -> list[object]:
+    return [
+        worker.name,
+        machines.availability(worker),
+        _cpus(worker),
+        f"{output.size(worker.free.memory)} of {output.size(worker.capacity.memory)}",
+        _gpus(worker),
+        len(worker.running) or "",
+        output.age(worker.last_seen_at),
+        _runners(worker.labels),
+        machines.why(worker),
+    ]
+
+
+def _full_row(worker: Worker) -> list[object]:
+    return [
+        worker.name,
+        machines.availability(worker),
+        _cpus(worker),
+        f"{worker.free.memory}/{worker.capacity.memory}",
+        _gpus(worker),
+        worker.running,
+        worker.last_seen_at,
+        worker.labels,
+        worker.reason,
+        worker.state,
+        worker.until,
+    ]
+
+
+def _cpus(worker: Worker) -> str:
+    return f"{worker.free.cpus:g}/{worker.capacity.cpus:g}"
+
+
+def _gpus(worker: Worker) -> str:
+    return f"{worker.free.gpus}/{worker.capacity.gpus}" if worker.capacity.gpus else ""
 
 
 def _runners(labels: dict[str, object]) -> str:

@@ -12,6 +12,7 @@ import msgspec
 
 from deborgen_shared.jobfile import render
 from deborgen_shared.messages import Assignment, Claim, Claimed, Input, NextClaim
+from deborgen_shared.states import WORKING
 
 from .. import ids
 from ..leases import deadline, lease_end, sweep_interval
@@ -138,7 +139,7 @@ def take(
         given.asked_before = True
         _give_again(ctx, tx, before, clock, now, given)
         return given
-    if worker.paused or worker.drain or worker.state != "open" or worker.rest_clock > clock:
+    if worker.paused or worker.drain or worker.state not in WORKING or worker.rest_clock > clock:
         given.idle = True
         return given
     if waiting_since is not None and _silent(ctx, worker, clock, given.granted_at - waiting_since):

@@ -6,6 +6,8 @@ import threading
 
 import msgspec
 
+from deborgen_shared.states import WORKING, WorkerState
+
 from ..clock import Clock
 from ..placement import Amounts, Machine, Needs, lacks
 from ..storage import workers
@@ -51,7 +53,7 @@ class Fleet:
         with self._lock:
             self._refresh()
             return any(
-                row.name != than and row.online and row.state == "open" and not (row.paused or row.drain)
+                row.name != than and row.online and row.state in WORKING and not (row.paused or row.drain)
                 for row, candidate in self._machines
                 if not lacks(candidate, needs)
             )
@@ -60,7 +62,7 @@ class Fleet:
         now = self._clock.steady()
         if self._read_at is None or not 0 <= now - self._read_at < KEEP_SECONDS:
             rows = self._store.read(workers.every)
-            self._machines = [(row, machine(row)) for row in rows if row.state != "left"]
+            self._machines = [(row, machine(row)) for row in rows if row.state is not WorkerState.LEFT]
             self._verdicts = {}
             self._read_at = now
 

@@ -7,7 +7,7 @@ from datetime import datetime
 import msgspec
 
 from deborgen_shared.messages import Attempt, CancelAnswer, JobDetail, Why, WhyWorker
-from deborgen_shared.states import State
+from deborgen_shared.states import WORKING, State, WorkerState
 
 from .. import ids
 from ..leases import expires_at
@@ -21,7 +21,7 @@ from .context import Actor, Context
 from .fleet import amounts, machine
 from .lookup import find_job, find_run
 from .runs import cancel
-from .workers import shown_state
+from .standing import standing
 
 
 def _step(reader: Connection, row: JobRow) -> StepRow:
@@ -87,7 +87,8 @@ def why(ctx: Context, run: int, index: int) -> Why:
         lines: list[WhyWorker] = []
         if row.state is State.QUEUED:
             needs = ctx.catalog.needs(reader, row.class_id)
-            lines = [_why_worker(worker, needs, clock) for worker in workers.every(reader) if worker.state != "left"]
+            there = [worker for worker in workers.every(reader) if worker.state is not WorkerState.LEFT]
+            lines = [_why_worker(worker, needs, clock) for worker in there]
         return Why(job=ids.name(row.id), state=row.state.value, summary=_summary(reader, row, lines), workers=lines)
 
     return ctx.store.read(look)
@@ -95,10 +96,10 @@ def why(ctx: Context, run: int, index: int) -> Why:
 
 def _why_worker(worker: WorkerRow, needs: Needs, clock: float) -> WhyWorker:
     never = lacks(machine(worker), needs)
-    state, reason = shown_state(worker, clock)
+    state, reason = standing(worker, clock)
     if never:
         return WhyWorker(worker=worker.name, fits=False, reason=never)
-    if state != "open":
+    if state not in WORKING:
         words = reason if reason.startswith(state) else f"{state}: {reason}" if reason else state
         return WhyWorker(worker=worker.name, fits=False, reason=words)
     busy = short(amounts(worker.free), needs)

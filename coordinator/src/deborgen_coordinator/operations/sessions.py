@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from deborgen_shared import contract
 from deborgen_shared.errors import Code, Refusal
-from deborgen_shared.states import Role
+from deborgen_shared.states import Role, WorkerState
 
 from ..storage import workers
 from ..storage.rows import WorkerRow
@@ -24,7 +24,7 @@ def check_identity(actor: Actor, name: str) -> None:
 def check_session(tx: Tx, name: str, session: str) -> WorkerRow:
     """The worker, if this session is its newest; kept from other writers."""
     worker = workers.get(tx, name, lock=True)
-    if worker is None or worker.state == "left":
+    if worker is None or worker.state is WorkerState.LEFT:
         hint = f"PUT {contract.REGISTER.url(name=name)} first"
         raise Refusal(Code.SUPERSEDED, f"worker {name} is not registered", hint)
     if worker.session != session:

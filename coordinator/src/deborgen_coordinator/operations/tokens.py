@@ -9,7 +9,7 @@ import secrets
 from deborgen_shared import contract, headers
 from deborgen_shared.errors import Code, Refusal
 from deborgen_shared.messages import CreatedToken, NewToken, Tokens, TokenView
-from deborgen_shared.states import Role
+from deborgen_shared.states import Role, WorkerState
 
 from ..storage import tokens, workers
 from ..storage.rows import TokenRow
@@ -124,7 +124,7 @@ def revoke(ctx: Context, actor: Actor, token_id: str) -> None:
         )  # fmt: skip
         others = [other for other in tokens.valid(tx) if other.role == Role.WORKER and other.name == row.name]
         worker = workers.get(tx, row.name, lock=True) if row.role == Role.WORKER and not others else None
-        if worker is not None and worker.state != "left":
+        if worker is not None and worker.state is not WorkerState.LEFT:
             release_all(ctx, tx, actor, worker, f"the token of worker {row.name} was revoked", now)
             workers.leave(tx, worker.id, "its token was revoked")
             record(tx, now, "worker.left", actor, worker=row.name, data={"reason": "its token was revoked"})

@@ -17,7 +17,7 @@ from deborgen_shared.messages import (
     Worker,
     Workers,
 )
-from deborgen_shared.states import Outcome
+from deborgen_shared.states import FIRST_WORDS, WORKING, Outcome, WorkerState
 
 from .. import ids
 from ..leases import lease_end
@@ -33,6 +33,7 @@ from .finish import finish
 from .history import record
 from .lookup import find_worker
 from .sessions import check_identity, check_session, superseded
+from .standing import availability, standing
 from .transitions import Changes, begin, resume, settle, write
 
 __all__ = [
@@ -153,16 +154,25 @@ def heartbeat(ctx: Context, actor: Actor, name: str, body: Heartbeat) -> Heartbe
 
 def _note_state(tx: Tx, actor: Actor, worker: WorkerRow, body: Heartbeat, clock: float, now: float) -> None:
     free = msgspec.json.encode(body.free).decode() if body.free is not None else worker.free
-    workers.seen(tx, worker.id, state=body.state, reason=body.reason, free=free, seen_clock=clock, now=now)
+    until = body.until.timestamp() if body.until is not None else None
+    workers.seen(
+        tx,
+        worker.id,
+        state=WorkerState(body.state),
+        reason=body.reason,
+        until=until,
+        free=free,
+        seen_clock=clock,
+        now=now,
+    )
     if not worker.online:
         record(tx, now, "worker.online", actor, worker=worker.name)
-    if worker.state != body.state:
-        if body.state == "open":
+    if body.state in WORKING:
+        if worker.state not in WORKING:
             record(tx, now, "worker.resumed", actor, worker=worker.name)
-        else:
-            record(
-                tx, now, "worker.paused", actor, worker=worker.name, data={"state": body.state, "reason": body.reason}
-            )
+    elif worker.state != body.state:
+        data = {"state": body.state, "reason": body.reason}
+        record(tx, now, "worker.paused", actor, worker=worker.name, data=data)
 
 
 def _revive(
@@ -201,12 +211,12 @@ def leave(ctx: Context, actor: Actor, name: str, session: str | None = None) -> 
 
     def work(tx: Tx) -> None:
         worker = find_worker(tx, name, lock=True)
-        if worker.state == "left":
+        if worker.state is WorkerState.LEFT:
             return
         if session is not None and session != worker.session:
             raise superseded(name)
         release_all(ctx, tx, actor, worker, f"worker {name} left", now)
-        workers.leave(tx, worker.id, "left")
+        workers.leave(tx, worker.id, "left the pool")
         record(tx, now, "worker.left", actor, worker=name)
 
     write(ctx, work)
@@ -238,37 +248,25 @@ def steer(ctx: Context, actor: Actor, name: str, body: SteerWorker) -> Worker:
     return get_worker(ctx, name)
 
 
-def shown_state(worker: WorkerRow, clock: float) -> tuple[str, str]:
-    """The one word for how a worker is, and why."""
-    if worker.state == "left":
-        return "left", worker.reason
-    if not worker.online:
-        return "offline", "not heard of for longer than a lease"
-    if worker.rest_clock > clock:
-        minutes = (worker.rest_clock - clock) / 60
-        return "resting", f"too many infrastructure failures in a row; rests for {minutes:.0f} more minutes"
-    if worker.drain or worker.state == "draining":
-        return "draining", worker.reason or "drained by an admin"
-    if worker.paused or worker.state == "paused":
-        return "paused", worker.reason or "paused by an admin"
-    return "open", worker.reason
-
-
 def _show(reader: Connection, worker: WorkerRow, clock: float) -> Worker:
-    state, reason = shown_state(worker, clock)
+    state, reason = standing(worker, clock)
+    capacity = msgspec.json.decode(worker.capacity, type=Resources)
+    free = msgspec.json.decode(worker.free, type=Resources)
     return Worker(
         name=worker.name,
-        state=state,
+        state=FIRST_WORDS.get(state, state),
         reason=reason,
         hostname=worker.hostname,
         version=worker.version,
         labels=views.loads(worker.labels),
-        capacity=msgspec.json.decode(worker.capacity, type=Resources),
-        free=msgspec.json.decode(worker.free, type=Resources),
+        capacity=capacity,
+        free=free,
         running=[ids.attempt_name(*held) for held in attempts.held_names(reader, worker.id)],
         last_seen_at=views.when(worker.seen_at),
         paused=worker.paused,
         drain=worker.drain,
+        availability=availability(state, capacity, free),
+        until=views.maybe_when(worker.until_at) if state is worker.state else None,
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from deborgen_shared.states import Outcome, State
+from deborgen_shared.states import Outcome, State, WorkerState
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +122,7 @@ class WorkerRow:
     labels: str
     capacity: str
     free: str
-    state: str
+    state: WorkerState
     reason: str
     paused: bool
     drain: bool
@@ -132,6 +132,7 @@ class WorkerRow:
     rest_clock: float
     seen_clock: float
     seen_at: float
+    until_at: float | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -108,7 +108,6 @@ CREATE TABLE worker (
     labels TEXT NOT NULL,
     capacity TEXT NOT NULL,
     free TEXT NOT NULL,
-    state TEXT NOT NULL CHECK (state IN ('open', 'paused', 'draining', 'left')),
     reason TEXT NOT NULL,
     paused BIGINT NOT NULL DEFAULT 0 CHECK (paused IN (0, 1)),
     drain BIGINT NOT NULL DEFAULT 0 CHECK (drain IN (0, 1)),
@@ -117,7 +116,10 @@ CREATE TABLE worker (
     rests BIGINT NOT NULL DEFAULT 0,
     rest_clock {double} NOT NULL DEFAULT 0,
     seen_clock {double} NOT NULL,
-    seen_at {double} NOT NULL
+    seen_at {double} NOT NULL,
+    state TEXT NOT NULL DEFAULT 'open'
+        CHECK (state IN ('open', 'limited', 'yielding', 'paused', 'closed', 'asleep', 'draining', 'left')),
+    until_at {double}
 );
 
 CREATE TABLE session (

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import json
 
+from deborgen_shared.states import WorkerState
+
 from .database import Connection, Row
 from .rows import WorkerRow
 from .transactions import Tx
 
 COLUMNS = (
     "id, name, session, hostname, version, labels, capacity, free, state, reason, paused, drain, online, failures,"
-    " rests, rest_clock, seen_clock, seen_at"
+    " rests, rest_clock, seen_clock, seen_at, until_at"
 )
 
 
 def _row(row: Row) -> WorkerRow:
     values = list(row)
+    values[8] = WorkerState(row[8])
     values[10:13] = [bool(value) for value in row[10:13]]
     return WorkerRow(*values)
 
@@ -71,18 +74,31 @@ def save(
     """A worker as it registers itself: made anew, or brought up to date."""
     tx.run(
         "INSERT INTO worker (name, session, hostname, version, labels, capacity, free, state, reason, online,"
-        " seen_clock, seen_at) VALUES (?, ?, ?, ?, ?, ?, ?, 'open', '', 1, ?, ?)"
+        " seen_clock, seen_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, '', 1, ?, ?)"
         " ON CONFLICT (name) DO UPDATE SET session = excluded.session, hostname = excluded.hostname,"
         " version = excluded.version, labels = excluded.labels, capacity = excluded.capacity, free = excluded.free,"
-        " state = 'open', reason = '', online = 1, seen_clock = excluded.seen_clock, seen_at = excluded.seen_at",
-        (name, session, hostname, version, labels, capacity, capacity, seen_clock, now),
+        " state = excluded.state, reason = '', until_at = NULL, online = 1,"
+        " seen_clock = excluded.seen_clock, seen_at = excluded.seen_at",
+        (name, session, hostname, version, labels, capacity, capacity, WorkerState.OPEN, seen_clock, now),
     )
 
 
-def seen(tx: Tx, worker_id: int, *, state: str, reason: str, free: str, seen_clock: float, now: float) -> None:
+def seen(
+    tx: Tx,
+    worker_id: int,
+    *,
+    state: WorkerState,
+    reason: str,
+    until: float | None,
+    free: str,
+    seen_clock: float,
+    now: float,
+) -> None:
+    """A worker as its heartbeat describes it."""
     tx.run(
-        "UPDATE worker SET state = ?, reason = ?, free = ?, online = 1, seen_clock = ?, seen_at = ? WHERE id = ?",
-        (state, reason, free, seen_clock, now, worker_id),
+        "UPDATE worker SET state = ?, reason = ?, until_at = ?, free = ?, online = 1, seen_clock = ?, seen_at = ?"
+        " WHERE id = ?",
+        (state, reason, until, free, seen_clock, now, worker_id),
     )
 
 
@@ -95,7 +111,8 @@ def steer(tx: Tx, worker_id: int, *, paused: bool, drain: bool) -> None:
 
 
 def leave(tx: Tx, worker_id: int, reason: str) -> None:
-    tx.run("UPDATE worker SET state = 'left', reason = ?, online = 0 WHERE id = ?", (reason, worker_id))
+    sql = "UPDATE worker SET state = ?, reason = ?, until_at = NULL, online = 0 WHERE id = ?"
+    tx.run(sql, (WorkerState.LEFT, reason, worker_id))
 
 
 def go_offline(tx: Tx, before_clock: float) -> list[str]:

@@ -1,0 +1,36 @@
+"""What people are shown of a machine of the pool."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from deborgen_shared.messages import Worker
+
+
+def availability(worker: Worker) -> str:
+    """Whether it can take a job, in one word. A coordinator of release 0.1 tells only the state."""
+    return worker.availability or worker.state
+
+
+def why(worker: Worker) -> str:
+    """Its reason, and when it ends where that is known. A reason that names a time itself is enough."""
+    if worker.until is None or " until " in worker.reason:
+        return worker.reason
+    until = f"until {local_time(worker.until)}"
+    return f"{worker.reason}, {until}" if worker.reason else until
+
+
+def sentence(worker: Worker) -> str:
+    """`box is paused by its owner until 18:00`, `box is closed: only 200 MiB of disk are free`."""
+    word, reason = availability(worker), why(worker)
+    if not reason or reason.startswith(word):
+        return f"{worker.name} is {reason or word}"
+    return f"{worker.name} is {word}: {reason}"
+
+
+def local_time(moment: datetime, now: datetime | None = None) -> str:
+    """A time of day as the clock on the wall here shows it, with the date unless it is within twelve hours."""
+    away = abs((moment - (now or datetime.now(UTC))).total_seconds())
+    return moment.astimezone().strftime("%H:%M" if away < 43200 else "%Y-%m-%d %H:%M")

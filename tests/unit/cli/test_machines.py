@@ -1,0 +1,55 @@
+"""What people are shown of a machine."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from deborgen import machines
+from deborgen_shared.messages import Resources, Worker
+
+SOON = datetime.now(UTC) + timedelta(hours=1)
+
+
+def worker(**fields: Any) -> Worker:
+    return Worker(
+        **{
+            "name": "box", "state": "open", "reason": "", "hostname": "", "version": "", "labels": {},
+            "capacity": Resources(), "free": Resources(), "running": [], "last_seen_at": None, "paused": False,
+            "drain": False, **fields,
+        }
+    )  # fmt: skip
+
+
+def test_the_state_stands_in_where_a_coordinator_of_release_0_1_tells_no_availability() -> None:
+    assert machines.availability(worker(availability="busy")) == "busy"
+    assert machines.availability(worker(state="draining")) == "draining"
+
+
+@pytest.mark.parametrize(
+    ("fields", "sentence"),
+    [
+        ({"availability": "free"}, "box is free"),
+        ({"availability": "paused", "reason": "paused by an admin"}, "box is paused by an admin"),
+        ({"availability": "closed", "reason": "the disk is full"}, "box is closed: the disk is full"),
+        ({"availability": "asleep", "until": SOON}, f"box is asleep: until {machines.local_time(SOON)}"),
+        (
+            {"availability": "yielding", "reason": "a game", "until": SOON},
+            f"box is yielding: a game, until {machines.local_time(SOON)}",
+        ),
+        (
+            {"availability": "paused", "reason": "paused by its owner until 18:00", "until": SOON},
+            "box is paused by its owner until 18:00",
+        ),
+    ],
+)
+def test_a_machine_is_described_in_a_sentence(fields: dict[str, Any], sentence: str) -> None:
+    assert machines.sentence(worker(**fields)) == sentence
+
+
+def test_a_time_that_is_far_away_has_its_date() -> None:
+    now = datetime(2026, 1, 31, 12, 0, tzinfo=UTC)
+    assert len(machines.local_time(now + timedelta(hours=3), now)) == len("15:00")
+    assert machines.local_time(now + timedelta(days=3), now).startswith("2026-02-03 ")

@@ -1,0 +1,66 @@
+"""What a heartbeat says of the worker."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from deborgen_shared.messages import Heartbeat
+from support.taken_apart import World, running
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path, running)
+
+
+def last_heartbeat(world: World) -> Heartbeat:
+    name, message = world.coordinator.calls[-1]
+    assert name == "heartbeat"
+    assert isinstance(message, Heartbeat)
+    return message
+
+
+def test_a_coordinator_of_release_0_1_is_told_a_state_that_it_knows(world: World) -> None:
+    """Seen to fail when the second try says the same state: then every lease would be lost."""
+    world.queue("1.1/1")
+    world.take()
+    world.agent.gate.close("disk", "only 200MiB of disk are free")
+    world.coordinator.refuse_if = lambda message: message.state not in ("open", "paused", "draining")
+    world.heart.step()
+    taken = last_heartbeat(world)
+    assert (taken.state, taken.reason) == ("paused", "only 200MiB of disk are free")
+    assert [each.attempt for each in taken.holding] == ["1.1/1"]
+
+
+def test_a_timed_pause_is_told_with_its_end_in_every_heartbeat(world: World) -> None:
+    """Seen to fail when a heartbeat about one attempt forgets the end."""
+    world.now = 1_800_000_000.0
+    world.owner.pause(7200.0, now=False)
+    ends = datetime(2027, 1, 15, 10, 0, tzinfo=UTC)
+    world.heart.step()
+    assert (last_heartbeat(world).state, last_heartbeat(world).until) == ("paused", ends)
+    world.heart.ask_about("1.1/1")
+    assert (last_heartbeat(world).state, last_heartbeat(world).until) == ("paused", ends)
+    world.owner.pause(None, now=False)
+    world.heart.step()
+    assert (last_heartbeat(world).state, last_heartbeat(world).until) == ("paused", None)
+    world.owner.resume()
+    world.heart.step()
+    assert (last_heartbeat(world).state, last_heartbeat(world).until) == ("open", None)
+
+
+def test_nothing_is_free_while_every_slot_is_taken(tmp_path: Path) -> None:
+    world = World(tmp_path, running, slots=1)
+    world.heart.step()
+    free = last_heartbeat(world).free
+    assert free is not None
+    assert free.cpus == 2
+    world.queue("1.1/1")
+    world.take()
+    world.heart.step()
+    free = last_heartbeat(world).free
+    assert free is not None
+    assert (free.cpus, free.memory, free.disk) == (0, 0, 0)
