@@ -7,6 +7,7 @@ import json
 import socket
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -73,6 +74,16 @@ def test_a_job_runs_in_the_hosts_podman(pool: ComposedPool) -> None:
     assert pool.job(number)["state"] == "succeeded", (pool.job(number), pool.log(number))
     assert pool.log(number) == b"hello from a container\n"
     assert [each["path"] for each in pool.job(number)["artifacts"]] == ["out"]
+
+
+def test_a_worker_in_a_container_tells_how_its_machine_is_doing(pool: ComposedPool) -> None:
+    def metrics() -> Any:
+        return pool.http.get(f"{pool.url}/v1/workers/worker-1", timeout=20).json().get("metrics")
+
+    found = wait_until(metrics, 120, every=0.2)
+    assert found["memory_free"] > 0
+    assert found["disk_free"] > 0
+    assert found["load"] >= 0
 
 
 @pytest.mark.parametrize(("part", "how"), [("coordinator", "restart"), ("coordinator", "kill"), ("worker", "kill")])

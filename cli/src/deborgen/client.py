@@ -124,6 +124,10 @@ class Client:
         """The machines of the pool."""
         return self.connection.call(contract.LIST_WORKERS).items
 
+    def worker(self, name: str) -> messages.Worker:
+        """One machine of the pool."""
+        return self.connection.call(contract.GET_WORKER, name=name)
+
     def events(
         self,
         *,

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from deborgen import output
+
 if TYPE_CHECKING:
-    from deborgen_shared.messages import Worker
+    from deborgen_shared.messages import Metrics, Worker
 
 
 def availability(worker: Worker) -> str:
@@ -34,3 +37,24 @@ def local_time(moment: datetime, now: datetime | None = None) -> str:
     """A time of day as the clock on the wall here shows it, with the date unless it is within twelve hours."""
     away = abs((moment - (now or datetime.now(UTC))).total_seconds())
     return moment.astimezone().strftime("%H:%M" if away < 43200 else "%Y-%m-%d %H:%M")
+
+
+def measured(metrics: Metrics | None) -> Iterator[tuple[str, str]]:
+    """What the machine has measured of itself, in the words of people. What it could not measure is left out."""
+    if metrics is None:
+        return
+    if metrics.load is not None:
+        yield "load", f"{metrics.load:.2f}"
+    if metrics.memory_free is not None:
+        yield "memory free", output.size(metrics.memory_free)
+    if metrics.disk_free is not None:
+        yield "disk free", output.size(metrics.disk_free)
+    if metrics.temperature is not None:
+        yield "temperature", f"{metrics.temperature:.0f} °C"
+    for gpu in metrics.gpus:
+        told = [gpu.name]
+        if gpu.busy is not None:
+            told.append(f"{gpu.busy:.0%} busy")
+        if gpu.memory_free is not None:
+            told.append(f"{output.size(gpu.memory_free)} free")
+        yield "gpu", ", ".join(told)

@@ -27,6 +27,9 @@ LabelKey = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-]{0,62}" + EN
 LabelValue = Annotated[str, Meta(max_length=200)] | bool | int | float
 Labels = Annotated[dict[LabelKey, LabelValue], Meta(max_length=128)]
 Size = Annotated[int, Meta(ge=0, le=2**60)]
+Load = Annotated[float, Meta(ge=0, le=1_000_000)]
+Celsius = Annotated[float, Meta(ge=-273.15, le=10_000)]
+Share = Annotated[float, Meta(ge=0, le=1)]
 
 
 class Request(Struct, omit_defaults=True, kw_only=True):
@@ -51,6 +54,32 @@ class Resources(Request):
     disk: Size = 0
 
 
+class GpuMetrics(Request):
+    """How one GPU is doing. `busy` is the share of the last moments in which it worked, from 0 to 1."""
+
+    name: Annotated[str, Meta(max_length=200)] = ""
+    memory_free: Size | None = None
+    busy: Share | None = None
+
+
+#: The most GPUs whose metrics one message carries.
+MOST_GPUS = 64
+
+
+class Metrics(Request):
+    """How the machine is doing. Whatever it cannot measure is left out.
+
+    `load` is the average number of processes that wanted to run in the last minute, `memory_free` the bytes that
+    programs could still get, `disk_free` those that the worker could still write, `temperature` degrees Celsius.
+    """
+
+    load: Load | None = None
+    memory_free: Size | None = None
+    disk_free: Size | None = None
+    temperature: Celsius | None = None
+    gpus: Annotated[list[GpuMetrics], Meta(max_length=MOST_GPUS)] = field(default_factory=list)
+
+
 class Register(Request):
     session: Token
     version: Annotated[str, Meta(max_length=64)] = ""
@@ -58,6 +87,7 @@ class Register(Request):
     labels: Labels = field(default_factory=dict)
     capacity: Resources = field(default_factory=Resources)
     holding: Annotated[list[AttemptId], Meta(max_length=4096)] = field(default_factory=list)
+    metrics: Metrics | None = None
 
 
 class NextClaim(Request):
@@ -96,6 +126,8 @@ class Heartbeat(Request):
     """When this state ends, if the worker knows it. It is only shown: nothing is decided by it."""
     free: Resources | None = None
     """What another job could have now."""
+    metrics: Metrics | None = None
+    """A heartbeat that leaves them out keeps the last ones."""
 
     def __post_init__(self) -> None:
         if self.until is not None and not LEAST_YEAR <= self.until.year <= MOST_YEAR:
@@ -484,6 +516,7 @@ class Worker(Answer):
     drain: bool
     availability: str = ""
     until: datetime | None = None
+    metrics: Metrics | None = None
 
 
 class Workers(Answer):

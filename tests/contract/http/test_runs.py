@@ -276,16 +276,25 @@ def test_workers_are_seen_and_steered(coordinator: CoordinatorProcess, ada: Clie
     assert ada.get("/v1/workers/w2").json()["state"] == "left"
 
 
-def test_a_worker_tells_its_state_and_until_when(coordinator: CoordinatorProcess, ada: Client) -> None:
+def test_a_worker_tells_its_state_and_how_its_machine_is_doing(coordinator: CoordinatorProcess, ada: Client) -> None:
     other = ScriptedWorker(coordinator, "w3")
-    said = {"state": "yielding", "reason": "its owner plays", "until": "2030-01-31T18:00:00+01:00"}
+    assert ada.get("/v1/workers/w3").json()["metrics"] is None
+    metrics = {
+        "load": 0.5,
+        "memory_free": 2**33,
+        "disk_free": 2**40,
+        "temperature": 48.5,
+        "gpus": [{"name": "RTX 4090"}],
+    }
+    said = {"state": "yielding", "reason": "its owner plays", "until": "2030-01-31T18:00:00+01:00", "metrics": metrics}
     assert other.post("heartbeat", said).status_code == 200
+    assert other.post("heartbeat", {key: said[key] for key in ("state", "reason", "until")}).status_code == 200
     seen = ada.get("/v1/workers/w3").json()
     assert (seen["availability"], seen["state"], seen["reason"]) == ("yielding", "paused", "its owner plays")
-    assert seen["until"] == "2030-01-31T17:00:00Z"
+    assert (seen["until"], seen["metrics"]) == ("2030-01-31T17:00:00Z", metrics)
     assert other.heartbeat()["orders"] == {"pause": False, "drain": False}
     seen = ada.get("/v1/workers/w3").json()
-    assert (seen["availability"], seen["state"], seen["until"]) == ("free", "open", None)
+    assert (seen["availability"], seen["state"], seen["until"], seen["metrics"]) == ("free", "open", None, metrics)
 
 
 def test_a_claim_with_nothing_to_do_is_204_with_a_time_to_come_back(worker: ScriptedWorker) -> None:

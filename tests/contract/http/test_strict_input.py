@@ -347,6 +347,22 @@ def test_fault_64_file_paths_that_some_machines_take_for_one_are_422(
 
 #: What a worker might say of itself by mistake, or to do harm.
 NONSENSE_OF_A_WORKER = [
+    b'"metrics": {"load": NaN}',
+    b'"metrics": {"load": Infinity}',
+    b'"metrics": {"temperature": -Infinity}',
+    b'"metrics": {"load": 1e999}',
+    b'"metrics": {"load": "NaN"}',
+    b'"metrics": {"load": -1}',
+    b'"metrics": {"memory_free": -5}',
+    b'"metrics": {"memory_free": 0.5}',
+    b'"metrics": {"disk_free": 99999999999999999999}',
+    b'"metrics": {"disk_free": 999999999999999999999999}',
+    b'"metrics": {"temperature": 1e300}',
+    b'"metrics": {"gpus": [' + b"{}," * 64 + b"{}]}",
+    b'"metrics": {"gpus": [{"name": "\\u0000"}]}',
+    b'"metrics": {"gpus": [{"busy": 100}]}',
+    b'"metrics": []',
+    b'"metrics": ' + b'{"gpus": ' * 100 + b"1" + b"}" * 100,
     b'"state": "left"',
     b'"state": "offline"',
     b'"state": null',
@@ -368,6 +384,8 @@ def test_nonsense_that_a_worker_says_of_itself_is_400_and_changes_nothing(
     body = b'{"session": "' + worker.session.encode() + b'", ' + said + b"}"
     json_type = {"Content-Type": "application/json"}
     refusal(worker.http.post("/v1/workers/odd/heartbeat", data=body, headers=json_type), 400, "malformed")
+    if said.startswith(b'"metrics"'):
+        refusal(worker.http.put("/v1/workers/odd", data=body, headers=json_type), 400, "malformed")
     assert viewer.get("/v1/workers/odd").json() == before
 
 

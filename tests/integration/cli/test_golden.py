@@ -105,8 +105,11 @@ def test_the_json_of_workers_and_tokens(done: Person, admin: Person) -> None:
         assert {"cpus", "memory"} <= worker["capacity"].keys()
         assert {"cpus", "memory"} <= worker["free"].keys()
         assert worker["labels"]["runner.subprocess"] is True
-        worker |= {"capacity": "AMOUNTS", "free": "AMOUNTS", "labels": "LABELS"}
+        assert {"load", "memory_free", "disk_free"} <= worker["metrics"].keys()
+        worker |= {"capacity": "AMOUNTS", "free": "AMOUNTS", "labels": "LABELS", "metrics": "METRICS"}
     compare("workers", json.dumps(workers), done)
+    (one,) = workers["workers"]
+    assert json.loads(done.out("workers", one["name"], "--json")).keys() == {"version", "worker"}
     tokens = json.loads(admin.out("token", "list", "--json"))
     tokens["tokens"] = [token for token in tokens["tokens"] if token["name"] == "anna"]
     compare("token-list", json.dumps(tokens), done)

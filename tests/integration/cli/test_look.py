@@ -288,3 +288,22 @@ def test_workers_shows_the_machines(anna: Person) -> None:
     assert (row["worker"], row["availability"], row["state"]) == ("box", "free", "open")
     assert row["cpus"].endswith("/2")
     assert "runner.subprocess=true" in row["labels"]
+
+
+def test_workers_shows_one_machine_by_its_name(anna: Person) -> None:
+    shown = {row["field"]: row["value"] for row in anna.rows("workers", "box")}
+    assert (shown["worker"], shown["availability"], shown["cpus"]) == ("box", "free", "2/2 free")
+    assert shown["memory free"].endswith("iB")
+    assert float(shown["load"]) >= 0
+    assert "runner.subprocess=true" in shown["labels"]
+    assert anna.rows("workers", "show", "box")[0] == {"field": "worker", "value": "box"}
+    for words in (["box", "--json"], ["--json", "box"], ["show", "box", "--json"]):
+        worker = json.loads(anna.out("workers", *words))["worker"]
+        assert (worker["name"], worker["availability"]) == ("box", "free")
+        assert worker["metrics"]["memory_free"] > 0
+
+
+def test_workers_says_which_machine_or_command_it_does_not_know(anna: Person) -> None:
+    assert "nobody" in anna.err("workers", "nobody", code=6)
+    assert "Did you mean 'pause'?" in anna.err("workers", "puase", "box", code=2)
+    assert "there is no worker" in anna.err("workers", "pauline", code=6)

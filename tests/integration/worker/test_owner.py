@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from deborgen_worker import host
 from support.coordinator import clean_environment
 from support.podman import IMAGE, Podman
 from support.pool import Pool
@@ -76,6 +78,22 @@ def test_a_timed_pause_is_seen_with_its_end_and_ends_by_itself(new_worker: Make,
     worker.command("pause", "1s")
     wait_until(lambda: seen()["availability"] == "free", what="the pause to end", log=worker.log)
     assert seen()["until"] is None
+
+
+def test_the_pool_sees_how_the_machine_of_a_worker_is_doing(new_worker: Make, pool: Pool) -> None:
+    """Seen to fail when only the registration tells it."""
+    worker = new_worker().start()
+
+    def metrics() -> Any:
+        answer = pool.admin.get(f"/v1/workers/{worker.name}")
+        return answer.json()["metrics"] if answer.status_code == 200 else None
+
+    first = wait_until(metrics, what="the metrics to arrive", log=worker.log)
+    assert 0 <= first["load"] < 10_000
+    assert 0 < first["memory_free"] <= host.memory()
+    assert 0 < first["disk_free"] <= shutil.disk_usage(worker.state).total
+    # Something is always written while a test runs, so that the free memory differs from one heartbeat to the next.
+    wait_until(lambda: metrics()["memory_free"] != first["memory_free"], what="newer ones", log=worker.log)
 
 
 def test_a_worker_outside_its_hours_is_closed(new_worker: Make, pool: Pool) -> None:

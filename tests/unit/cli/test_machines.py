@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from deborgen import machines
-from deborgen_shared.messages import Resources, Worker
+from deborgen_shared.messages import GpuMetrics, Metrics, Resources, Worker
 
 SOON = datetime.now(UTC) + timedelta(hours=1)
 
@@ -53,3 +53,18 @@ def test_a_time_that_is_far_away_has_its_date() -> None:
     now = datetime(2026, 1, 31, 12, 0, tzinfo=UTC)
     assert len(machines.local_time(now + timedelta(hours=3), now)) == len("15:00")
     assert machines.local_time(now + timedelta(days=3), now).startswith("2026-02-03 ")
+
+
+def test_what_was_measured_is_told_in_the_words_of_people_and_the_rest_is_left_out() -> None:
+    gpus = [GpuMetrics(name="RTX 4090", memory_free=20 << 30, busy=0.25), GpuMetrics(name="other")]
+    full = Metrics(load=1.5, memory_free=3 << 30, disk_free=40 << 30, temperature=61.5, gpus=gpus)
+    assert list(machines.measured(full)) == [
+        ("load", "1.50"),
+        ("memory free", "3 GiB"),
+        ("disk free", "40 GiB"),
+        ("temperature", "62 °C"),
+        ("gpu", "RTX 4090, 25% busy, 20 GiB free"),
+        ("gpu", "other"),
+    ]
+    assert list(machines.measured(Metrics(load=0.0))) == [("load", "0.00")]
+    assert list(machines.measured(None)) == []

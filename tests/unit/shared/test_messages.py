@@ -120,3 +120,20 @@ def test_an_end_must_be_a_time_with_its_zone_that_every_calendar_has(until: Any)
     """Seen to fail when every year is taken: the coordinator cannot show some of them."""
     with pytest.raises(msgspec.ValidationError):
         msgspec.convert({"session": "s", "until": until}, messages.Heartbeat)
+
+
+#: Nothing of this can be true of a machine.
+NONSENSE: list[Any] = [
+    {"load": -1}, {"load": 1e7}, {"load": "3"}, {"load": True}, {"load": float("nan")}, {"load": float("inf")},
+    {"memory_free": -1}, {"memory_free": 1.5}, {"memory_free": 2**61}, {"disk_free": "much"},
+    {"temperature": -300}, {"temperature": 1e5}, {"temperature": [50]},
+    {"gpus": {}}, {"gpus": [7]}, {"gpus": [{}] * 65}, {"gpus": [{"name": "x" * 201}]}, {"gpus": [{"busy": 1.1}]},
+    {"gpus": [{"busy": -0.1}]}, {"gpus": [{"memory_free": -1}]}, [], 3, "fine",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("metrics", NONSENSE, ids=str)
+def test_metrics_that_no_machine_can_have_do_not_fit(metrics: Any) -> None:
+    for kind in (messages.Register, messages.Heartbeat):
+        with pytest.raises(msgspec.ValidationError):
+            msgspec.convert({"session": "s", "metrics": metrics}, kind)

@@ -1,4 +1,4 @@
-"""What a heartbeat says of the worker."""
+"""What a heartbeat says of the worker and of its machine."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from deborgen_shared.messages import Heartbeat
+from deborgen_shared.messages import Heartbeat, Metrics
 from support.taken_apart import World, running
 
 
@@ -21,6 +21,35 @@ def last_heartbeat(world: World) -> Heartbeat:
     assert name == "heartbeat"
     assert isinstance(message, Heartbeat)
     return message
+
+
+def test_a_heartbeat_tells_how_the_machine_is_doing_and_one_about_an_attempt_does_not(world: World) -> None:
+    """Seen to fail when every heartbeat measures the machine."""
+    measured: list[Metrics] = []
+
+    def measure() -> Metrics:
+        measured.append(Metrics(load=0.5))
+        return measured[-1]
+
+    world.heart.measure = measure
+    world.heart.step()
+    assert last_heartbeat(world).metrics == Metrics(load=0.5)
+    world.queue("1.1/1")
+    world.take()
+    world.heart.ask_about("1.1/1")
+    assert last_heartbeat(world).metrics is None
+    assert len(measured) == 1
+
+
+def test_metrics_that_the_coordinator_refuses_never_cost_a_lease(world: World) -> None:
+    """Seen to fail when the second try carries them again."""
+    world.queue("1.1/1")
+    world.take()
+    world.heart.measure = lambda: Metrics(load=0.5)
+    world.coordinator.refuse_if = lambda message: message.metrics is not None
+    world.heart.step()
+    taken = last_heartbeat(world)
+    assert (taken.metrics, [each.attempt for each in taken.holding]) == (None, ["1.1/1"])
 
 
 def test_a_coordinator_of_release_0_1_is_told_a_state_that_it_knows(world: World) -> None:

@@ -10,6 +10,7 @@
 | clock | timeouts, KILL after TERM, pauses |
 | logs | sends what running jobs write |
 | check | hours, disk, whether the runners work |
+| sensors | takes the machine's temperature |
 | slow-N | workspaces, containers, artifacts |
 | a runner's own | tells what ended |
 | control | the owner's commands |
@@ -47,6 +48,7 @@ from deborgen_worker.control import ControlServer
 from deborgen_worker.coordinator import HttpCoordinator
 from deborgen_worker.disk import Disk
 from deborgen_worker.heartbeat import Heart, Superseded
+from deborgen_worker.metrics import Gauges
 from deborgen_worker.outbox import LogPump, Outbox
 from deborgen_worker.owner import Owner
 from deborgen_worker.runners.choose import make_runners
@@ -93,6 +95,8 @@ class Daemon:
             gpus=[name for name, _ in host.gpus()],
         )  # fmt: skip
         self.heart = Heart(self.agent, self.coordinator, self.contact, self.session)
+        self.gauges = Gauges(self.state)
+        self.heart.measure = self.gauges.read
         self.claims = Claims(self.agent)
         self.outbox = Outbox(self.agent, self.coordinator, self.contact, self.session, self.claims)
         self.logs = LogPump(self.agent, self.coordinator, self.contact, self.session)
@@ -145,6 +149,7 @@ class Daemon:
         self._thread("clock", self._tick, threading.Event())
         self._thread("logs", self._send_logs, threading.Event())
         self._thread("check", self._check, threading.Event())
+        self._thread("sensors", self.gauges.take_temperature, threading.Event())
         self._watch()
         control.close()
         return self._end()
@@ -214,7 +219,7 @@ class Daemon:
     # The threads
 
     def _thread(self, name: str, step: Callable[[], float], wake: threading.Event) -> None:
-        needs_registration = name not in {"heartbeat", "clock", "check"}
+        needs_registration = name not in {"heartbeat", "clock", "check", "sensors"}
 
         def loop() -> None:
             if needs_registration:
@@ -301,7 +306,7 @@ class Daemon:
         answer = self.coordinator.register(
             Register(
                 session=self.session, version=__version__, hostname=socket.gethostname(), labels=labels,
-                capacity=self.agent.ledger.offered.message(), holding=held,
+                capacity=self.agent.ledger.offered.message(), holding=held, metrics=self.gauges.read(),
             )
         )  # fmt: skip
         self.heart.interval, self.heart.lease = answer.heartbeat_seconds, answer.lease_seconds

@@ -9,7 +9,7 @@ import msgspec
 
 from deborgen_shared.client.transport import Refused, Unreachable
 from deborgen_shared.errors import Code
-from deborgen_shared.messages import Heartbeat, Held
+from deborgen_shared.messages import Heartbeat, Held, Metrics
 from deborgen_shared.states import FIRST_WORDS, WORKING, WorkerState
 from deborgen_worker import workspace
 from deborgen_worker.agent import Agent
@@ -38,6 +38,8 @@ class Heart:
         self._refused = 0
         #: Whether the coordinator knows that this worker is open: it gives nothing to one that it believes paused.
         self.told_open = True
+        #: How the machine is doing, told with each heartbeat that is not about single attempts.
+        self.measure: Callable[[], Metrics | None] = lambda: None
         #: Called with the orders that came: whether an admin wants this worker paused or drained.
         self.on_orders: Callable[[bool, bool], None] = lambda _pause, _drain: None
 
@@ -52,6 +54,7 @@ class Heart:
             reason=self._agent.gate.reason[:2000],
             until=self._agent.gate.until,
             free=self._free().message(),
+            metrics=self.measure(),
         )
         self._unfit = False
         if not self._send(message) and self._unfit:
@@ -148,12 +151,13 @@ class Heart:
 def _plainest(message: Heartbeat) -> Heartbeat:
     """The same, without all that may be refused.
 
-    Neither what one job has written as its progress nor a state that an older coordinator does not know may cost the
-    jobs their leases.
+    Neither what one job has written as its progress, nor an odd sensor, nor a state that an older coordinator does not
+    know may cost the jobs their leases.
     """
     state = WorkerState(message.state)
     return msgspec.structs.replace(
         message,
         holding=[Held(attempt=each.attempt, began_seconds_ago=each.began_seconds_ago) for each in message.holding],
         state=FIRST_WORDS.get(state, state),
+        metrics=None,
     )

@@ -17,14 +17,38 @@ COLUMNS = ["worker", "availability", "cpus", "memory", "gpus", "running", "last_
 FULL_COLUMNS = [*COLUMNS, "state", "until"]
 
 
-@click.group(name="workers", context_settings=CONTEXT, invoke_without_command=True)
+class Workers(click.Group):
+    """`deborgen workers NAME` is `deborgen workers show NAME`, for every name that is not a command."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name, further = args[0], args[1:]
+        if name in self.commands or name.startswith("-"):
+            return super().resolve_command(ctx, args)
+        if further and not further[0].startswith("-"):
+            from difflib import get_close_matches
+
+            if near := get_close_matches(name, self.commands, n=1):
+                ctx.fail(f"there is no command '{name}'. Did you mean '{near[0]}'?")
+        return show.name, show, [*args, "--json"] if ctx.params.get("as_json") else args
+
+
+@click.group(
+    cls=Workers,
+    name="workers",
+    context_settings=CONTEXT,
+    invoke_without_command=True,
+    subcommand_metavar="[NAME | COMMAND [ARGS]...]",
+)
 @click.option("--url", metavar="URL", help="The coordinator.")
 @json_option
 @click.pass_context
 def command(ctx: click.Context, url: str | None, as_json: bool) -> None:
     """Show the machines of the pool, and steer them.
 
-    Without a further word it lists them. Free and offered: `3/8` cpus are 3 free of 8.
+    Without a further word it lists them; with the name of one it shows all that is known of it. Free and offered: `3/8`
+    cpus are 3 free of 8.
     """
     app = ctx.find_object(App) or App()
     if url:
@@ -91,6 +115,43 @@ def _runners(labels: dict[str, object]) -> str:
         if str(key).startswith("runner.") and value in (True, "true")
     ]
     return " ".join([*runners, *(str(labels[key]) for key in ("os", "arch", "gpu") if labels.get(key))])
+
+
+@subcommand(command, name="show")
+@click.argument("name")
+@json_option
+def show(app: App, name: str, as_json: bool) -> None:
+    """Show all that is known of one machine."""
+    worker = app.client.worker(name)
+    if as_json:
+        output.json("worker", worker)
+        return
+    lines = list(_lines(worker))
+    if not output.on_terminal():
+        output.table(["field", "value"], lines)
+        return
+    for field, value in lines:
+        output.write(f"{field:<13}{output.one_line(output.cell(value))}\n")
+
+
+def _lines(worker: Worker) -> list[tuple[str, object]]:
+    """Each thing that is known, with its name; what is not known is left out."""
+    told: list[tuple[str, object]] = [
+        ("worker", worker.name),
+        ("availability", machines.availability(worker)),
+        ("reason", machines.why(worker)),
+        ("last seen", output.age(worker.last_seen_at)),
+        ("host", worker.hostname),
+        ("version", worker.version),
+        ("cpus", f"{_cpus(worker)} free"),
+        ("memory", f"{output.size(worker.free.memory)} of {output.size(worker.capacity.memory)} free"),
+        ("disk", f"{output.size(worker.free.disk)} of {output.size(worker.capacity.disk)} free"),
+        ("gpus", _gpus(worker)),
+        *machines.measured(worker.metrics),
+        ("running", worker.running),
+        ("labels", worker.labels),
+    ]
+    return [(field, value) for field, value in told if value]
 
 
 def _steer(app: App, name: str, order: Literal["pause", "resume", "drain"], sentence: str) -> None:

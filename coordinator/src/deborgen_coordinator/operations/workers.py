@@ -9,6 +9,7 @@ import msgspec
 from deborgen_shared.messages import (
     Heartbeat,
     HeartbeatAnswer,
+    Metrics,
     Orders,
     Register,
     Registered,
@@ -71,6 +72,7 @@ def register(ctx: Context, actor: Actor, name: str, body: Register) -> Registere
             version=body.version,
             labels=json.dumps(body.labels),
             capacity=msgspec.json.encode(body.capacity).decode(),
+            metrics=_encoded(body.metrics),
             seen_clock=clock,
             now=now,
         )
@@ -162,6 +164,7 @@ def _note_state(tx: Tx, actor: Actor, worker: WorkerRow, body: Heartbeat, clock:
         reason=body.reason,
         until=until,
         free=free,
+        metrics=_encoded(body.metrics),
         seen_clock=clock,
         now=now,
     )
@@ -173,6 +176,10 @@ def _note_state(tx: Tx, actor: Actor, worker: WorkerRow, body: Heartbeat, clock:
     elif worker.state != body.state:
         data = {"state": body.state, "reason": body.reason}
         record(tx, now, "worker.paused", actor, worker=worker.name, data=data)
+
+
+def _encoded(metrics: Metrics | None) -> str | None:
+    return None if metrics is None else msgspec.json.encode(metrics).decode()
 
 
 def _revive(
@@ -267,6 +274,7 @@ def _show(reader: Connection, worker: WorkerRow, clock: float) -> Worker:
         drain=worker.drain,
         availability=availability(state, capacity, free),
         until=views.maybe_when(worker.until_at) if state is worker.state else None,
+        metrics=msgspec.json.decode(worker.metrics, type=Metrics) if worker.metrics else None,
     )
 
 

@@ -133,6 +133,7 @@ class WorkerRow:
     seen_clock: float
     seen_at: float
     until_at: float | None
+    metrics: str | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -119,7 +119,8 @@ CREATE TABLE worker (
     seen_at {double} NOT NULL,
     state TEXT NOT NULL DEFAULT 'open'
         CHECK (state IN ('open', 'limited', 'yielding', 'paused', 'closed', 'asleep', 'draining', 'left')),
-    until_at {double}
+    until_at {double},
+    metrics TEXT
 );
 
 CREATE TABLE session (

@@ -12,7 +12,7 @@ from .transactions import Tx
 
 COLUMNS = (
     "id, name, session, hostname, version, labels, capacity, free, state, reason, paused, drain, online, failures,"
-    " rests, rest_clock, seen_clock, seen_at, until_at"
+    " rests, rest_clock, seen_clock, seen_at, until_at, metrics"
 )
 
 
@@ -68,18 +68,19 @@ def save(
     version: str,
     labels: str,
     capacity: str,
+    metrics: str | None,
     seen_clock: float,
     now: float,
 ) -> None:
     """A worker as it registers itself: made anew, or brought up to date."""
     tx.run(
-        "INSERT INTO worker (name, session, hostname, version, labels, capacity, free, state, reason, online,"
-        " seen_clock, seen_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, '', 1, ?, ?)"
+        "INSERT INTO worker (name, session, hostname, version, labels, capacity, free, metrics, state, reason, online,"
+        " seen_clock, seen_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, '', 1, ?, ?)"
         " ON CONFLICT (name) DO UPDATE SET session = excluded.session, hostname = excluded.hostname,"
         " version = excluded.version, labels = excluded.labels, capacity = excluded.capacity, free = excluded.free,"
-        " state = excluded.state, reason = '', until_at = NULL, online = 1,"
+        " metrics = excluded.metrics, state = excluded.state, reason = '', until_at = NULL, online = 1,"
         " seen_clock = excluded.seen_clock, seen_at = excluded.seen_at",
-        (name, session, hostname, version, labels, capacity, capacity, WorkerState.OPEN, seen_clock, now),
+        (name, session, hostname, version, labels, capacity, capacity, metrics, WorkerState.OPEN, seen_clock, now),
     )
 
 
@@ -91,14 +92,15 @@ def seen(
     reason: str,
     until: float | None,
     free: str,
+    metrics: str | None,
     seen_clock: float,
     now: float,
 ) -> None:
-    """A worker as its heartbeat describes it."""
+    """A worker as its heartbeat describes it. One that tells no metrics keeps the last ones."""
     tx.run(
-        "UPDATE worker SET state = ?, reason = ?, until_at = ?, free = ?, online = 1, seen_clock = ?, seen_at = ?"
-        " WHERE id = ?",
-        (state, reason, until, free, seen_clock, now, worker_id),
+        "UPDATE worker SET state = ?, reason = ?, until_at = ?, free = ?, metrics = COALESCE(?, metrics), online = 1,"
+        " seen_clock = ?, seen_at = ? WHERE id = ?",
+        (state, reason, until, free, metrics, seen_clock, now, worker_id),
     )
 
 
