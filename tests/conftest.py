@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from _pytest.nodeid import coerce_node_id
 from xdist.scheduler import LoadScopeScheduling
 
 #: Files whose tests cannot run beside each other, because they build the same images. One process runs them in order.
@@ -79,5 +80,20 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByFile:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    tell_apart(items)
     order = {name: place for place, name in enumerate(LONGEST)}
     items.sort(key=lambda item: order.get(file_of(item.nodeid), len(order)))
+
+
+def tell_apart(items: list[pytest.Item]) -> None:
+    """Give each test an id of its own: of several with one id, only one would be run where tests are spread.
+
+    The tests that schemathesis makes, one per call of the contract, all come with the id of their function.
+    """
+    seen: set[str] = set()
+    for item in items:
+        if not item.nodeid.endswith(item.name) and item.parent is not None:
+            item._id = coerce_node_id(f"{item.parent.nodeid}::{item.name}")
+        if item.nodeid in seen:
+            raise pytest.UsageError(f"two tests have the id {item.nodeid}")
+        seen.add(item.nodeid)
