@@ -38,7 +38,7 @@ def ask(method: str, path: str, **body: object) -> dict[str, Any]:
             if answer.status_code < 500:
                 answer.raise_for_status()
                 return {"sent": sent} | (answer.json() if answer.content else {})
-        except requests.ConnectionError:
+        except (requests.ConnectionError, requests.Timeout):
             pass
         time.sleep(1)
 

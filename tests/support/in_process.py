@@ -159,10 +159,10 @@ class InProcessWorker:
         self.holding = list(holding or [])
         return workers.register(self.coordinator.ctx, self.actor, self.name, body).lost
 
-    def restart(self, holding: list[str] | None = None) -> list[str]:
+    def restart(self, holding: list[str] | None = None, **more: Any) -> list[str]:
         """Register a new session, as a new process of the worker does."""
         self.session = f"s{next(self._sessions)}"
-        return self.register(holding)
+        return self.register(holding, **more)
 
     def claim(self, most: int = 1, request: str | None = None, **how: Any) -> list[str]:
         """The attempts that were given."""

@@ -64,9 +64,10 @@ def refund_nothing(original: Any) -> Any:
 
 
 def hold_nothing(original: Any) -> Any:
-    def recover(agent: Any, boot: str) -> list[str]:
-        original(agent, boot)
-        return []
+    def recover(agent: Any, boot: str) -> Any:
+        found = original(agent, boot)
+        found.held = []
+        return found
 
     return recover
 
@@ -99,9 +100,6 @@ BUGS: dict[str, tuple[Patch, ...]] = {
         Patch(f"{STORAGE}.jobs:requeue", requeue_any_job),
     ),
     "no idempotent claim: a repeated request gets other jobs": NO_IDEMPOTENT_CLAIM,
-    "no care for the lease: a program is started when its lease may be over": (
-        Patch(f"{WORKER}.leases:start_by", start_at_any_time),
-    ),
     "no boot check: what ran before a reboot is believed to have succeeded": (
         Patch(f"{WORKER}.recovery:recover", notice_no_reboot),
     ),
@@ -141,6 +139,9 @@ MORE: dict[str, tuple[Patch, ...]] = {
     "the lease clock is the wall clock": (
         Patch(f"{OPERATIONS}.sweep:Sweeper._now", count_on_the_wall_clock),
         Patch(f"{LEASES}:turn", count_late_turns),
+    ),
+    "no care for the lease: a program is started when its lease may be over": (
+        Patch(f"{WORKER}.leases:start_by", start_at_any_time),
     ),
     "nothing is poison": (Patch(f"{OPERATIONS}.endings:lost_on", gives(0)),),
 }

@@ -74,7 +74,7 @@ class Life:
         self._woken = {"finish": self.outbox.woken, "uploads": self.outbox.woken_uploads}
         self.registered = self._working = False
         self.due: dict[str, float] = {}
-        self._holding: list[str] = []
+        self._recovered = recovery.Recovered()
 
     def _say(self, line: str) -> None:
         self.machine.world.tell(f"{self.machine.name}: {line}")
@@ -87,7 +87,7 @@ class Life:
 
     def begin(self) -> None:
         self.owner.apply()
-        self._holding = recovery.recover(self.agent, str(self.machine.boot))
+        self._recovered = recovery.recover(self.agent, str(self.machine.boot))
         self.due = {"heart": self.machine.world.now, "tick": self.machine.world.now}
 
     def due_now(self, *tasks: str) -> None:
@@ -152,10 +152,10 @@ class Life:
     def _beat(self) -> float:
         if self.registered:
             return self.heart.step()
-        held = [name for name in self._holding if name in self.spool.entries]
+        held = [name for name in self._recovered.held if name in self.spool.entries]
         body = Register(
             session=self.session, labels={"runner.subprocess": True, "network": "none"},
-            capacity=self.agent.ledger.offered.message(), holding=held,
+            capacity=self.agent.ledger.offered.message(), holding=held, gone=self._recovered.gone,
         )  # fmt: skip
         try:
             answer = self.coordinator.register(body)

@@ -173,7 +173,7 @@ class World:
         self.agent.runners = {"subprocess": self.runner}
         self.runner.on_exit = self.agent.exited
         self.agent.on_result = self.outbox.add
-        return recovery.recover(self.agent, boot)
+        return recovery.recover(self.agent, boot).held
 
     def queue(self, *names: str, **spec: Any) -> None:
         for name in names:

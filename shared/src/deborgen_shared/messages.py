@@ -87,6 +87,8 @@ class Register(Request):
     labels: Labels = field(default_factory=dict)
     capacity: Resources = field(default_factory=Resources)
     holding: Annotated[list[AttemptId], Meta(max_length=4096)] = field(default_factory=list)
+    gone: Annotated[list[AttemptId], Meta(max_length=4096)] = field(default_factory=list)
+    """Attempts that this worker may have started and no longer has: its machine went down, or they left no trace."""
     metrics: Metrics | None = None
 
 

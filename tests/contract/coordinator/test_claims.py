@@ -109,6 +109,19 @@ def test_rule_15_a_job_that_three_machines_took_and_never_named_is_poison(pool: 
     assert job.reason.startswith("poisoned")
 
 
+def test_rule_15_a_job_whose_machines_go_down_before_they_name_it_is_poison(pool: InProcessCoordinator) -> None:
+    """Each machine is up again before the lease ends, and says that the attempt may have run. Seen to fail when only
+    a heartbeat counts as its word."""
+    pool.submit(max_attempts=9, retry={"backoff": "1s"})
+    for at in range(3):
+        worker = pool.worker(f"pc{at}")
+        [attempt] = worker.claim()
+        assert worker.restart(gone=[attempt]) == [attempt]
+        assert pool.job("1.1").history[at].outcome == "lost"
+        pool.sleep(70)
+    assert pool.job("1.1").reason.startswith("poisoned")
+
+
 def test_rule_15_what_machines_give_back_is_not_poison(pool: InProcessCoordinator) -> None:
     pool.submit(max_attempts=1)
     for at in range(4):

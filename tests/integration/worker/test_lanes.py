@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from deborgen_worker import leases
-from deborgen_worker.runners.protocol import Exit, Launch, Standing
-from deborgen_worker.runners.subprocess import ANY_TIME, SubprocessRunner
+from deborgen_worker.runners.protocol import ANY_TIME, Exit, Launch, Standing
+from deborgen_worker.runners.subprocess import SubprocessRunner
 from support.waiting import wait_until
 
 UNTIL = "import pathlib, time\nwhile not pathlib.Path({gate!r}).exists(): time.sleep(0.01)"

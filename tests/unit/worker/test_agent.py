@@ -18,6 +18,7 @@ from deborgen_worker.attempt import Ending
 from deborgen_worker.capacity import Amount
 from deborgen_worker.claims import IDLE_WAIT_SECONDS, PART_WAIT_SECONDS, Claimer
 from deborgen_worker.heartbeat import Superseded
+from deborgen_worker.journal import SpoolFullError
 from deborgen_worker.runners.protocol import Exit, Launch
 from deborgen_worker.runners.scripted import Script
 from support.taken_apart import GIB, World, running
@@ -525,3 +526,78 @@ def test_rule_02_what_a_restarted_worker_had_not_started_waits_for_a_heartbeat(t
     assert ("start", "1.3/1") not in world.runner.calls
     world.heart.step()
     assert world.runner.calls.count(("start", "1.3/1")) == 1
+
+
+def test_a_claim_that_rode_on_a_finish_without_an_answer_goes_on_with_the_next_finish(tmp_path: Path) -> None:
+    """Also when the next finish gives a job back and carries no claim. Seen to fail when the claim is dropped."""
+    world = World(tmp_path, running)
+    world.coordinator.gives_with_finish = True
+    world.queue("1.1/1", "1.2/1", "1.3/1")
+    world.take()
+    world.runner.end("1.1/1", Exit(code=0, seconds=5.0))
+    world.coordinator.lose_answer_of = "finish"
+    world.deliver()
+    world.agent.end("1.2/1", Ending.RELEASE, "no room")
+    world.deliver()
+    assert ("start", "1.3/1") not in world.runner.calls
+    world.deliver()
+    assert world.runner.calls.count(("start", "1.3/1")) == 1
+    assert not world.agent.ledger.asked
+
+
+def test_a_full_disk_loses_no_result_on_its_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seen to fail when a claim that cannot be forgotten on disk takes the results with it."""
+    world = World(tmp_path, running)
+    world.queue("1.1/1")
+    world.take()
+    world.runner.end("1.1/1", Exit(code=0, seconds=5.0))
+    world.coordinator.lose_answer_of = "finish"
+    world.deliver()
+    world.agent.gate.close("disk", "full")
+
+    def full(*_records: object) -> int:
+        raise SpoolFullError("no space")
+
+    monkeypatch.setattr(world.spool, "_write", full)
+    world.deliver()
+    assert set(world.outcomes) == {"1.1/1"}
+    assert not world.agent.attempts
+
+
+def test_a_finish_that_is_refused_for_its_claim_is_sent_without_it(tmp_path: Path) -> None:
+    """Seen to fail when the result is replaced by an error."""
+    world = World(tmp_path)
+    real = world.coordinator.finish
+
+    def finish(message: Finish) -> Finished:
+        if message.claim is not None:
+            raise Refused(400, "malformed", "no such claim")
+        return real(message)
+
+    world.coordinator.finish = finish  # type: ignore[method-assign]
+    world.queue("1.1/1")
+    world.take()
+    world.deliver()
+    assert world.outcomes == {"1.1/1": "succeeded"}
+    assert not world.agent.ledger.asked
+
+
+def test_more_work_is_asked_for_while_a_result_waits_for_its_uploads(tmp_path: Path) -> None:
+    """Seen to fail when only a finish brings the next claim."""
+    rooms: list[str] = []
+    world = World(tmp_path, lambda launch: Script(output=b"x" * 100_000))
+    world.agent.on_room = lambda: rooms.append("room")
+    world.queue("1.1/1", "1.2/1")
+    world.take()
+    world.runner.end("1.1/1", Exit(code=0, seconds=5.0))
+    assert rooms
+
+
+def test_an_attempt_of_an_older_session_without_a_known_start_is_not_named_again_and_again(tmp_path: Path) -> None:
+    """A journal of release 0.1 does not say when a program began. Seen to fail when that counts as long ago."""
+    world = World(tmp_path, running)
+    world.queue("1.1/1")
+    world.take()
+    world.agent.attempts["1.1/1"].began = 0.0
+    world.now += 60
+    assert not world.agent.unnamed(0.5)

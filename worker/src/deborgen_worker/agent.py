@@ -126,9 +126,9 @@ class Agent:
                 attempt = self.attempts.get(name)
                 if attempt is None or attempt.stage is Stage.ENDED:
                     continue
+                attempt.named |= 0 < attempt.began <= sent
                 if word == "continue":
                     attempt.start_by = leases.start_by(sent, attempt.assignment.lease_seconds)
-                    attempt.named |= 0 < attempt.began <= sent
                     continue
             if word == "cancel":
                 self.end(name, Ending.CANCEL, Outcome.CANCELED)
@@ -142,7 +142,10 @@ class Agent:
         before = self.lease_clock() - seconds
         with self.lock:
             return any(
-                each.stage is Stage.RUNNING and not each.named and each.began <= before
+                each.stage is Stage.RUNNING
+                and not each.named
+                and 0 < each.began <= before
+                and each.ending is not Ending.STALE
                 for each in self.attempts.values()
             )
 
@@ -156,7 +159,7 @@ class Agent:
                 attempt = self.attempts.get(name)
                 if attempt is None or not attempt.on_machine:
                     continue
-                if exit_.recalled:
+                if exit_.recalled and attempt.ending is None:
                     self.starter.called_back(attempt)
                 else:
                     over.append((attempt, exit_))

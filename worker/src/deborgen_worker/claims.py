@@ -5,6 +5,7 @@ One claimer has one claim on its way at most; two of them keep the slots of shor
 
 from __future__ import annotations
 
+import contextlib
 import uuid
 from collections.abc import Callable
 
@@ -67,19 +68,22 @@ class Claims:
             self.drop(claim)
             self._spool_full(error)
             return False
-        self._forget(claim.request_id)
+        try:
+            agent.accept(given, sent, waited_seconds, ahead=claim.ahead)
+        finally:  # not before: until it is taken, what came must not be asked for again
+            self._forget(claim.request_id)
         with agent.lock:
             if len(given) >= claim.max:
                 agent.ledger.ahead_after = 0.0  # there is more where this came from
             elif claim.ahead and not given:
                 agent.ledger.ahead_after = agent.clock() + NOT_AHEAD_SECONDS
-        agent.accept(given, sent, waited_seconds, ahead=claim.ahead)
         return True
 
     def drop(self, claim: NextClaim) -> None:
         """Forget a claim. What it may have brought is never named, so it is released when its lease ends."""
         self._forget(claim.request_id)
-        self._agent.spool.claim_answered(claim.request_id, [])
+        with contextlib.suppress(SpoolFullError):  # it is forgotten with the next start
+            self._agent.spool.claim_answered(claim.request_id, [])
 
     def _forget(self, request: str) -> None:
         with self._agent.lock:
@@ -145,7 +149,7 @@ class Claimer:
                 return None
             # While the other claimer waits with a part of the room, this is not all of it: soon one asks for the whole.
             part = bool(agent.ledger.running or agent.ledger.waiting or agent.ledger.asked)
-            asked = self._claims.ask()
+        asked = self._claims.ask()
         if asked is None:
             return None
         agent.spool.commit()

@@ -60,7 +60,7 @@ from deborgen_worker.token import CannotRun, TokenFile
 CLAIMERS = 2
 SLOW_THREADS = 8
 TICK_SECONDS = 0.25
-IDLE_TICK_SECONDS = 2.0
+IDLE_TICK_SECONDS = 0.5
 LOG_SECONDS = 0.5
 CHECK_SECONDS = 10.0
 DELIVER_SECONDS = 10.0
@@ -136,9 +136,9 @@ class Daemon:
             for warning in runner.describe().warnings:
                 self.console.say(f"{name}: {warning}")
         self.owner.apply()
-        holding = recovery.recover(agent, self._boot)
+        recovered = recovery.recover(agent, self._boot)
         control = ControlServer(self.state, self._control)
-        self._thread("heartbeat", lambda: self._beat(holding), self._wake_heart)
+        self._thread("heartbeat", lambda: self._beat(recovered), self._wake_heart)
         for number, wake in enumerate(self._wake_claims, 1):
             claimer = Claimer(
                 f"claim-{number}", agent, self.coordinator, self.contact, self.heart, self.session, self.claims
@@ -255,7 +255,7 @@ class Daemon:
             return LEFT_SECONDS
         with self._rejoining:
             try:
-                self._register(list(self.agent.attempts), again=True)
+                self._register(recovery.Recovered(list(self.agent.attempts)), again=True)
             except Unreachable as error:
                 return self.contact.failed("register", error)
             except Refused as refused:
@@ -278,11 +278,11 @@ class Daemon:
         for wake in self._wake_claims:
             wake.set()
 
-    def _beat(self, holding: list[str]) -> float:
+    def _beat(self, recovered: recovery.Recovered) -> float:
         if self._registered.is_set():
             return self.heart.step()
         try:
-            self._register(holding)
+            self._register(recovered)
         except Unreachable as error:
             return self.contact.failed("register", error)
         except Refused as refused:
@@ -291,7 +291,7 @@ class Daemon:
             raise CannotRun(1, f"the coordinator refused this worker: {refused.message} {refused.hint}") from None
         return 0.0
 
-    def _register(self, holding: list[str], again: bool = False) -> None:
+    def _register(self, recovered: recovery.Recovered, again: bool = False) -> None:
         labels: dict[str, Any] = {
             **host.labels(),
             "network": self.settings.network,
@@ -302,11 +302,12 @@ class Daemon:
         for runner in self.agent.runners.values():
             labels |= runner.describe().labels
         labels |= self.settings.labels
-        held = [name for name in holding if name in self.spool.entries]
+        held = [name for name in recovered.held if name in self.spool.entries]
         answer = self.coordinator.register(
             Register(
                 session=self.session, version=__version__, hostname=socket.gethostname(), labels=labels,
-                capacity=self.agent.ledger.offered.message(), holding=held, metrics=self.gauges.read(),
+                capacity=self.agent.ledger.offered.message(), holding=held, gone=recovered.gone,
+                metrics=self.gauges.read(),
             )
         )  # fmt: skip
         self.heart.interval, self.heart.lease = answer.heartbeat_seconds, answer.lease_seconds

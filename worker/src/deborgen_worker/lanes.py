@@ -6,14 +6,17 @@ of the first one passes down the lane, and nothing joins a lane that needs more 
 
 from __future__ import annotations
 
+import secrets
 from collections import deque
 from collections.abc import Callable
+from itertools import count
 
 
 class Lanes:
-    """A lane has the name of the attempt that opened it, also after that one has ended."""
+    """A lane has a name of its own: the attempt that opened it may be called back and open another."""
 
     def __init__(self) -> None:
+        self._names = (f"{secrets.token_hex(4)}-{number}" for number in count())
         self._queues: dict[str, deque[str]] = {}
         self._lane_of: dict[str, str] = {}
 
@@ -22,8 +25,9 @@ class Lanes:
 
     def open(self, attempt: str) -> None:
         """It has room of its own, and runs at once."""
-        self._queues[attempt] = deque([attempt])
-        self._lane_of[attempt] = attempt
+        lane = next(self._names)
+        self._queues[lane] = deque([attempt])
+        self._lane_of[attempt] = lane
 
     def join(self, attempt: str, behind: int, fits: Callable[[str, str], bool]) -> bool:
         """Put it at the end of the shortest lane that it fits, if fewer than `behind` wait there."""

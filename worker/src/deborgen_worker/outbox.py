@@ -45,6 +45,8 @@ class Outbox:
         self._claims = claims
         #: A claim that was sent with a finish and not answered: it is sent again with the next one.
         self._claim: NextClaim | None = None
+        #: Whether a finish is on its way.
+        self._sending = False
         self._ready: deque[str] = deque()
         self._uploads: deque[str] = deque()
         self._lock = threading.Lock()
@@ -59,7 +61,11 @@ class Outbox:
         self.woken_uploads = threading.Event()
 
     def add(self, attempts: list[str]) -> None:
-        """Results were appended to the spool; the next `step` makes them durable and sends them."""
+        """Results were appended to the spool; the next `step` makes them durable and sends them, with the next claim.
+
+        Where that takes a while, the claimers ask for more at once.
+        """
+        slow = self._sending
         with self._lock:
             for attempt in attempts:
                 result = self._result(attempt)
@@ -69,8 +75,11 @@ class Outbox:
                     self._ready.append(attempt)
                     self.woken.set()
                 else:
+                    slow = True
                     self._uploads.append(attempt)
                     self.woken_uploads.set()
+        if slow:
+            self._agent.refill()
 
     def wake(self) -> None:
         self.woken.set()
@@ -87,28 +96,39 @@ class Outbox:
         if early > 0 and few and not self._agent.wanting():
             return early  # more results are about to come: they share the request
         batch = self._take()
-        if not batch:
+        if not batch and self._claim is None:
             return NOTHING
         self._sent_at = self._agent.clock()
-        self._ask_for_more(batch)
-        self._agent.spool.commit()
-        point("after-result-written")
-        delay = self._send(batch, self._claim)
+        try:
+            claim = self._next_claim(batch)
+            self._agent.spool.commit()
+            point("after-result-written")
+        except BaseException:
+            self._back(batch)
+            raise
+        self._sending = True
+        try:
+            delay = self._send(batch, claim)
+        finally:
+            self._sending = False
         if self._contact.lost_since is None:
             self._agent.refill()
         return delay
 
-    def _ask_for_more(self, batch: list[Result]) -> None:
-        """Let the next claim ride on this finish, unless it gives something back."""
-        if self._agent.gate.closed or any(each.outcome == Outcome.RELEASED.value for each in batch):
+    def _next_claim(self, batch: list[Result]) -> NextClaim | None:
+        """The claim that rides on this finish: one without an answer, or a new one. None if it gives something back."""
+        if self._agent.gate.closed:
             self._drop_claim()
+        elif any(each.outcome == Outcome.RELEASED.value for each in batch):
+            return None
         elif self._claim is None:
             self._claim = self._claims.ask()
+        return self._claim
 
     def _drop_claim(self) -> None:
-        if self._claim is not None:
-            self._claims.drop(self._claim)
-            self._claim = None
+        claim, self._claim = self._claim, None
+        if claim is not None:
+            self._claims.drop(claim)
 
     def _take(self) -> list[Result]:
         batch: list[Result] = []
@@ -129,7 +149,7 @@ class Outbox:
     def _dated(self, result: Result) -> Result:
         """The result with how long ago its program began, as of now."""
         began = self._agent.spool.began(result.attempt)
-        if began is None:
+        if began is None or result.outcome == Outcome.RELEASED.value:
             return result
         return replace(result, began_seconds_ago=max(0.0, self._agent.lease_clock() - began))
 
@@ -142,6 +162,8 @@ class Outbox:
             return self._contact.failed("finish", error)
         except Refused as refused:
             self._drop_claim()
+            if claim is not None and refused.code not in {Code.SUPERSEDED, Code.UNAUTHENTICATED, Code.FORBIDDEN}:
+                return self._send(batch)  # the claim may be what it was refused for
             return self._when_refused(batch, refused)
         self._contact.ok("finish")
         point("after-result-sent")

@@ -7,6 +7,7 @@ kernel's boot id. After a reboot only a result that was already in the spool cou
 from __future__ import annotations
 
 import contextlib
+from dataclasses import dataclass, field
 
 from deborgen_shared.states import Outcome
 from deborgen_worker.agent import Agent
@@ -16,24 +17,34 @@ from deborgen_worker.runners.protocol import CannotStart, Exit, RunnerDown, Stan
 from deborgen_worker.spool import Entry
 
 
-def recover(agent: Agent, boot: str) -> list[str]:
-    """Bring the agent to where the earlier session was. Returns what is still held, to be said at registration."""
+@dataclass
+class Recovered:
+    """What is said at registration: the attempts that are still held, and those that may have run and are gone."""
+
+    held: list[str] = field(default_factory=list)
+    gone: list[str] = field(default_factory=list)
+
+
+def recover(agent: Agent, boot: str) -> Recovered:
+    """Bring the agent to where the earlier session was."""
     for request in sorted(agent.spool.requests):
         # Its answer is not known, and what it brought is not named at registration: the coordinator takes it back.
         with contextlib.suppress(SpoolFullError):
             agent.spool.claim_answered(request, [])
-    held = []
+    found = Recovered()
     for name, entry in list(agent.spool.entries.items()):
         if entry.result is None and entry.boot != boot:
             agent.say(f"{name} was lost when this machine was restarted")
             agent.forget({name: "lost by reboot"})
+            found.gone.append(name)
         elif _take_up(agent, name, entry):
-            held.append(name)
+            found.held.append(name)
         else:
             agent.say(f"{name} is gone without a trace: it is given up")
             agent.forget({name: Outcome.LOST})
+            found.gone.append(name)
     _sweep(agent)
-    return held
+    return found
 
 
 def _take_up(agent: Agent, name: str, entry: Entry) -> bool:

@@ -194,6 +194,8 @@ class Starter:
                 if attempt.gpus:
                     attempt.launch = dataclasses.replace(attempt.launch, gpus=attempt.gpus)
                 attempt.runner.prepare(attempt.launch)
+            if attempt.gpus and not self._fresh(attempt):
+                attempt.runner.discard(attempt.id)  # it was made for GPUs that are now given to another
             began = self._agent.clock()
             with self._agent.lock:
                 ended = attempt.ending is not None or attempt.stage is not Stage.PREPARING
@@ -204,7 +206,7 @@ class Starter:
             if ended:
                 return self._agent.over([(attempt, Exit(error="ended before it was started"))])
             self._agent.spool.started([attempt.id], attempt.runner.name, began, attempt.began, attempt.gpus)
-            attempt.runner.start(attempt.launch)
+            attempt.runner.start(dataclasses.replace(attempt.launch, start_by=attempt.start_by))
             point("after-started")
         except RunnerDown as error:
             self._runner_down(attempt, error)

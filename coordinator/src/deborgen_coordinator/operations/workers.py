@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import msgspec
 
@@ -110,7 +111,12 @@ def _take_over(
         found = attempts.get(tx, job, number)
         if found and may_resume(found, worker.id, found.session):
             resume(tx, changes, actor, found, body.session, lease_clock, now)
-    gone = [attempt for attempt in live if (attempt.job, attempt.number) not in held]
+    said_gone = {ids.parse_attempt(text) for text in body.gone}
+    gone = [
+        replace(attempt, named=attempt.named or (attempt.job, attempt.number) in said_gone)
+        for attempt in live
+        if (attempt.job, attempt.number) not in held
+    ]
     reason = f"worker {worker.name} restarted without it"
     lost = give_up(ctx, tx, changes, actor, gone, reason=reason, now=now, clock=clock)
     if lost:

@@ -21,7 +21,7 @@ FROM attempt JOIN job ON job.id = attempt.job_id JOIN worker ON worker.id = atte
 
 
 RESUME = (
-    "UPDATE attempt SET outcome = NULL, finished_at = NULL, reason = '', lease_clock = ?, session = ?"
+    "UPDATE attempt SET outcome = NULL, finished_at = NULL, reason = '', lease_clock = ?, session = ?, confirmed = 1"
     f" WHERE job_id = ? AND number = ? AND outcome IN ('{Outcome.LOST}', '{Outcome.RELEASED}')"
 )
 

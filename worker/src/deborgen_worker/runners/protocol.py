@@ -10,6 +10,9 @@ from typing import Protocol
 
 from deborgen_worker.logs import Log
 
+#: As a moment by which to start a program: later than any.
+ANY_TIME = 1e18
+
 
 class CannotStart(Exception):
     """The program could not be started, for a reason that is not the program's: an infrastructure failure."""
@@ -46,6 +49,8 @@ class Launch:
     disk: int = 0
     network: str = "none"
     timeout_seconds: float = 3600.0
+    #: On the clock of `leases`: after this moment the lease may be over, and the program is not started any more.
+    start_by: float = ANY_TIME
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,8 +29,6 @@ CONNECT_SECONDS = 10.0
 ANSWER_SECONDS = 10.0
 BACKSTOP_SECONDS = 30.0
 LATER_MOST = 64
-#: As a moment by which to start a program: later than any.
-ANY_TIME = 1e18
 
 
 class SubprocessRunner:
@@ -73,10 +71,12 @@ class SubprocessRunner:
         """Nothing to do ahead."""
 
     def start(self, launch: Launch) -> None:
-        self.start_in_lanes([(launch, launch.attempt, ANY_TIME)])
+        self.start_in_lanes([(launch, launch.attempt, launch.start_by)])
 
     def start_in_lanes(self, launches: list[tuple[Launch, str, float]]) -> None:
         messages = []
+        # The kernel counts all processes of the user, so what is there already comes on top of a job's own.
+        others = self._own_processes() if os.geteuid() != 0 else 0
         for launch, lane, start_by in launches:
             if launch.image:
                 raise CannotStart("a job with an image needs Podman, which is not offered here")
@@ -90,7 +90,7 @@ class SubprocessRunner:
                     "cwd": str(launch.workspace),
                     "output": f"{launch.folder}/{OUTPUT}",
                     "blank": f"{launch.folder}/{BLANK}",
-                    "limits": self._limits_of(launch),
+                    "limits": self._limits_of(launch, others),
                     "timeout": launch.timeout_seconds + BACKSTOP_SECONDS,
                     "start_by": start_by,
                 }
@@ -160,15 +160,15 @@ class SubprocessRunner:
 
     # The line to the supervisor
 
-    def _limits_of(self, launch: Launch) -> dict[str, int]:
+    @staticmethod
+    def _limits_of(launch: Launch, others: int) -> dict[str, int]:
         wanted = {}
         if launch.disk:
             wanted["RLIMIT_FSIZE"] = launch.disk
         if launch.memory:
             wanted["RLIMIT_AS"] = max(launch.memory, 64 << 20)
         if os.geteuid() != 0:
-            # The kernel counts all processes of the user, so what is there already comes on top.
-            wanted["RLIMIT_NPROC"] = launch.pids + self._own_processes()
+            wanted["RLIMIT_NPROC"] = launch.pids + others
         return wanted
 
     @staticmethod

@@ -116,7 +116,7 @@ class Supervisor:
             ask = queue.popleft()
             self.waiting.pop(ask["attempt"], None)
             # After its moment, also when the machine has slept meanwhile, its lease may be over.
-            if time.clock_gettime(CLOCK) > ask["start_by"]:
+            if time.clock_gettime(CLOCK) > ask.get("start_by", NEVER):  # a worker of release 0.1 sends none
                 self.send({"exit": ask["attempt"], "recalled": True})
             elif self.spawn(ask):
                 return
