@@ -259,7 +259,7 @@ def _grant(
     changes = Changes()
     expires = _when(now + ctx.settings.lease_seconds)
     names = [(job, number) for job, *_, number in picked]
-    start(tx, changes, actor, names, worker.id, worker.name, now, expires.isoformat())
+    start(tx, changes, actor, names, worker.id, worker.name, now, expires)
     lease_clock = lease_end(clock, ctx.settings.lease_seconds)
     rows = []
     owners: dict[int, RunRow] = {}

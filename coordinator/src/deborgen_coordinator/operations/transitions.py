@@ -89,7 +89,7 @@ def _refused(held: Held, event: Event, actor: Actor) -> Refused:
 
 def start(
     tx: Tx, changes: Changes, actor: Actor, picked: Sequence[tuple[int, int]], worker_id: int, worker: str, now: float,
-    expires_at: str,
+    expires_at: datetime,
 ) -> None:  # fmt: skip
     """queued → running: the jobs, each with the number of its new attempt. The attempts' rows are the caller's."""
     state = advance(State.QUEUED, Event.CLAIMED)
@@ -137,7 +137,7 @@ def begin(tx: Tx, actor: Actor, held: Held, seconds_ago: float | None, now: floa
         return
     began_at = min(now, max(held.claimed_at, now - seconds_ago))
     if attempts.begin(tx, held.job, held.number, began_at):
-        when = datetime.fromtimestamp(began_at, UTC).isoformat()
+        when = datetime.fromtimestamp(began_at, UTC)
         record(
             tx, now, "attempt.started", actor, job=held.job, attempt=held.number, worker=held.worker,
             data={"started_at": when},
