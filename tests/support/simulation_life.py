@@ -45,7 +45,7 @@ class Life:
         cache = BlobCache(machine.folder / "cache", GIB, self.coordinator.download)
         self.agent = Agent(
             settings, self.spool, cache, Amount(2.0, 16 * GIB, 0, 100 * GIB),
-            clock=machine.clock, lease_clock=machine.clock, say=self._say, run_slow=lambda work: work(),
+            clock=machine.clock, lease_clock=machine.lease_clock, say=self._say, run_slow=lambda work: work(),
         )  # fmt: skip
         if world.lanes:
             self.agent.starter.lane_ahead, self.agent.ledger.lane_seconds = 3600.0, 100.0

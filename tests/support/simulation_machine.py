@@ -89,6 +89,10 @@ class Machine:
         """The machine's monotonic clock: it starts with the boot, and stands still while the machine sleeps."""
         return max(self.world.now, self.asleep_until) - self.booted_at
 
+    def lease_clock(self) -> float:
+        """A clock that counts the time in which the machine sleeps."""
+        return max(self.world.now, self.asleep_until)
+
     @property
     def awake(self) -> bool:
         return self.world.now >= self.asleep_until
@@ -140,7 +144,7 @@ class Machine:
         if lane is None:
             return
         queue = self.lanes[lane]
-        late = [launch for start_by, launch in queue if self.clock() > start_by]
+        late = [launch for start_by, launch in queue if self.lease_clock() > start_by]
         queue[:] = [each for each in queue if each[1] not in late]
         if queue:
             _, launch = queue.pop(0)

@@ -522,6 +522,7 @@ def test_rule_02_what_a_restarted_worker_had_not_started_waits_for_a_heartbeat(t
     world.agent.spool.claim_answered("x", world.coordinator.queue)
     world.runner.ended |= {name: Exit(code=0) for name in ("1.1/1", "1.2/1")}
     world.runner.running.clear()
+    world.runner.lanes.clear()
     world.wake("boot")
     assert ("start", "1.3/1") not in world.runner.calls
     world.heart.step()

@@ -6,17 +6,19 @@ of the first one passes down the lane, and nothing joins a lane that needs more 
 
 from __future__ import annotations
 
-import secrets
 from collections import deque
 from collections.abc import Callable
 from itertools import count
 
 
 class Lanes:
-    """A lane has a name of its own: the attempt that opened it may be called back and open another."""
+    """A lane has a name of its own: the attempt that opened it may be called back and open another.
 
-    def __init__(self) -> None:
-        self._names = (f"{secrets.token_hex(4)}-{number}" for number in count())
+    The runner outlives this process and its lanes, so each process begins with a number that none before it has used.
+    """
+
+    def __init__(self, first_number: int = 0) -> None:
+        self._numbers = count(first_number)
         self._queues: dict[str, deque[str]] = {}
         self._lane_of: dict[str, str] = {}
 
@@ -25,7 +27,7 @@ class Lanes:
 
     def open(self, attempt: str) -> None:
         """It has room of its own, and runs at once."""
-        lane = next(self._names)
+        lane = f"lane {next(self._numbers)}"
         self._queues[lane] = deque([attempt])
         self._lane_of[attempt] = lane
 

@@ -39,7 +39,7 @@ class Starter:
         self._agent = agent
         self._gpus = set(gpus)
         self.turn: deque[str] = deque()
-        self.lanes = Lanes()
+        self.lanes = Lanes(int(agent.lease_clock() * 1000))
         self.lane_ahead = LANE_AHEAD_SECONDS
 
     def start_ready(self) -> None:
