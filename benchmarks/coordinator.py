@@ -7,14 +7,12 @@ the operation itself so that HTTP does not hide it. What a figure is compared wi
 from __future__ import annotations
 
 import argparse
-import http.client
 import itertools
 import multiprocessing
 import os
 import resource
 import shutil
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -28,33 +26,13 @@ import msgspec
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests"))
 
+from plain_http import Line, echo_server  # noqa: E402
 from support.coordinator import CoordinatorProcess, children_of  # noqa: E402
 
 GIB = 2**30
 Row = tuple[str, str, str, bool]
 ROOM = {"cpus": 1000, "memory": 4096 * GIB, "gpus": 0}
-decode, encode = msgspec.json.decode, msgspec.json.encode
-
-ECHO = """
-from flask import Flask, request, Response
-app = Flask("echo")
-@app.post("/echo")
-def echo():
-    return Response(request.get_data(), 200, content_type="application/json")
-"""
-
-
-class Line:
-    """One kept-alive connection, as cheap as Python allows: the client shares the machine with the server."""
-
-    def __init__(self, url: str, token: str) -> None:
-        self._http = http.client.HTTPConnection(url.removeprefix("http://"), timeout=120)
-        self._headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
-
-    def __call__(self, method: str, path: str, body: Any = None) -> tuple[int, bytes]:
-        self._http.request(method, path, encode(body) if body is not None else None, self._headers)
-        answer = self._http.getresponse()
-        return answer.status, answer.read()
+decode = msgspec.json.decode
 
 
 @contextmanager
@@ -137,32 +115,12 @@ def a_client(at: int, url: str, token: str, path: str, body: Any, seconds: float
     return len(took), took
 
 
-@contextmanager
-def echo_server() -> Iterator[str]:
-    folder = Path(tempfile.mkdtemp(prefix="deborgen-echo-"))
-    (folder / "echo_app.py").write_text(ECHO)
-    command = [sys.executable, "-m", "gunicorn", "-k", "gthread", "-w", "1", "--threads", "64", "-b", "127.0.0.1:0"]
-    process = subprocess.Popen(
-        [*command, "--keep-alive", "75", "echo_app:app"], cwd=folder, stderr=subprocess.PIPE, text=True
-    )
-    try:
-        assert process.stderr is not None
-        for line in process.stderr:
-            if "Listening at:" in line:
-                yield line.split()[-2]
-                break
-    finally:
-        process.terminate()
-        process.wait()
-        shutil.rmtree(folder)
-
-
 def submits(quick: bool) -> list[Row]:
     seconds, rounds = (1.5, 2) if quick else (4.0, 3)
     body = {"run": "echo hello"}
     rates: dict[str, list[float]] = {"echo": [], "submit": []}
     took: list[float] = []
-    with echo_server() as echo, coordinator() as server:
+    with echo_server() as (echo, _), coordinator() as server:
         token = server.token("submitter")
         for _ in range(rounds):
             parts = in_processes(8, a_client, echo, "x", "/echo", body, seconds)
