@@ -5,11 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from flask import Flask
-
 from deborgen_coordinator.blobs.local import LocalBlobs
 from deborgen_coordinator.clock import Clock, SystemClock
-from deborgen_coordinator.http.application import create_wsgi_app
+from deborgen_coordinator.http.application import Application
 from deborgen_coordinator.http.reserve import Reserve
 from deborgen_coordinator.http.streams import Streams
 from deborgen_coordinator.operations.context import Context
@@ -47,7 +45,7 @@ class Coordinator:
     """A running coordinator without its sockets."""
 
     ctx: Context
-    flask: Flask
+    flask: Application
     streams: Streams
     sweeper: Sweeper
 
@@ -69,4 +67,4 @@ def create_app(settings: Settings, clock: Clock | None = None) -> Coordinator:
     sweeper = Sweeper(ctx)
     sweeper.start()
     reserve = Reserve(Path(settings.data_dir), settings.disk_reserve if settings.uses_sqlite else 0)
-    return Coordinator(ctx, create_wsgi_app(ctx, streams, reserve), streams, sweeper)
+    return Coordinator(ctx, Application(ctx, streams, reserve), streams, sweeper)

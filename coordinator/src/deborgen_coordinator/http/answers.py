@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
 
 import msgspec
-from flask import Flask, Response
-from werkzeug.datastructures import Headers
 from werkzeug.exceptions import HTTPException
 
 from deborgen_coordinator.http.reserve import Reserve
@@ -17,9 +17,13 @@ from deborgen_shared import contract, headers
 from deborgen_shared.calls import JSON
 from deborgen_shared.errors import Code, Refusal
 
+if TYPE_CHECKING:
+    from _typeshed.wsgi import StartResponse, WSGIEnvironment
+
 log = logging.getLogger("deborgen.http")
 
 _encode = msgspec.json.Encoder().encode
+_STATUS_LINES = {status.value: f"{status.value} {status.phrase}" for status in HTTPStatus}
 
 
 @dataclass(slots=True)
@@ -31,31 +35,48 @@ class Reply:
     headers: dict[str, str] = field(default_factory=dict)
 
 
-class JsonResponse(Response):
-    """An answer whose headers are complete as they stand, so that nothing looks them over once more."""
+class Answer:
+    """A short answer, complete as it stands: what a Response is, without the looks that one takes at its headers."""
 
-    def get_wsgi_headers(self, environ: Any) -> Headers:
-        return self.headers
+    __slots__ = ("body", "headers", "status")
+
+    def __init__(self, status: int, body: Any, sent: dict[str, str]) -> None:
+        self.status, self.headers, self.body = status, sent, b""
+        if body is not None:
+            self.body = _encode(body)
+            sent[headers.CONTENT_TYPE] = JSON
+            sent[headers.CONTENT_LENGTH] = str(len(self.body))
+
+    def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        start_response(_STATUS_LINES[self.status], list(self.headers.items()))
+        return (self.body,) if environ["REQUEST_METHOD"] != "HEAD" and self.body else ()
 
 
-def render(reply: Reply) -> Response:
-    if reply.body is None:
-        return Response(b"", reply.status, reply.headers)
-    data = _encode(reply.body)
-    sent = {headers.CACHE_CONTROL: "no-store", headers.CONTENT_LENGTH: str(len(data)), **reply.headers}
-    return JsonResponse(data, reply.status, sent, None, JSON)
+def render(reply: Reply) -> Answer:
+    return Answer(reply.status, reply.body, {headers.CACHE_CONTROL: "no-store", **reply.headers})
 
 
-def refuse(refusal: Refusal) -> Response:
+def answer_problem(problem: Exception, reserve: Reserve) -> Answer:
+    """The answer to whatever was raised instead of an answer."""
+    if isinstance(problem, Refusal):
+        return refuse(problem)
+    if isinstance(problem, HTTPException):
+        return _refuse_http(problem)
+    if isinstance(problem, DatabaseUnavailable):
+        return _refuse_database(problem, reserve)
+    return _admit(problem)
+
+
+def refuse(refusal: Refusal) -> Answer:
     sent = dict(refusal.headers)
     if refusal.code is Code.UNAUTHENTICATED:
         sent[headers.WWW_AUTHENTICATE] = "Bearer"
     if refusal.code in (Code.UNAVAILABLE, Code.SLOW_DOWN):
         sent.setdefault(headers.RETRY_AFTER, "1")
-    return Response(_encode(refusal.body()), refusal.status, sent, None, JSON)
+    return Answer(refusal.status, refusal.body(), sent)
 
 
-def _refuse_http(problem: HTTPException) -> Response:
+def _refuse_http(problem: HTTPException) -> Answer:
     """What Flask itself refuses: unknown paths, and methods that a path does not have."""
     if problem.code == 405:
         answer = refuse(Refusal(Code.METHOD_NOT_ALLOWED, "This path does not take that method."))
@@ -72,7 +93,7 @@ def _refuse_http(problem: HTTPException) -> Response:
     return refuse(Refusal(Code.MALFORMED, f"The request cannot be understood: {problem.name}."))
 
 
-def _refuse_database(problem: DatabaseUnavailable, reserve: Reserve) -> Response:
+def _refuse_database(problem: DatabaseUnavailable, reserve: Reserve) -> Answer:
     log.warning("the database did not take a request: %s", problem)
     reserve.look()
     return refuse(
@@ -82,14 +103,7 @@ def _refuse_database(problem: DatabaseUnavailable, reserve: Reserve) -> Response
     )
 
 
-def _admit(problem: Exception) -> Response:
+def _admit(problem: Exception) -> Answer:
     log.error("a request failed in an unexpected way", exc_info=problem)
     message = "The coordinator made a mistake; its log says which."
-    return Response(_encode({"error": {"code": "internal", "message": message, "hint": ""}}), 500, None, None, JSON)
-
-
-def register_refusals(app: Flask, reserve: Reserve) -> None:
-    app.register_error_handler(Refusal, refuse)
-    app.register_error_handler(HTTPException, _refuse_http)
-    app.register_error_handler(DatabaseUnavailable, lambda problem: _refuse_database(problem, reserve))
-    app.register_error_handler(Exception, _admit)
+    return Answer(500, {"error": {"code": "internal", "message": message, "hint": ""}}, {})

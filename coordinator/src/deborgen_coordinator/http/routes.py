@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from types import UnionType
 from typing import Any, Generic, Literal, NamedTuple, TypeVar, Union, get_args, get_origin
 
 import msgspec
 from flask import Flask, Response
-from flask import request as flask_request
 
 from deborgen_coordinator.http import bodies
 from deborgen_coordinator.http.answers import Reply, render
@@ -100,19 +99,28 @@ def serves(call: Call[Any]) -> Callable[[Handler], Handler]:
     return enter
 
 
-def register(app: Flask, ctx: Context, streams: Streams, reserve: Reserve) -> None:
-    """Give the application a rule for every route. HEAD goes with GET unless it has a route of its own."""
+#: What serves a request: from its environment and the parts of its path to the answer.
+View = Callable[[dict[str, Any], Mapping[str, Any]], Callable[..., Iterable[bytes]]]
+
+
+def register(app: Flask, ctx: Context, streams: Streams, reserve: Reserve) -> dict[str, View]:
+    """Give the application a rule for every route, and return the views by their endpoints.
+
+    HEAD goes with GET unless it has a route of its own.
+    """
     own_head = {route.call.path for route in ROUTES if route.call.method == "HEAD"}
+    views: dict[str, View] = {}
     for route in ROUTES:
         method, path = route.call.method, route.call.path
-        view = _view(route, ctx, streams, reserve)
-        app.add_url_rule(route.rule, f"{method} {path}", view, methods=[method], provide_automatic_options=False)
+        views[f"{method} {path}"] = _view(route, ctx, streams, reserve)
+        app.add_url_rule(route.rule, f"{method} {path}", methods=[method], provide_automatic_options=False)
         if method == "GET" and path in own_head:
             for rule in app.url_map.iter_rules(f"GET {path}"):
                 assert rule.methods is not None
                 rule.methods.discard("HEAD")
 
     _refuse_other_methods(app)
+    return views
 
 
 def _refuse_other_methods(app: Flask) -> None:
@@ -131,7 +139,7 @@ def _refuse_other_methods(app: Flask) -> None:
             rule.methods -= taken
 
 
-def _view(route: Route, ctx: Context, streams: Streams, reserve: Reserve) -> Callable[..., Response]:
+def _view(route: Route, ctx: Context, streams: Streams, reserve: Reserve) -> View:
     call, handler = route
     read_query = _query_reader(call.query)
     limit = getattr(ctx.settings, call.limit)
@@ -140,8 +148,7 @@ def _view(route: Route, ctx: Context, streams: Streams, reserve: Reserve) -> Cal
     roles, expected, optional, grows = call.by, call.takes, call.body_optional, call.grows
     nobody = Actor(Role.VIEWER, "", "")
 
-    def view(**parts: str) -> Response:
-        environ = flask_request.environ
+    def view(environ: dict[str, Any], parts: Mapping[str, Any]) -> Callable[..., Iterable[bytes]]:
         actor = authenticated(ctx, environ) if roles else nobody
         if roles and actor.role not in roles:
             raise Refusal(
