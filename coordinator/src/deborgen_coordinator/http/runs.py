@@ -22,7 +22,8 @@ from deborgen_shared.results_table import Columns, csv_of
 @serves(contract.SUBMIT)
 def submit(request: Request[Any, NoQuery]) -> Reply:
     key = request.idempotency_key()
-    run, created = runs.submit(request.ctx, request.actor, request.body, key, _digest(request.raw))
+    digest = _digest(request.raw) if key is not None else ""
+    run, created = runs.submit(request.ctx, request.actor, request.body, key, digest)
     return Reply(201 if created else 200, run)
 
 

@@ -6,6 +6,7 @@ from the run before.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -51,11 +52,9 @@ def retry_run(
                 f"run {run} has no {_word(only)} to retry",
                 f"GET {contract.GET_RUN.url(run=run)} shows its jobs",
             )
-        new = _copy(tx, actor, old, chosen, submitter, now)
+        row = _copy(tx, actor, old, chosen, submitter, now)
         if idempotency_key is not None:
-            submit.remember(tx, submitter, idempotency_key, body_digest, new)
-        row = runs.get(tx, new)
-        assert row is not None
+            submit.remember(tx, submitter, idempotency_key, body_digest, row.id)
         return row, True
 
     row, created = ctx.store.write(work)
@@ -112,16 +111,15 @@ def _reach(steps: list[StepRow], rows: Iterable[JobRow], linked: Callable[[StepR
     return reached
 
 
-def _copy(tx: Tx, actor: Actor, old: RunRow, chosen: list[JobRow], submitter: int, now: float) -> int:
-    counts: dict[int, int] = {}
-    for row in chosen:
-        counts[row.step] = counts.get(row.step, 0) + 1
+def _copy(tx: Tx, actor: Actor, old: RunRow, chosen: list[JobRow], submitter: int, now: float) -> RunRow:
+    counts = Counter(job.step for job in chosen)
     steps = [step for step in specs.steps(tx, old.id) if step.number in counts]
     present = {step.name for step in steps}
-    new = runs.insert(
+    row = runs.insert(
         tx,
         name=old.name,
-        submitter=submitter,
+        submitter=actor.name,
+        submitter_id=submitter,
         labels=old.labels,
         warnings="[]",
         retry_of=old.id,
@@ -129,6 +127,7 @@ def _copy(tx: Tx, actor: Actor, old: RunRow, chosen: list[JobRow], submitter: in
         steps=len(steps),
         now=now,
     )
+    new = row.id
     runs.add_labels(tx, new, views.loads(old.labels))
     blockers = {}
     for step in steps:
@@ -136,10 +135,10 @@ def _copy(tx: Tx, actor: Actor, old: RunRow, chosen: list[JobRow], submitter: in
         specs.add_step(tx, _again(step, new, counts[step.number], blockers[step.number]))
     rows: list[tuple[Any, ...]] = [
         (
-            ids.key(new, ids.index_of(row.id)), row.step, row.spec_id, row.class_id, submitter, row.rank, row.params,
-            0 if blockers[row.step] else 1,
+            ids.key(new, ids.index_of(job.id)), job.step, job.spec_id, job.class_id, submitter, job.rank, job.params,
+            0 if blockers[job.step] else 1,
         )
-        for row in chosen
+        for job in chosen
     ]  # fmt: skip
     jobs.insert(tx, rows, large=len(rows) >= submit.LARGE)
     record(
@@ -148,7 +147,7 @@ def _copy(tx: Tx, actor: Actor, old: RunRow, chosen: list[JobRow], submitter: in
     )  # fmt: skip
     submit.record_queued(tx, new, actor, rows[0][0], len(rows), now)
     tx.wake("jobs")
-    return new
+    return row
 
 
 def _again(step: StepRow, run: int, count: int, blockers: int) -> StepRow:

@@ -59,13 +59,9 @@ def submit(
             if before is not None:
                 return repeated(tx, before, body_digest), False
         stored.update({plan.digest: ctx.catalog.stored.get(plan.digest) or stored_spec(tx, plan) for plan in planned})
-        run = _insert(tx, actor, jobfile, planned, stored, submitter, warnings, now)
+        row = _insert(tx, actor, jobfile, planned, stored, submitter, warnings, now)
         if idempotency_key is not None:
-            remember(tx, submitter, idempotency_key, body_digest, run)
-        row = RunRow(
-            run, jobfile.name, actor.name, _encode(jobfile.labels).decode(), _encode(warnings).decode(), None,
-            jobfile.count, len(planned), jobfile.count, 0, 0, 0, 0, now, None,
-        )  # fmt: skip
+            remember(tx, submitter, idempotency_key, body_digest, row.id)
         return row, True
 
     row, created = ctx.store.write(work)
@@ -180,12 +176,13 @@ def _insert(
     submitter: int,
     warnings: list[str],
     now: float,
-) -> int:
+) -> RunRow:
     count = jobfile.count
-    run = runs.insert(
+    row = runs.insert(
         tx,
         name=jobfile.name,
-        submitter=submitter,
+        submitter=actor.name,
+        submitter_id=submitter,
         labels=_encode(jobfile.labels).decode(),
         warnings=_encode(warnings).decode(),
         retry_of=None,
@@ -193,6 +190,7 @@ def _insert(
         steps=len(planned),
         now=now,
     )
+    run = row.id
     if jobfile.labels:
         runs.add_labels(tx, run, jobfile.labels)
     index = 1
@@ -209,7 +207,7 @@ def _insert(
     record(tx, now, "run.submitted", actor, run=run, new=State.QUEUED, data={"name": jobfile.name, "jobs": count})
     record_queued(tx, run, actor, ids.key(run, 1), count, now)
     tx.wake("jobs")
-    return run
+    return row
 
 
 def _job_rows(

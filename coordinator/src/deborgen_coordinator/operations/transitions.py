@@ -292,7 +292,8 @@ def settle(tx: Tx, changes: Changes, actor: Actor, now: float) -> None:
     """Carry the moves on to the runs and the steps: the next steps are let go, or canceled with the one they need."""
     while changes.ended:
         (run, number), states = changes.ended.popitem()
-        _settle_step(tx, changes, actor, specs.steps(tx, run, lock=True), number, states, now)
+        if not specs.finish_jobs_of_only_step(tx, run, states.total()):
+            _settle_step(tx, changes, actor, specs.steps(tx, run, lock=True), number, states, now)
     for run, counts in sorted(changes.counts.items()):
         moves = {state: count for state, count in counts.items() if count}
         if moves:

@@ -66,21 +66,23 @@ def insert(
     tx: Tx,
     *,
     name: str,
-    submitter: int,
+    submitter: str,
+    submitter_id: int,
     labels: str,
     warnings: str,
     retry_of: int | None,
     jobs: int,
     steps: int,
     now: float,
-) -> int:
+) -> RunRow:
+    """A new run. All its jobs are queued."""
     row = tx.one(
         "INSERT INTO run (name, submitter_id, labels, warnings, retry_of, jobs, steps, queued, created_at)"
         " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING id",
-        (name, submitter, labels, warnings, retry_of, jobs, steps, jobs, now),
+        (name, submitter_id, labels, warnings, retry_of, jobs, steps, jobs, now),
     )
     assert row is not None
-    return int(row[0])
+    return RunRow(row[0], name, submitter, labels, warnings, retry_of, jobs, steps, jobs, 0, 0, 0, 0, now, None)
 
 
 def add_labels(tx: Tx, run: int, labels: Mapping[str, str]) -> None:

@@ -78,6 +78,12 @@ def _step(row: Row) -> StepRow:
     return StepRow(*values)
 
 
+def finish_jobs_of_only_step(tx: Tx, run: int, count: int) -> bool:
+    """Count jobs as ended in a run without named steps, where nothing can need them; False if the run has some."""
+    sql = "UPDATE step SET unfinished = unfinished - ? WHERE run_id = ? AND number = 1 AND name IS NULL"
+    return tx.run(sql, (count, run)) == 1
+
+
 def finish_jobs_of_step(tx: Tx, run: int, number: int, count: int) -> int:
     """Count jobs of a step as ended; how many are still to go."""
     row = tx.one(

@@ -119,23 +119,26 @@ class Tx:
         self.signals.add(signal)
 
     def flush(self) -> None:
+        """Write the events, and have the signals announced with the commit."""
         if self._events:
             self.signals.add("events")
-            if self.dialect == "postgres":
-                self.one("SELECT pg_advisory_xact_lock(?)", (HISTORY_LOCK,))
-            batch: list[Row] = []
-            for event in self._events:
-                if len(event) == len(EVENT_COLUMNS):
-                    batch.append(event)
-                    continue
-                if batch:
-                    self.many(INSERT_EVENT, batch)
-                    batch = []
-                self.run(*event)
+        if self.signals and self.dialect == "postgres":
+            told = (CHANNEL, ",".join(sorted(self.signals)))
+            if self._events:
+                self.one("SELECT pg_notify(?, ?), pg_advisory_xact_lock(?)", (*told, HISTORY_LOCK))
+            else:
+                self.one("SELECT pg_notify(?, ?)", told)
+        batch: list[Row] = []
+        for event in self._events:
+            if len(event) == len(EVENT_COLUMNS):
+                batch.append(event)
+                continue
             if batch:
                 self.many(INSERT_EVENT, batch)
-        if self.signals and self.dialect == "postgres":
-            self.one("SELECT pg_notify(?, ?)", (CHANNEL, ",".join(sorted(self.signals))))
+                batch = []
+            self.run(*event)
+        if batch:
+            self.many(INSERT_EVENT, batch)
 
     def commit(self) -> None:
         self.run("COMMIT")
