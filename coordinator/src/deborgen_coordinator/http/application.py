@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import partial
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING
 
 from flask import Flask
@@ -37,7 +37,8 @@ class Application(Flask):
         self._problem_answer = partial(answer_problem, reserve=reserve)
         self.register_error_handler(Exception, self._problem_answer)
         self._calls = register(self, ctx, streams, reserve)
-        self._paths = self.url_map.bind("localhost")
+        # Paths come again and again; what was found for the last ones is kept.
+        self._find = lru_cache(1000)(self.url_map.bind("localhost").match)
         self._allowed = {name.strip().lower() for name in ctx.settings.allowed_hosts.split(",") if name.strip()}
 
     def wsgi_app(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
@@ -47,7 +48,7 @@ class Application(Flask):
         try:
             if self._allowed and not _is_allowed(environ.get("HTTP_HOST", "").lower(), self._allowed):
                 raise Refusal(Code.FORBIDDEN, "This coordinator does not answer to that name.")
-            endpoint, parts = self._paths.match(path, environ["REQUEST_METHOD"])
+            endpoint, parts = self._find(path, environ["REQUEST_METHOD"])
             view = self._calls.get(endpoint)
             answer = super().wsgi_app if view is None else view(environ, parts)
         except Exception as problem:
