@@ -262,7 +262,7 @@ def _grant(
     start(tx, changes, actor, names, worker.id, worker.name, now, expires)
     lease_clock = lease_end(clock, ctx.settings.lease_seconds)
     rows = []
-    owners: dict[int, RunRow] = {}
+    owners = runs.get_briefs(tx, {ids.run_of(job) for job, *_ in picked})
     for job, step, spec_id, params, number in picked:
         assignment = _assignment(ctx, tx, given, owners, job, number, step, spec_id, params)
         assignment.lease_expires_at = expires

@@ -294,10 +294,7 @@ def settle(tx: Tx, changes: Changes, actor: Actor, now: float) -> None:
         (run, number), states = changes.ended.popitem()
         if not specs.finish_jobs_of_only_step(tx, run, states.total()):
             _settle_step(tx, changes, actor, specs.steps(tx, run, lock=True), number, states, now)
-    for run, counts in sorted(changes.counts.items()):
-        moves = {state: count for state, count in counts.items() if count}
-        if moves:
-            runs.move(tx, run, moves, now)
+    runs.move(tx, changes.counts, now)
     changes.counts.clear()
 
 

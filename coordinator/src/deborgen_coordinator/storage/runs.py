@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import peewee
@@ -34,6 +34,15 @@ STATE_CONDITIONS: dict[str, Any] = {
     State.CANCELED: (RUN.finished_at.is_null(False)) & (RUN.failed == 0) & (RUN.canceled > 0),
     State.SUCCEEDED: (RUN.finished_at.is_null(False)) & (RUN.succeeded == RUN.jobs),
 }
+
+MOVE = (
+    "UPDATE run SET queued = queued + ?, running = running + ?, succeeded = succeeded + ?, failed = failed + ?,"
+    " canceled = canceled + ?, finished_at = CASE WHEN queued + running + ? = 0 THEN ? END WHERE id = ?"
+)
+BRIEF = (
+    "SELECT run.id, run.name, submitter.name, labels, warnings, retry_of, jobs, steps, queued, running, succeeded,"
+    " failed, canceled, created_at, finished_at FROM run JOIN submitter ON submitter.id = run.submitter_id"
+)
 
 
 def submitter_id(tx: Tx, name: str) -> int:
@@ -92,16 +101,15 @@ def add_labels(tx: Tx, run: int, labels: Mapping[str, str]) -> None:
     )
 
 
-def move(tx: Tx, run: int, changes: Mapping[str, int], now: float) -> bool:
-    """Move the counts of a run; whether that finished it. All its jobs being terminal is what finishes a run."""
-    change = [changes.get(state, 0) for state in COUNTS]
-    row = tx.one(
-        "UPDATE run SET queued = queued + ?, running = running + ?, succeeded = succeeded + ?, failed = failed + ?,"
-        " canceled = canceled + ?, finished_at = CASE WHEN queued + running + ? = 0 THEN ? END"
-        " WHERE id = ? RETURNING finished_at",
-        (*change, change[0] + change[1], now, run),
-    )
-    return row is not None and row[0] is not None
+def move(tx: Tx, changes: Mapping[int, Mapping[str, int]], now: float) -> None:
+    """Move the counts of runs. All its jobs being terminal is what finishes a run."""
+    rows = []
+    for run, moved in sorted(changes.items()):
+        change = [moved.get(state, 0) for state in COUNTS]
+        if any(change):
+            rows.append((*change, change[0] + change[1], now, run))
+    if rows:
+        tx.many(MOVE, rows)
 
 
 def get(reader: Tx | Connection, run: int) -> RunRow | None:
@@ -109,16 +117,15 @@ def get(reader: Tx | Connection, run: int) -> RunRow | None:
     return rows[0] if rows else None
 
 
+def get_briefs(tx: Tx, runs: Iterable[int]) -> dict[int, RunRow]:
+    """Runs that are known to be there, by one short statement: claims look up many."""
+    wanted = list(runs)
+    rows = tx.rows(f"{BRIEF} WHERE run.id IN ({', '.join('?' * len(wanted))})", wanted)
+    return {row[0]: RunRow(*row) for row in rows}
+
+
 def get_brief(tx: Tx, run: int) -> RunRow:
-    """A run that is known to be there, by one short statement: claims look up many."""
-    row = tx.one(
-        "SELECT run.id, run.name, submitter.name, labels, warnings, retry_of, jobs, steps, queued, running, succeeded,"
-        " failed, canceled, created_at, finished_at FROM run JOIN submitter ON submitter.id = run.submitter_id"
-        " WHERE run.id = ?",
-        (run,),
-    )
-    assert row is not None
-    return RunRow(*row)
+    return get_briefs(tx, [run])[run]
 
 
 def select(
