@@ -188,7 +188,7 @@ class World:
     def short_ones_end(self) -> None:
         """So many, just now, that others are claimed ahead."""
         ledger = self.agent.ledger
-        ledger.average, ledger.streak, ledger.ended, ledger.short_seconds = 0.001, 32, self.now, 10.0
+        ledger.average, ledger.streak, ledger.ended, ledger.short_seconds = 0.001, 32, self.now - 0.1, 10.0
 
     def take(self) -> None:
         self.claimer.step()

@@ -302,11 +302,13 @@ def test_short_jobs_are_claimed_ahead_and_given_back_if_their_turn_never_comes(t
     world = World(tmp_path, lambda _launch: Script(exit=Exit(code=0, seconds=0.001)))
     world.queue(*names[:30])
     while world.coordinator.queue:
+        world.now += 0.1
         world.take()
     assert world.agent.ledger.average < 1
     world.runner.script = running
     world.queue(*names[30:])
     for _ in range(4):
+        world.now += 0.1
         world.take()
     claims = [message for name, message in world.coordinator.calls if name == "claim"]
     assert all(message.free.cpus <= 2 for message in claims)

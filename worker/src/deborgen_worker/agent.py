@@ -228,6 +228,11 @@ class Agent:
         with self.lock:
             return self.ledger.wanting(self.clock())
 
+    def busy_with_short_jobs(self) -> bool:
+        """Whether jobs have just ended one soon after the other: then many of them share a request."""
+        with self.lock:
+            return self.ledger.ahead(self.clock()) > 0
+
     def refill(self) -> None:
         """Have more work asked for, if there is room for it."""
         if self.wanting():

@@ -29,6 +29,9 @@ NOT_AHEAD_SECONDS = 0.2
 #: So many results may wait to be delivered. A worker that runs faster than it delivers asks for nothing more meanwhile.
 UNSENT_MOST = 1024
 UNSENT_SECONDS = 0.2
+#: While short jobs follow each other, their finishes bring the next ones. A claim of its own is made when none has come
+#: for this many seconds.
+FINISH_SECONDS = 0.02
 
 
 class Claims:
@@ -115,6 +118,9 @@ class Claimer:
         if self._pending is None:
             if len(agent.spool.unsent()) >= UNSENT_MOST:
                 return UNSENT_SECONDS
+            soon = agent.ledger.ended + FINISH_SECONDS - agent.clock()
+            if soon > 0 and agent.busy_with_short_jobs():
+                return soon
             self._pending = self._ask()
             if self._pending is None:
                 return LOOK_AGAIN_SECONDS

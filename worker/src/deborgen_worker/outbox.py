@@ -33,8 +33,9 @@ ASK_DIGESTS = 1000
 NOTHING = 3600.0
 #: When nobody answers whether a stale attempt may go on, that is asked again after this many seconds.
 ASK_AGAIN_SECONDS = 1.0
-#: While jobs end in quick succession, their results go out together, at most so often.
+#: While jobs end in quick succession, their results go out together, at most this often; more often with free slots.
 GROUP_SECONDS = 0.04
+SHORT_SECONDS = 0.01
 
 
 class Outbox:
@@ -91,9 +92,12 @@ class Outbox:
 
     def step(self) -> float:
         """Send one batch; the seconds until the next try."""
-        early = self._sent_at + GROUP_SECONDS - self._agent.clock()
-        few = len(self._ready) < BATCH and len(self._agent.ledger.running) > 0
-        if early > 0 and few and not self._agent.wanting():
+        early = self._sent_at - self._agent.clock()
+        if self._agent.wanting():  # it carries the next claim: the slots must not wait long for that
+            early += SHORT_SECONDS if self._agent.busy_with_short_jobs() else 0.0
+        elif self._agent.ledger.running:
+            early += GROUP_SECONDS
+        if early > 0 and len(self._ready) < BATCH:
             return early  # more results are about to come: they share the request
         batch = self._take()
         if not batch and self._claim is None:
