@@ -123,7 +123,7 @@ class Incoming:
         return b"".join(self)
 
     def hang_up(self) -> None:
-        """End the answer from another thread: whoever reads it is woken."""
+        """End the answer from another thread: a thread that reads it is woken."""
         shutdown = getattr(self._raw, "shutdown", None)
         if shutdown is not None:
             with contextlib.suppress(Exception):
