@@ -2,8 +2,8 @@
 
 gunicorn's threaded worker gives every new connection a thread and reads from it there, so a few hundred idle or slow
 clients hold all threads. This worker collects the head and the first part of the body in its event loop, and takes a
-thread only for a request that is there. A client that is too slow is cut off. A client that sends its next request at once
-keeps its thread: a change of threads costs more than many a request.
+thread only for a request that is there. A client that is too slow is cut off. A client that sends its next request at
+once keeps its thread: a change of threads costs more than many a request.
 """
 
 from __future__ import annotations
