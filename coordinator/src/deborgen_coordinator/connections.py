@@ -3,7 +3,7 @@
 gunicorn's threaded worker gives every new connection a thread and reads from it there, so a few hundred idle or slow
 clients hold all threads. This worker collects the head and the first part of the body in its event loop, and takes a
 thread only for a request that is there. A client that is too slow is cut off. A client that sends its next request at
-once keeps its thread: a change of threads costs more than many a request.
+once keeps its thread, because a change of threads can cost more than the request.
 """
 
 from __future__ import annotations
@@ -105,6 +105,7 @@ class PatientWorker(ThreadWorker):  # type: ignore[misc]
         super().__init__(*args, **kwargs)
         self.keepalived_conns: dict[Connection, None] = {}
         self.next_look = 0.0
+        self.next_notice = 0.0
         self.stopped = False
 
     def set_accept_enabled(self, enabled: bool) -> None:
@@ -180,8 +181,10 @@ class PatientWorker(ThreadWorker):  # type: ignore[misc]
                 self.drop(conn)
 
     def notify(self) -> None:
-        """Tell the first process that this one lives: twice per second, and not with every event."""
-        if time.monotonic() >= self.next_look:
+        """Tell the first process that this one lives: once per second, and not with every event."""
+        now = time.monotonic()
+        if now >= self.next_notice:
+            self.next_notice = now + 1.0
             super().notify()
 
     def handle(self, conn: Connection) -> bool:

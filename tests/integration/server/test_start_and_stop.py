@@ -95,6 +95,16 @@ def test_a_worker_process_that_dies_is_replaced(own_coordinator: CoordinatorProc
     assert children_of(own_coordinator.process.pid) != [child]
 
 
+def test_an_idle_worker_process_keeps_telling_its_parent_that_it_lives(own_coordinator: CoordinatorProcess) -> None:
+    """One that does not is killed after a few minutes. It tells by the time of a file that has no name any more."""
+    assert own_coordinator.process is not None
+    (child,) = children_of(own_coordinator.process.pid)
+    (file,) = [fd for fd in Path(f"/proc/{child}/fd").iterdir() if "wgunicorn-" in str(fd.readlink())]
+    for _ in range(3):
+        told = file.stat().st_mtime
+        wait_until(lambda told=told: file.stat().st_mtime != told, what="the next word")  # type: ignore[misc]
+
+
 def test_a_worker_process_does_not_outlive_its_parent(own_coordinator: CoordinatorProcess) -> None:
     assert own_coordinator.process is not None
     (child,) = children_of(own_coordinator.process.pid)
