@@ -86,8 +86,8 @@ def test_fault_16_a_partition_longer_than_the_lease_ends_and_the_same_attempt_go
     ):
         pool = Pool(own)
         run = pool.submit(run=f"while [ ! -e {go} ]; do sleep 0.02; done; echo end", max_attempts=2)
-        pool.until(run, "running")
-        wait_until(lambda: worker.stages() == ["running"])
+        pool.until_named(run)
+        assert worker.stages() == ["running"]
         proxy.cut_off.set()
         wait_until(lambda: pool.job(run)["state"] == "queued", 90)
         proxy.cut_off.clear()
