@@ -604,3 +604,18 @@ def test_an_attempt_of_an_older_session_without_a_known_start_is_not_named_again
     world.agent.attempts["1.1/1"].began = 0.0
     world.now += 60
     assert not world.agent.unnamed(0.5)
+
+
+def test_an_attempt_for_which_there_is_no_room_is_given_back_however_it_was_claimed(tmp_path: Path) -> None:
+    """A claim that rode on a finish and one that waited can bring more than fits together. Seen to fail when only what
+    was claimed ahead is given back: the job then waits here for as long as the others run."""
+    world = World(tmp_path, running)
+    world.queue("1.1/1", "1.2/1")
+    world.take()
+    world.queue("1.3/1")
+    world.spool.claim_answered("x", world.coordinator.queue)
+    world.agent.accept(world.coordinator.queue, sent=world.now, waited_seconds=0.0)
+    world.now += 6
+    world.agent.tick()
+    world.deliver()
+    assert world.outcomes == {"1.3/1": "released"}

@@ -26,7 +26,7 @@ from deborgen_worker.settings import Settings
 from deborgen_worker.spool import Ended, Spool
 from deborgen_worker.starting import LANE_WAIT_SECONDS, Starter
 
-#: How long an attempt that was claimed ahead may wait for its turn before it is given back.
+#: How long an attempt may wait for room before it is given back: it was claimed ahead, or two claims brought too much.
 AHEAD_WAIT_SECONDS = 5.0
 #: How long the removal of what is delivered waits for its turn.
 HANDS_SECONDS = 0.05
@@ -357,7 +357,7 @@ class Agent:
             elif attempt.stage is Stage.WAITING:
                 if self.gate.closed:
                     self.end(attempt.id, Ending.RELEASE, self.gate.reason)
-                elif attempt.ahead and now - attempt.waiting_since > AHEAD_WAIT_SECONDS:
+                elif now - attempt.waiting_since > AHEAD_WAIT_SECONDS and self.starter.fresh(attempt):
                     self.end(attempt.id, Ending.RELEASE, "the worker had no room for it after all")
 
     def _tick_running(self, attempt: Attempt, now: float) -> None:

@@ -62,7 +62,7 @@ class Starter:
             attempt = self._agent.attempts.get(name)
             if attempt is None or attempt.stage is not Stage.WAITING:
                 self.turn.remove(name)
-            elif self._fresh(attempt) and self._place(attempt):
+            elif self.fresh(attempt) and self._place(attempt):
                 self.turn.remove(name)
                 attempt.stage = Stage.PREPARING
                 attempt.threads += not attempt.light
@@ -74,7 +74,7 @@ class Starter:
                     break
         return ready
 
-    def _fresh(self, attempt: Attempt) -> bool:
+    def fresh(self, attempt: Attempt) -> bool:
         """Whether its lease is surely alive. If not, the next heartbeat will tell."""
         return self._agent.lease_clock() < attempt.start_by
 
@@ -194,12 +194,12 @@ class Starter:
                 if attempt.gpus:
                     attempt.launch = dataclasses.replace(attempt.launch, gpus=attempt.gpus)
                 attempt.runner.prepare(attempt.launch)
-            if attempt.gpus and not self._fresh(attempt):
+            if attempt.gpus and not self.fresh(attempt):
                 attempt.runner.discard(attempt.id)  # it was made for GPUs that are now given to another
             began = self._agent.clock()
             with self._agent.lock:
                 ended = attempt.ending is not None or attempt.stage is not Stage.PREPARING
-                if not ended and not self._fresh(attempt):  # a heartbeat must renew its lease first
+                if not ended and not self.fresh(attempt):  # a heartbeat must renew its lease first
                     return self._back_in_turn(attempt)
                 if not ended:
                     attempt.started, attempt.stage, attempt.began = began, Stage.RUNNING, self._agent.lease_clock()
