@@ -150,7 +150,7 @@ def chosen(numbers: list[int], word: str) -> list[Pair]:
     asked = [
         pair
         for pair in pairs
-        if (not numbers or int(re.search(r"test_fault_(\d+)", pair.test)[1]) in numbers)  # type: ignore[index]
+        if (not numbers or int((re.search(r"test_fault_(\d+)", pair.test) or [0, 0])[1]) in numbers)
         and word in f"{pair.test} {pair.planted.broken}"
     ]
     return sorted(asked, key=lambda pair: -pair.planted.seconds)
