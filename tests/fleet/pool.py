@@ -160,11 +160,13 @@ class FleetPool:
         return dict(self.api(f"/v1/workers/{name}"))
 
     def await_running(self, run: int, count: int) -> None:
-        """Wait until that many jobs of the run are running."""
-        wait_until(
-            lambda: sum(job["state"] == "running" for job in self.jobs(run)) == count,
-            120, f"{count} jobs of run {run} to be running", every=0.5,
-        )  # fmt: skip
+        """Wait until that many jobs of the run are running, and the workers have said that their programs began."""
+        wait_until(lambda: self._begun(run) == count, 120, f"{count} jobs of run {run} to be running", every=0.5)
+
+    def _begun(self, run: int) -> int:
+        """A claimed job whose worker has not yet named it is running too, but a crash takes back only its claim."""
+        running = [job["id"] for job in self.jobs(run) if job["state"] == "running"]
+        return sum(self.api(f"/v1/jobs/{job}")["history"][-1]["started_at"] is not None for job in running)
 
     def await_state(self, run: int, state: str, seconds: float = 240) -> list[dict[str, Any]]:
         """The jobs of the run, once the run is in that state."""
