@@ -36,6 +36,7 @@ def pool_on_postgres(images: Path, podman: Podman, tmp_path_factory: pytest.Temp
 def begun(pool: ContainerPool) -> int:
     number = pool.submit(run=COUNT, max_attempts=3)
     wait_until(lambda: b"begun" in pool.log(number), every=0.1)
+    wait_until(lambda: pool.job(number)["history"][-1]["started_at"] is not None, every=0.1)
     return number
 
 
