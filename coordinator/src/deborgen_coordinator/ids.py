@@ -6,6 +6,8 @@ and the order of keys is the order of submission.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 SHIFT = 20
 MOST_JOBS = (1 << SHIFT) - 1
 
@@ -29,6 +31,17 @@ def span(run: int) -> tuple[int, int]:
 
 def name(job: int) -> str:
     return f"{job >> SHIFT}.{job & MOST_JOBS}"
+
+
+def spans(jobs: Iterable[int]) -> str:
+    """The names of many jobs: `42.7-42.12,42.15`."""
+    found: list[list[int]] = []
+    for job in sorted(jobs):
+        if found and job == found[-1][-1] + 1:
+            found[-1][1:] = [job]
+        else:
+            found.append([job])
+    return ",".join("-".join(map(name, ends)) for ends in found)
 
 
 def attempt_name(job: int, number: int) -> str:

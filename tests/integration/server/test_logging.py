@@ -43,6 +43,29 @@ def test_every_action_carries_what_it_was_about(tmp_path: Path) -> None:
     assert any("run.submitted" in str(line) and str(line.get("run")) == "1" for line in lines)
 
 
+def test_jobs_of_a_sweep_to_which_the_same_happens_share_a_line(tmp_path: Path) -> None:
+    with CoordinatorProcess(tmp_path, log_format="json") as coordinator:
+        worker = ScriptedWorker(coordinator, "w1")
+        sweep = {"grid": {"seed": {"from": 1, "to": 4}}}
+        coordinator.client("submitter", "ada").post("/v1/runs", json={"run": "true", "sweep": sweep})
+        given = worker.claim(most=4)
+        codes = (0, 0, 3, 0)
+        results = [
+            {"attempt": each["attempt"], "outcome": "failed" if code else "succeeded", "exit_code": code, "seconds": 1}
+            for each, code in zip(given, codes, strict=True)
+        ]
+        assert worker.post("finish", {"results": results}).status_code == 200
+        coordinator.stop()
+        lines: list[dict[str, Any]] = [json.loads(line) for line in coordinator.logged().splitlines()]
+    seen = {line["message"]: line for line in lines if "job" in line or "jobs" in line}
+    assert seen["lease.granted"]["jobs"] == "1.1-1.4"
+    assert seen["lease.granted"]["attempt_number"] == 1
+    assert seen["job.succeeded"]["jobs"] == "1.1-1.2,1.4"
+    assert (seen["job.succeeded"]["old_state"], seen["job.succeeded"]["new_state"]) == ("running", "succeeded")
+    assert seen["job.failed"]["job"] == "1.3"
+    assert "exit code 3" in seen["job.failed"]["data"]
+
+
 @pytest.mark.parametrize("log_format", ["text", "json"])
 def test_fault_69_no_secret_is_in_any_log_whatever_is_sent(tmp_path: Path, log_format: str) -> None:
     """Seen to fail when tokens in messages are not masked."""

@@ -72,9 +72,9 @@ def test_those_who_wait_together_share_an_fsync(tmp_path: Path) -> None:
     begun = threading.Barrier(9)
 
     def write() -> None:
-        position = journal.append(b"x")
+        journal.append(b"x")
         begun.wait(10)
-        journal.commit(position)
+        journal.commit()
 
     writers = [threading.Thread(target=write, daemon=True) for _ in range(8)]
     for each in writers:

@@ -75,6 +75,8 @@ class Claims:
             agent.accept(given, sent, waited_seconds, ahead=claim.ahead)
         finally:  # not before: until it is taken, what came must not be asked for again
             self._forget(claim.request_id)
+        if given:  # after the start, which need not wait for the disk
+            agent.spool.commit()
         with agent.lock:
             if len(given) >= claim.max:
                 agent.ledger.ahead_after = 0.0  # there is more where this came from

@@ -48,8 +48,8 @@ class Journal:
     def size(self) -> int:
         return self._end
 
-    def append(self, *records: bytes) -> int:
-        """Write records down and return their position. They are durable only once `commit` of it returned."""
+    def append(self, *records: bytes) -> None:
+        """Write records down. They are durable only once a later `commit` has returned."""
         lines = _lines(records)
         with self._writing:
             try:
@@ -64,11 +64,10 @@ class Journal:
                     self._undo()
                     raise SpoolFullError(f"{self._path.parent}: {again.strerror}") from again
             self._end += len(lines)
-            return self._end
 
-    def commit(self, position: int | None = None) -> None:
-        """Return when everything up to `position` is durable. Those who wait together share one fsync."""
-        wanted = self._end if position is None else position
+    def commit(self) -> None:
+        """Return when everything that was appended is durable. Those who wait together share one fsync."""
+        wanted = self._end
         with self._syncing:
             if self._synced >= wanted:
                 return

@@ -107,19 +107,22 @@ class Spool:
         self._journal.records.clear()
         self._compact()
 
-    # Writing down: each of these returns when it is durable, unless it says otherwise.
+    # Writing down: nothing is durable before `commit` has returned.
 
     def claim_asked(self, request: str) -> None:
-        """A claim that is about to be sent, not yet durable: `commit` makes it so."""
+        """A claim that is about to be sent; `commit` must come first."""
         point("before-claim-written")
         self._write(ClaimAsked(request))
 
     def claim_answered(self, request: str, assignments: list[Assignment]) -> None:
-        """The answer to a claim. An empty one needs no disk at once: to forget it costs one more question."""
+        """The answer to a claim.
+
+        It must outlive the worker, but it may be lost with the power: nothing runs after that, and attempts that are
+        never named are released.
+        """
         point("after-claim-answered")
-        position = self._write(ClaimAnswered(request, self._boot, assignments))
+        self._write(ClaimAnswered(request, self._boot, assignments))
         if assignments:
-            self._journal.commit(position)
             point("after-assignment-written")
 
     def started(self, attempts: Iterable[str], runner: str, at: float, began: float, gpus: Iterable[str] = ()) -> None:
@@ -132,7 +135,7 @@ class Spool:
         self._write(Stopped(attempt, ending, reason))
 
     def ended(self, *results: Ended) -> None:
-        """Results, not yet durable: `commit` makes them so, together with those of other attempts."""
+        """Results; `commit` must come before they are told, and serves many of them."""
         self._write(*results)
         point("after-result-appended")
 
@@ -190,13 +193,12 @@ class Spool:
 
     # Inside
 
-    def _write(self, *records: Record) -> int:
+    def _write(self, *records: Record) -> None:
         lines = [_encode(record) for record in records]
         with self._lock:
-            position = self._journal.append(*lines)
+            self._journal.append(*lines)
             for record in records:
                 self._replay(record)
-            return position
 
     def _replay(self, record: Record) -> None:
         match record:

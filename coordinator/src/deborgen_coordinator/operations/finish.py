@@ -186,7 +186,7 @@ def _record(
     reason = result.reason
     if not reason and outcome is Outcome.FAILED and result.exit_code is not None:
         reason = f"exit code {result.exit_code}"
-    begin(tx, actor, held, result.began_seconds_ago, now)
+    began_at = begin(tx, actor, held, result.began_seconds_ago, now)
     charge(ctx, tx, held, result.seconds)
     conclude(
         tx,
@@ -203,4 +203,5 @@ def _record(
         result_json=_encode(result.result).decode() if result.result is not None else None,
         warnings_json=_encode(result.warnings).decode() if result.warnings else None,
         digest=digest,
+        began_at=began_at,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -40,24 +41,41 @@ def record(
 
 
 def log_committed(events: list[Row]) -> None:
-    """Write what was recorded to the log, once it is committed: a line an event, with the names it is about.
+    """Write what was recorded to the log, once it is committed.
 
-    One record carries the lines of a whole commit, because a busy coordinator writes thousands a second.
+    A line per event, with the names it is about; jobs of a run to which the same happened share a line that names their
+    span. One log record carries all lines of a commit, because a busy coordinator writes thousands per second.
     """
     if log.isEnabledFor(logging.INFO):
-        log.info("", extra={"lines": [_line(event) for event in events]})
+        log.info("", extra={"lines": [_line(alike) for alike in _grouped(events)]})
 
 
-def _line(event: Row) -> tuple[str, dict[str, Any]]:
-    _, type_, key, attempt, worker, actor, old, new, data = event
+def _grouped(events: list[Row]) -> Iterable[list[Row]]:
+    """The events, those of several jobs together that differ in the job alone. The moments at which programs began
+    always differ: only the history has them."""
+    groups: dict[Row, list[Row]] = {}
+    for event in events:
+        _, type_, key, *same = event
+        if key is None or not ids.index_of(key):
+            same.append(id(event))
+        elif type_ == "attempt.started":
+            same[-1] = None
+        groups.setdefault((type_, key and ids.run_of(key), *same), []).append(event)
+    return groups.values()
+
+
+def _line(alike: list[Row]) -> tuple[str, dict[str, Any]]:
+    _, type_, key, attempt, worker, actor, old, new, data = alike[0]
     named: dict[str, Any] = {}
     if key is not None:
-        run, index = key >> ids.SHIFT, key & ids.MOST_JOBS
-        named["run"] = run
-        if index:
-            named["job"] = f"{run}.{index}"
+        named["run"] = ids.run_of(key)
+        if len(alike) > 1:
+            named["jobs"], named["attempt_number"] = ids.spans([event[2] for event in alike]), attempt
+            data = None if type_ == "attempt.started" else data
+        elif ids.index_of(key):
+            named["job"] = ids.name(key)
             if attempt is not None:
-                named["attempt"] = named["lease"] = f"{run}.{index}/{attempt}"
+                named["attempt"] = named["lease"] = ids.attempt_name(key, attempt)
     if worker is not None:
         named["worker"] = worker
     named["actor"] = actor

@@ -131,17 +131,17 @@ def resume(tx: Tx, changes: Changes, actor: Actor, held: Held, session: str, lea
     )
 
 
-def begin(tx: Tx, actor: Actor, held: Held, seconds_ago: float | None, now: float) -> None:
-    """The worker's word that the program of an attempt began so long ago; the first one is written down."""
+def begin(tx: Tx, actor: Actor, held: Held, seconds_ago: float | None, now: float) -> float | None:
+    """When the program of an attempt began, by its worker's word; the first word counts, and goes into the history.
+
+    Whoever calls this writes the moment down with whatever else changes of the attempt.
+    """
     if seconds_ago is None or held.began_at is not None:
-        return
+        return held.began_at
     began_at = min(now, max(held.claimed_at, now - seconds_ago))
-    if attempts.begin(tx, held.job, held.number, began_at):
-        when = datetime.fromtimestamp(began_at, UTC)
-        record(
-            tx, now, "attempt.started", actor, job=held.job, attempt=held.number, worker=held.worker,
-            data={"started_at": when},
-        )  # fmt: skip
+    data = {"started_at": datetime.fromtimestamp(began_at, UTC)}
+    record(tx, now, "attempt.started", actor, job=held.job, attempt=held.number, worker=held.worker, data=data)
+    return began_at
 
 
 def conclude(
@@ -161,6 +161,7 @@ def conclude(
     warnings_json: str | None = None,
     digest: str | None = None,
     named: bool = False,
+    began_at: float | None = None,
 ) -> None:
     """running → queued, succeeded, failed or canceled: an attempt has ended, and with it this turn of its job."""
     ended = attempts.end(
@@ -178,6 +179,7 @@ def conclude(
         digest=digest,
         log_told=result.log_size if result else None,
         named=named or result is not None,
+        began_at=began_at if began_at is not None else held.began_at,
     )
     if not ended:
         raise _refused(held, Event.REQUEUED if verdict.state is State.QUEUED else ENDS[verdict.state], actor)

@@ -136,7 +136,7 @@ def heartbeat(ctx: Context, actor: Actor, name: str, body: Heartbeat) -> Heartbe
         _note_state(tx, actor, worker, body, clock, now)
         live = {(a.job, a.number): a for a in attempts.live_of(tx, worker.id) if a.session == body.session}
         answers: dict[str, str] = {}
-        renewed: list[tuple[int, int]] = []
+        renewed: list[tuple[int, int, float | None]] = []
         progress: list[tuple[float | None, str, int]] = []
         lease_clock = lease_end(clock, ctx.settings.lease_seconds)
         changes = Changes()
@@ -146,8 +146,7 @@ def heartbeat(ctx: Context, actor: Actor, name: str, body: Heartbeat) -> Heartbe
             if attempt is None:
                 answers[held.attempt] = "stop"
                 continue
-            renewed.append(key)
-            begin(tx, actor, attempt, held.began_seconds_ago, now)
+            renewed.append((*key, begin(tx, actor, attempt, held.began_seconds_ago, now)))
             answers[held.attempt] = "cancel" if attempt.cancel_requested else "continue"
             if held.progress is not None or held.message:
                 progress.append((held.progress, held.message, attempt.job))

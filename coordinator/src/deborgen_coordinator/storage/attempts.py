@@ -80,24 +80,20 @@ def grant(tx: Tx, rows: Sequence[Sequence[Any]]) -> None:
     )
 
 
-def renew(tx: Tx, held: Sequence[tuple[int, int]], worker_id: int, session: str, lease_clock: float) -> None:
-    """Extend the leases of attempts that a heartbeat has named."""
+def renew(
+    tx: Tx, held: Sequence[tuple[int, int, float | None]], worker_id: int, session: str, lease_clock: float
+) -> None:
+    """Extend the leases of attempts that a heartbeat has named: job, number, when its program began."""
     tx.many(
-        "UPDATE attempt SET lease_clock = ?, confirmed = 1"
+        "UPDATE attempt SET lease_clock = ?, confirmed = 1, began_at = ?"
         " WHERE job_id = ? AND number = ? AND outcome IS NULL AND worker_id = ? AND session = ?",
-        [(lease_clock, job, number, worker_id, session) for job, number in held],
+        [(lease_clock, began_at, job, number, worker_id, session) for job, number, began_at in held],
     )
 
 
 def renew_claim(tx: Tx, claim: int, lease_clock: float) -> None:
     """Extend the leases of what a claim was given, because the claim was repeated. That does not name the attempts."""
     tx.run("UPDATE attempt SET lease_clock = ? WHERE claim_id = ? AND outcome IS NULL", (lease_clock, claim))
-
-
-def begin(tx: Tx, job: int, number: int, began_at: float) -> bool:
-    """Write down when the program began; False if that was known already."""
-    sql = "UPDATE attempt SET began_at = ? WHERE job_id = ? AND number = ? AND began_at IS NULL"
-    return bool(tx.run(sql, (began_at, job, number)))
 
 
 def regrant(tx: Tx, lease_clock: float) -> int:
@@ -137,10 +133,11 @@ def end(
     digest: str | None = None,
     log_told: int | None = None,
     named: bool = False,
+    began_at: float | None = None,
 ) -> int:
     return tx.run(
         "UPDATE attempt SET outcome = ?, reason = ?, finished_at = ?, lease_clock = NULL, exit_code = ?, seconds = ?,"
-        " cpu_seconds = ?, peak_memory = ?, image = ?, digest = ?, log_told = ?,"
+        " cpu_seconds = ?, peak_memory = ?, image = ?, digest = ?, log_told = ?, began_at = ?,"
         " confirmed = CASE WHEN ? THEN 1 ELSE confirmed END"
         " WHERE job_id = ? AND number = ? AND outcome IS NULL",
         (
@@ -154,6 +151,7 @@ def end(
             image,
             digest,
             log_told,
+            began_at,
             named,
             job,
             number,
