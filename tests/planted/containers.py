@@ -55,7 +55,7 @@ def refuse_the_missing_image(original: Any) -> Any:
 
 
 def send_nothing_after_term(original: Any) -> Any:
-    return lambda self, attempt, word: None if attempt.killed_at is not None else original(self, attempt, word)
+    return lambda runner, name, word, thaw: None if word == "KILL" else original(runner, name, word, thaw)
 
 
 def specified_with(**changes: Any) -> Callable[[Any], Any]:
@@ -93,7 +93,7 @@ PLANTED: list[Planted] = [
     ),
     Planted(
         "what the machinery failed to do is blamed on the program",
-        (Patch(f"{WORKER}.attempt:outcome_of", blame_the_program),),
+        (Patch(f"{WORKER}.lifecycle:outcome_of", blame_the_program),),
         (f"{CONTAINERS}_50_a_missing_image_is_an_infrastructure_failure",),
         "'failed'",
     ),
@@ -114,7 +114,7 @@ PLANTED: list[Planted] = [
     ),
     Planted(
         "after TERM nothing follows",
-        (Patch(f"{WORKER}.agent:Agent._signal", send_nothing_after_term),),
+        (Patch(f"{WORKER}.performer:signal_to", send_nothing_after_term),),
         (f"{CONTAINERS}_54_a_job_that_ignores_term_is_killed_after_its_grace",),
     ),
     Planted(

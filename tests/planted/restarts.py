@@ -13,24 +13,24 @@ RECOVERY = "deborgen_worker.recovery"
 def take_it_for_new(original: Any) -> Any:
     import msgspec
 
-    return lambda agent, name, entry: original(agent, name, msgspec.structs.replace(entry, runner=""))
+    return lambda agent, name, entry, say: original(agent, name, msgspec.structs.replace(entry, runner=""), say)
 
 
 def notice_no_reboot(original: Any) -> Any:
-    def recover(agent: Any, boot: str) -> Any:
-        for entry in agent.spool.entries.values():
+    def recover(agent: Any, spool: Any, boot: str, say: Any) -> Any:
+        for entry in spool.entries.values():
             entry.boot = boot
-        return original(agent, boot)
+        return original(agent, spool, boot, say)
 
     return recover
 
 
 def drop_results_at_a_reboot(original: Any) -> Any:
-    def recover(agent: Any, boot: str) -> Any:
-        for entry in agent.spool.entries.values():
+    def recover(agent: Any, spool: Any, boot: str, say: Any) -> Any:
+        for entry in spool.entries.values():
             if entry.boot != boot:
                 entry.result = None
-        return original(agent, boot)
+        return original(agent, spool, boot, say)
 
     return recover
 

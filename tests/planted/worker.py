@@ -43,37 +43,35 @@ def start_at_any_time(original: Any) -> Any:
     return lambda sent, lease_seconds, waited_seconds=0.0: sent + 1e9
 
 
-def start_what_runs(original: Any) -> Any:
-    from deborgen_worker.attempt import Stage
+def start_what_runs(table: Any) -> Any:
+    """A heartbeat that names a running attempt puts it in the queue again."""
+    from deborgen_worker.attempts import Running, Waiting
+    from deborgen_worker.steps import Renewed
 
-    def told(self: Any, answers: dict[str, str], sent: float) -> None:
-        for name, word in answers.items():
-            attempt = self.attempts.get(name)
-            if word == "continue" and attempt is not None and attempt.stage is Stage.RUNNING:
-                attempt.stage = Stage.WAITING
-                self.starter.turn.append(name)
-        original(self, answers, sent)
+    def name(machine: Any, attempt: Any, event: Any, now: Any) -> Any:
+        machine.ledger.back(attempt.name)
+        attempt.stage = Waiting(now.clock, event.start_by)
+        machine.queue.append(attempt.name)
+        return ()
 
-    return told
+    return table | {Renewed: table[Renewed] | {Running: name}}
 
 
 def ignore_stop(original: Any) -> Any:
-    def told(self: Any, answers: dict[str, str], sent: float) -> None:
+    def apply_answers(self: Any, answers: dict[str, str], sent: float) -> None:
         original(self, {name: word for name, word in answers.items() if word != "stop"}, sent)
 
-    return told
+    return apply_answers
 
 
 def count_as_sent_before(original: Any) -> Any:
-    from deborgen_worker.attempt import Stage
-
     def send(self: Any, attempt: Any) -> None:
         offset = attempt.log_sent
         data = attempt.log.read(offset, 1 << 20)
-        if data and attempt.stage is Stage.RUNNING:
+        if data and self._runs(attempt):
             attempt.log_sent += len(data)
-            self._coordinator.log(attempt.id, offset, data, self._session)
-            self._contact.ok("log")
+            self._line.coordinator.log(attempt.id, offset, data, self._line.session)
+            self._line.contact.ok("log")
 
     return send
 
@@ -133,7 +131,7 @@ PLANTED: list[Planted] = [
     ),
     Planted(
         "every word to go on starts the program once more",
-        (Patch(f"{WORKER}.agent:Agent.told", start_what_runs),),
+        (Patch(f"{WORKER}.lifecycle:TABLE", start_what_runs),),
         (
             f"{LIVE}_09_a_first_heartbeat_whose_answer_is_lost_leaves_one_program",
             "unit/worker/test_agent.py::test_fault_09_a_first_heartbeat_without_an_answer_leaves_one_program",
@@ -141,7 +139,7 @@ PLANTED: list[Planted] = [
     ),
     Planted(
         "log bytes count as sent before they are",
-        (Patch(f"{WORKER}.outbox:LogPump._send", count_as_sent_before),),
+        (Patch(f"{WORKER}.log_pump:LogPump._send", count_as_sent_before),),
         (f"{LIVE}_15_a_partition_shorter_than_the_lease_changes_nothing",),
     ),
     Planted(
@@ -152,7 +150,7 @@ PLANTED: list[Planted] = [
     ),
     Planted(
         "a worker that is told to stop goes on",
-        (Patch(f"{WORKER}.agent:Agent.told", ignore_stop),),
+        (Patch(f"{WORKER}.agent:Agent.apply_answers", ignore_stop),),
         (
             f"{NETWORK}_17_once_another_worker_has_claimed_it_the_old_attempt_is_over",
             f"{NETWORK}_29_a_worker_that_slept_past_its_lease_finds_its_attempt_over",
@@ -164,6 +162,15 @@ PLANTED: list[Planted] = [
         (Patch(f"{WORKER}.heartbeat:REFUSALS_BEFORE_STOP", becomes(1 << 60)),),
         (f"{NETWORK}_61_a_revoked_token_ends_what_runs_and_a_new_one_is_taken_up",),
         seconds=200,
+    ),
+    Planted(
+        "a program that cannot be frozen at once is given back",
+        (Patch(f"{WORKER}.lifecycle:FREEZE_TRIES", becomes(1)),),
+        (
+            "integration/worker/test_pauses.py::test_fault_88_two_hundred_pauses_at_random_moments_give_nothing_back_and"
+            "_leave_nothing_stopped",
+        ),
+        seconds=300,
     ),
     Planted(
         "there may be any number of artifacts",

@@ -25,7 +25,7 @@ from deborgen_coordinator.operations.audit import examine
 from deborgen_coordinator.storage import audit
 from deborgen_coordinator.storage.database import Connection, SqliteDatabase
 from deborgen_shared.program_events import JOB_EVENT
-from deborgen_worker import agent, journal, outbox, spool, starting
+from deborgen_worker import agent, journal, outbox, performer, spool
 from support.clock import FakeClock
 from support.in_process import InProcessCoordinator, unsynced_sqlite
 from support.simulation_faults import Faults, key_of, resume, steer, strike, submit
@@ -349,7 +349,7 @@ class World:
 
     def _at_rest(self) -> bool:
         return not self._unfinished() and all(
-            machine.life is not None and not machine.life.spool.entries and not machine.life.agent.attempts
+            machine.life is not None and not machine.life.spool.entries and not machine.life.attempts
             for machine in self.machines
         )
 
@@ -361,8 +361,8 @@ class World:
         for machine in self.machines:
             if machine.programs:
                 raise Violation(f"{machine.name} still has {sorted(machine.programs)}")
-            if machine.life is not None and machine.life.agent.ledger.free() != machine.life.agent.ledger.offered:
-                raise Violation(f"{machine.name} does not offer all that it has: {machine.life.agent.ledger}")
+            if machine.life is not None and machine.life.ledger.free() != machine.life.ledger.offered:
+                raise Violation(f"{machine.name} does not offer all that it has: {machine.life.ledger}")
         ended = ctx.store.read(lambda reader: reader.rows("SELECT job_id, number, outcome, log_told FROM attempt"))
         for job, number, outcome, told in ended:
             attempt = f"{_name(job)}/{number}"
@@ -388,10 +388,10 @@ def _name(job: int | None) -> str:
 def _points_of(world: World) -> Iterator[None]:
     """The worker's crash points lead here; its reserve is small, and it does not wait in real time for files."""
     with contextlib.ExitStack() as patches:
-        for module in (agent, starting, spool, outbox):
+        for module in (agent, performer, spool, outbox):
             patches.enter_context(mock.patch.object(module, "point", world.point))
         patches.enter_context(mock.patch.object(journal, "RESERVE", 4096))
-        patches.enter_context(mock.patch.object(starting, "FETCH_SECONDS", -1.0))
+        patches.enter_context(mock.patch.object(performer, "FETCH_SECONDS", -1.0))
         yield
 
 

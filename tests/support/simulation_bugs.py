@@ -64,8 +64,8 @@ def refund_nothing(original: Any) -> Any:
 
 
 def hold_nothing(original: Any) -> Any:
-    def recover(agent: Any, boot: str) -> Any:
-        found = original(agent, boot)
+    def recover(*args: Any) -> Any:
+        found = original(*args)
         found.held = []
         return found
 
@@ -124,7 +124,7 @@ BUGS: dict[str, tuple[Patch, ...]] = {
     ),
     "a result does not wait for the events of its program": (Patch(f"{WORKER}.outbox:Outbox._upload_events", nothing),),
     "a restarted worker forgets to say what it holds": (Patch(f"{WORKER}.recovery:recover", hold_nothing),),
-    "a worker that is told to stop goes on": (Patch(f"{WORKER}.agent:Agent.told", ignore_stop),),
+    "a worker that is told to stop goes on": (Patch(f"{WORKER}.agent:Agent.apply_answers", ignore_stop),),
     "an attempt that was never named counts as lost": (Patch(f"{OPERATIONS}.endings:give_up", count_as_named),),
     "a worker blames the program that it has killed itself": (Patch(f"{WORKER}.spool:Spool.stopped", nothing),),
     "anybody may take up a lost attempt, also when its job is somebody else's": (

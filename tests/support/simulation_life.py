@@ -10,13 +10,16 @@ from deborgen_shared.client.transport import Refused, Unreachable
 from deborgen_shared.messages import Register
 from deborgen_worker import policy, recovery
 from deborgen_worker.agent import Agent
+from deborgen_worker.attempts import Attempt, Ending
 from deborgen_worker.cache import BlobCache
-from deborgen_worker.capacity import Amount
+from deborgen_worker.capacity import Amount, Ledger
 from deborgen_worker.claims import Claimer, Claims
-from deborgen_worker.contact import Contact
+from deborgen_worker.contact import Contact, Line
 from deborgen_worker.heartbeat import Heart, Superseded
-from deborgen_worker.outbox import LogPump, Outbox
+from deborgen_worker.log_pump import LogPump
+from deborgen_worker.outbox import Outbox, Results
 from deborgen_worker.owner import Owner
+from deborgen_worker.runners.protocol import Runner, Tell
 from deborgen_worker.settings import Settings
 from deborgen_worker.spool import Spool
 from support.simulation_runner import PretendedRunner
@@ -40,54 +43,55 @@ class Life:
         self.session = f"{machine.name}-{world.next_id()}"
         self.coordinator = world.network.line(machine)
         settings = Settings(name=machine.name, state_dir=str(machine.folder), cpus=2.0, min_free_disk=0)
-        self.contact = Contact(machine.clock, self._say, random.Random(world.random.random()))
+        self.contact = Contact(machine.clock, self._say, self._wake_all, random.Random(world.random.random()))
+        self.line = Line(self.coordinator, self.contact, self.session, self._say)
         self.spool = Spool(machine.folder, machine.disk, str(machine.boot))
+        self.results = Results()
+        self.due: dict[str, float] = {}
         cache = BlobCache(machine.folder / "cache", GIB, self.coordinator.download)
         self.agent = Agent(
-            settings, self.spool, cache, Amount(2.0, 16 * GIB, 0, 100 * GIB),
+            settings, self.spool, cache, Amount(2.0, 16 * GIB, 0, 100 * GIB), self._runners,
             clock=machine.clock, lease_clock=machine.lease_clock, say=self._say, run_slow=lambda work: work(),
+            on_room=lambda: self.due_now("claim-1", "claim-2"), on_results=self.results.put,
+            on_gate=lambda: self.due_now("heart"),
         )  # fmt: skip
         if world.lanes:
-            self.agent.starter.lane_ahead, self.agent.ledger.lane_seconds = 3600.0, 100.0
-            self.agent.ledger.short_seconds = 3600.0
-        self.heart = Heart(self.agent, self.coordinator, self.contact, self.session)
-        claims = Claims(self.agent, new_id=lambda: f"r{world.next_id()}")
-        self.outbox = Outbox(self.agent, self.coordinator, self.contact, self.session, claims)
-        self.logs = LogPump(self.agent, self.coordinator, self.contact, self.session)
-        self.outbox.on_stale = self.logs.on_stale = self.heart.ask_about
+            self.ledger.short_seconds = 3600.0
+        self.heart = Heart(self.agent, self.line)
+        claims = Claims(self.agent, self.spool, new_id=lambda: f"r{world.next_id()}")
+        self.outbox = Outbox(self.agent, self.spool, self.line, self.heart, claims, self.results)
+        self.logs = LogPump(self.agent, self.line, self.heart)
         pauses = policy.PauseFile(machine.folder, machine.disk)
-        self.owner = Owner(self.agent, self.heart, self.contact, pauses, wall=world.clock.wall)
-        self.runner = PretendedRunner(machine, self.agent.exited)
-        self.agent.runners = {"subprocess": self.runner}
-        self.agent.on_result = self.outbox.add
-        self.agent.on_room = lambda: self.due_now("claim-1", "claim-2")
-        self.owner.on_change = lambda: self.due_now("heart")
-        self.heart.on_orders = self._orders
-        self.contact.on_back += [self.outbox.wake, self.agent.on_room, self.owner.on_change]
+        self.owner = Owner(settings, self.agent, self.spool, self.contact, pauses, wall=world.clock.wall)
         self.claimers = [
-            Claimer(
-                f"claim-{n}", self.agent, self.coordinator, self.contact, self.heart, self.session, claims,
-                idle_wait=0.0,
-            )
-            for n in (1, 2)
-        ]  # fmt: skip
-        self._woken = {"finish": self.outbox.woken, "uploads": self.outbox.woken_uploads}
+            Claimer(f"claim-{n}", self.agent, self.spool, self.line, self.heart, claims, idle_wait=0.0) for n in (1, 2)
+        ]
+        self._woken = {"finish": self.results.woken, "uploads": self.results.uploads}
         self.registered = self._working = False
-        self.due: dict[str, float] = {}
         self._recovered = recovery.Recovered()
 
     def _say(self, line: str) -> None:
         self.machine.world.tell(f"{self.machine.name}: {line}")
 
-    def _orders(self, pause: bool, drain: bool) -> None:
-        if pause or drain:
-            self.agent.gate.close("order", "paused by an admin")
-        elif self.agent.gate.open("order"):
-            self.agent.on_room()
+    def _runners(self, tell: Tell) -> dict[str, Runner]:
+        self.runner = PretendedRunner(self.machine, tell)
+        return {"subprocess": self.runner}
+
+    def _wake_all(self) -> None:
+        self.results.wake()
+        self.due_now("claim-1", "claim-2", "heart")
+
+    @property
+    def attempts(self) -> dict[str, Attempt]:
+        return self.agent.look(lambda machine, _: machine.attempts)
+
+    @property
+    def ledger(self) -> Ledger:
+        return self.agent.look(lambda machine, _: machine.ledger)
 
     def begin(self) -> None:
         self.owner.apply()
-        self._recovered = recovery.recover(self.agent, str(self.machine.boot))
+        self._recovered = recovery.recover(self.agent, self.spool, str(self.machine.boot), self._say)
         self.due = {"heart": self.machine.world.now, "tick": self.machine.world.now}
 
     def due_now(self, *tasks: str) -> None:
@@ -141,9 +145,7 @@ class Life:
                 machine.kill(away)
         except Superseded as reason:
             machine.world.superseded(machine, str(reason))
-            for attempt in list(self.agent.attempts.values()):
-                if attempt.on_machine:
-                    self.runner.discard(attempt.id)
+            self.agent.discard_all()
             machine.kill(5.0)
         finally:
             self._working = False
@@ -155,7 +157,7 @@ class Life:
         held = [name for name in self._recovered.held if name in self.spool.entries]
         body = Register(
             session=self.session, labels={"runner.subprocess": True, "network": "none"},
-            capacity=self.agent.ledger.offered.message(), holding=held, gone=self._recovered.gone,
+            capacity=Amount(2.0, 16 * GIB, 0, 100 * GIB).message(), holding=held, gone=self._recovered.gone,
         )  # fmt: skip
         try:
             answer = self.coordinator.register(body)
@@ -163,7 +165,7 @@ class Life:
             return self.contact.failed("register", error)
         except Refused as refused:
             raise Superseded(refused.message) from None
-        self.heart.interval, self.heart.lease = answer.heartbeat_seconds, answer.lease_seconds
+        self.heart.registered(answer.heartbeat_seconds, answer.lease_seconds)
         self.contact.most_seconds = min(60.0, max(2.0, answer.lease_seconds))
         self.contact.ok("register")
         self.registered = True
@@ -176,26 +178,20 @@ class Life:
         self.agent.tick()
         if self.registered:
             self.logs.step()
-        gate, low = self.agent.gate, self.machine.disk.full
-        if low:
-            gate.close("disk", "the disk is full")
-        elif gate.open("disk"):
-            self.agent.on_room()
-        if self.runner.trouble:
-            gate.close("runner", self.runner.trouble)
-        elif gate.open("runner"):
-            recovery.ask_again(self.agent)
-            self.agent.on_room()
+        self.agent.keep("disk", "the disk is full" if self.machine.disk.full else "")
+        if not self.runner.trouble:
+            recovery.ask_again(self.agent, self._say)
+        self.agent.keep("runner", self.runner.trouble)
         if self.registered and self.agent.unnamed(0.5):
             self.due_now("heart")
-        return 2.0 if self.agent.attempts else 5.0
+        return 2.0 if self.agent.look(lambda machine, _: bool(machine.attempts)) else 5.0
 
     def stop(self) -> None:
         """SIGTERM: everything that is not finished is given back, delivered if it can be, and the process ends."""
 
         def work(life: Life) -> None:
-            self.agent.gate.close("draining", "the worker is stopping")
-            self.owner.release_all("the worker is stopping")
+            self.agent.keep("draining", "the worker is stopping")
+            self.agent.stop_all(Ending.RELEASE, "the worker is stopping")
             self.agent.tick()
             for _ in range(3):
                 if self.registered and not self.outbox.empty:

@@ -15,8 +15,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from deborgen_worker.attempts import Exit
 from deborgen_worker.disk import Disk
-from deborgen_worker.runners.protocol import Exit, Launch
+from deborgen_worker.runners.protocol import Launch
 from support.simulation_life import FOREVER, GIB, Crash, Life
 from support.simulation_runner import Program
 
@@ -153,11 +154,12 @@ class Machine:
         else:
             del self.lanes[lane]
         for launch in late:  # the last word: the worker may die of it, and the machine with it
-            self.tell_exit(launch.attempt, Exit(recalled=True))
+            self.tell_exit(launch.attempt, None)
 
-    def tell_exit(self, attempt: str, exit_: Exit) -> None:
+    def tell_exit(self, attempt: str, exit_: Exit | None) -> None:
+        """A program ended, or was given back without having begun."""
         if self.life is not None:
-            self.life.guard(lambda life: life.agent.exited([(attempt, exit_)]))
+            self.life.guard(lambda life: life.runner.told(attempt, exit_))
 
     def next_exit(self) -> tuple[float, str]:
         """When, in the world's time, the next program ends, and whose it is."""

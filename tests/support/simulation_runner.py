@@ -6,8 +6,11 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from deborgen_worker.attempts import Exit, Standing
 from deborgen_worker.logs import Log
-from deborgen_worker.runners.protocol import CannotStart, Exit, Host, Launch, OnExit, RunnerDown, Standing
+from deborgen_worker.runners.lanes import Lanes
+from deborgen_worker.runners.protocol import CannotStart, Host, Launch, RunnerDown, Tell
+from deborgen_worker.steps import Began, Event, Exited, Returned
 
 if TYPE_CHECKING:
     from support.simulation_machine import Machine
@@ -72,8 +75,11 @@ class PretendedRunner:
 
     name = "subprocess"
 
-    def __init__(self, machine: Machine, on_exit: OnExit) -> None:
-        self._machine, self._on_exit = machine, on_exit
+    def __init__(self, machine: Machine, tell: Tell) -> None:
+        self._machine, self._tell = machine, tell
+        self._lanes = Lanes(machine.world.next_id() * 1000)
+        if machine.world.lanes:
+            self._lanes.seconds, self._lanes.young = 100.0, 3600.0
         self.trouble = ""
 
     def check(self) -> str:
@@ -95,18 +101,50 @@ class PretendedRunner:
             raise CannotStart("the image cannot be had")
         machine.start_program(launch)
 
-    def start_in_lanes(self, launches: list[tuple[Launch, str, float]]) -> None:
+    def start_all(self, launches: list[Launch]) -> None:
+        self._check_start()
+        for launch in launches:
+            self._machine.start_in_lane(launch, self._lanes.open(launch, self._machine.clock()), launch.start_by)
+
+    def follow(self, launches: list[Launch]) -> None:
+        self._check_start()
+        self._lanes.backlog |= {launch.attempt: launch for launch in launches}
+        events: list[Event] = []
+        self._top_up(events)
+        if events:
+            self._tell(events)
+
+    def _check_start(self) -> None:
         if self.trouble:
             raise RunnerDown(self.trouble)
-        machine = self._machine
-        if machine.world.chance(machine.world.faults.start_fails):
+        if self._machine.world.chance(self._machine.world.faults.start_fails):
             raise CannotStart("the image cannot be had")
-        for launch, lane, start_by in launches:
-            machine.start_in_lane(launch, lane, start_by)
+
+    def _top_up(self, events: list[Event]) -> None:
+        if not self._lanes.lane_of:
+            events += [Returned(attempt) for attempt in self._lanes.backlog]
+            self._lanes.backlog.clear()
+        for launch, lane in self._lanes.place(self._machine.clock()):
+            self._machine.start_in_lane(launch, lane, launch.start_by)
+
+    def told(self, attempt: str, exit_: Exit | None) -> None:
+        """By the machine: a program ended, or was given back without having begun."""
+        events: list[Event] = [Returned(attempt) if exit_ is None else Exited(attempt, exit_)]
+        following = self._lanes.leave(attempt, self._machine.clock(), 0.001)
+        if following is not None:
+            name, lane = following
+            if lane:
+                launch = self._lanes.launch_of(name)
+                self._machine.start_in_lane(launch, lane, launch.start_by)
+            events.append(Began(name))
+        self._top_up(events)
+        self._tell(events)
 
     def recall(self, attempt: str) -> None:
-        if self._machine.take_out(attempt):
-            self._machine.tell_exit(attempt, Exit(recalled=True))
+        if self._lanes.backlog.pop(attempt, None) is not None:
+            self._tell([Returned(attempt)])
+        elif self._machine.take_out(attempt):
+            self._machine.tell_exit(attempt, None)
 
     def adopt(self, launch: Launch) -> Standing:
         if self.trouble:
@@ -120,10 +158,13 @@ class PretendedRunner:
             return Standing.RUNNING
         # What ran when the machine went down is shown as created with exit code 0, as Podman does.
         exit_ = Exit(code=0, seconds=0.0) if program.broken else program.exit or Exit(code=0)
-        self._on_exit([(launch.attempt, exit_)])
+        self._tell([Exited(launch.attempt, exit_)])
         return Standing.ENDED
 
     def signal(self, attempt: str, name: str) -> None:
+        self._lanes.close(attempt)
+        if self._lanes.backlog.pop(attempt, None) is not None:
+            self._tell([Exited(attempt, Exit(error="it was ended before it was started"))])
         if self._machine.take_out(attempt):
             self._machine.tell_exit(attempt, Exit(error="it was ended before it was started"))
         program = self._machine.programs.get(attempt)
@@ -144,6 +185,7 @@ class PretendedRunner:
         return LiveLog(self._machine, launch.attempt)
 
     def discard(self, attempt: str) -> None:
+        self._lanes.backlog.pop(attempt, None)
         self._machine.take_out(attempt)
         self._machine.remove_program(attempt)
 

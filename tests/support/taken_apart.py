@@ -19,6 +19,7 @@ from deborgen_shared.messages import (
     Finished,
     Heartbeat,
     HeartbeatAnswer,
+    Metrics,
     NextClaim,
     Orders,
     ProgramEvent,
@@ -28,20 +29,24 @@ from deborgen_shared.messages import (
 )
 from deborgen_worker import recovery
 from deborgen_worker.agent import Agent
+from deborgen_worker.attempts import Ending
 from deborgen_worker.cache import BlobCache
 from deborgen_worker.capacity import Amount
 from deborgen_worker.claims import Claimer, Claims
-from deborgen_worker.contact import Contact
+from deborgen_worker.contact import Contact, Line
 from deborgen_worker.coordinator import NoWork
 from deborgen_worker.disk import Disk
 from deborgen_worker.heartbeat import Heart
-from deborgen_worker.outbox import LogPump, Outbox
+from deborgen_worker.lifecycle import Machine
+from deborgen_worker.log_pump import LogPump
+from deborgen_worker.outbox import Outbox, Results
 from deborgen_worker.owner import Owner
 from deborgen_worker.policy import PauseFile
-from deborgen_worker.runners.protocol import Launch
-from deborgen_worker.runners.scripted import Script, ScriptedRunner
+from deborgen_worker.runners.protocol import Launch, Runner, Tell
 from deborgen_worker.settings import Settings
 from deborgen_worker.spool import Spool
+from deborgen_worker.steps import StopAsked
+from support.scripted_runner import Script, ScriptedRunner
 
 GIB = 1 << 30
 
@@ -140,8 +145,10 @@ class Pretend:
 class World:
     """One worker, taken apart into its steps."""
 
-    def __init__(self, folder: Path, script: Callable[[Launch], Script] | None = None, **settings: Any) -> None:
-        self.folder = folder
+    def __init__(
+        self, folder: Path, script: Callable[[Launch], Script] | None = None, *, podman: bool = True, **settings: Any
+    ) -> None:
+        self.folder, self.podman = folder, podman
         self.now = 1000.0
         self.said: list[str] = []
         self.coordinator = Pretend()
@@ -157,23 +164,49 @@ class World:
         """A new session over what the last one left on disk."""
         self.spool = Spool(self.folder, Disk(), boot)
         self.contact = Contact(lambda: self.now, self.said.append)
+        line = Line(self.coordinator, self.contact, "s", self.said.append)
+        self.results = Results()
+        self.rooms: list[float] = []
+        self.slow: list[Callable[[], None]] | None = None
         self.agent = Agent(
             self.settings, self.spool, BlobCache(self.folder / "cache", 0, self.coordinator.download),
-            Amount(2, 8 * GIB, len(self.gpus), 100 * GIB),
-            clock=lambda: self.now, lease_clock=lambda: self.now, say=self.said.append, run_slow=lambda work: work(),
-            gpus=self.gpus,
+            Amount(2, 8 * GIB, len(self.gpus), 100 * GIB), self._runners,
+            clock=lambda: self.now, lease_clock=lambda: self.now, say=self.said.append, run_slow=self._run_slow,
+            on_room=lambda: self.rooms.append(self.now), on_results=self.results.put, gpus=self.gpus,
         )  # fmt: skip
-        self.heart = Heart(self.agent, self.coordinator, self.contact, "s")
-        self.claims = Claims(self.agent)
-        self.outbox = Outbox(self.agent, self.coordinator, self.contact, "s", self.claims)
-        self.pump = LogPump(self.agent, self.coordinator, self.contact, "s")
-        self.outbox.on_stale = self.pump.on_stale = self.heart.ask_about
-        self.claimer = Claimer("claim", self.agent, self.coordinator, self.contact, self.heart, "s", self.claims)
-        self.owner = Owner(self.agent, self.heart, self.contact, PauseFile(self.folder, Disk()), wall=lambda: self.now)
-        self.agent.runners = {"subprocess": self.runner}
-        self.runner.on_exit = self.agent.exited
-        self.agent.on_result = self.outbox.add
-        return recovery.recover(self.agent, boot).held
+        self.heart = Heart(self.agent, line, lambda: self.measure())
+        self.claims = Claims(self.agent, self.spool)
+        self.outbox = Outbox(self.agent, self.spool, line, self.heart, self.claims, self.results)
+        self.pump = LogPump(self.agent, line, self.heart)
+        self.claimer = self.another_claimer()
+        pauses = PauseFile(self.folder, Disk())
+        self.owner = Owner(self.settings, self.agent, self.spool, self.contact, pauses, wall=lambda: self.now)
+        return recovery.recover(self.agent, self.spool, boot, self.said.append).held
+
+    def _runners(self, tell: Tell) -> dict[str, Runner]:
+        self.runner.tell = tell
+        return dict.fromkeys(("subprocess", "podman") if self.podman else ("subprocess",), self.runner)
+
+    def _run_slow(self, work: Callable[[], None]) -> None:
+        """At once, or when the test does it, if it has made `slow` a list."""
+        work() if self.slow is None else self.slow.append(work)
+
+    def another_claimer(self) -> Claimer:
+        line = Line(self.coordinator, self.contact, "s", self.said.append)
+        return Claimer("claim", self.agent, self.spool, line, self.heart, self.claims)
+
+    def measure(self) -> Metrics | None:
+        return None
+
+    @property
+    def machine(self) -> Machine:
+        return self.agent.look(lambda machine, _: machine)
+
+    def stage(self, name: str) -> Any:
+        return self.machine.attempts[name].stage
+
+    def stop(self, name: str, ending: Ending, reason: str) -> None:
+        self.agent.handle([StopAsked(name, ending, reason)])
 
     def queue(self, *names: str, **spec: Any) -> None:
         for name in names:
@@ -187,7 +220,7 @@ class World:
 
     def short_ones_end(self) -> None:
         """So many, just now, that others are claimed ahead."""
-        ledger = self.agent.ledger
+        ledger = self.machine.ledger
         ledger.average, ledger.streak, ledger.ended, ledger.short_seconds = 0.001, 32, self.now - 0.1, 10.0
 
     def take(self) -> None:

@@ -116,5 +116,9 @@ class WorkerProcess:
         assert done.returncode == 0, done.stderr
         return dict(json.loads(done.stdout))
 
+    def answers(self) -> bool:
+        """Whether it takes commands."""
+        return self.command("status", "--json").returncode == 0
+
     def said(self) -> str:
         return self.log.read_text(errors="replace")

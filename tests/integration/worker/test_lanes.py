@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 import signal
 import socket
@@ -14,8 +15,10 @@ from pathlib import Path
 import pytest
 
 from deborgen_worker import leases
-from deborgen_worker.runners.protocol import ANY_TIME, Exit, Launch, Standing
+from deborgen_worker.attempts import Exit, Standing
+from deborgen_worker.runners.protocol import ANY_TIME, Launch
 from deborgen_worker.runners.subprocess import SubprocessRunner
+from deborgen_worker.steps import Began, Event, Exited, Returned
 from support.waiting import wait_until
 
 UNTIL = "import pathlib, time\nwhile not pathlib.Path({gate!r}).exists(): time.sleep(0.01)"
@@ -26,12 +29,15 @@ class Lanes:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.ends: list[tuple[str, Exit]] = []
+        self.events: list[Event] = []
         (folder / "state" / "attempts").mkdir(parents=True, exist_ok=True)
-        self.runner = SubprocessRunner(folder / "state", self.ends.extend)
+        self.runner = SubprocessRunner(folder / "state", self.events.extend)
+        self.runner._lanes.seconds, self.runner._lanes.young = 1000.0, 1000.0
 
-    def start(self, launches: list[tuple[Launch, str]], start_by: float = ANY_TIME) -> None:
-        self.runner.start_in_lanes([(launch, lane, start_by) for launch, lane in launches])
+    def start(self, first: Launch, *following: Launch, start_by: float = ANY_TIME) -> None:
+        """Start the first, and let the others follow it."""
+        self.runner.start_all([first])
+        self.runner.follow([dataclasses.replace(each, start_by=start_by) for each in following])
 
     def launch(self, name: str, code: str) -> Launch:
         folder = self.of(name)
@@ -51,7 +57,13 @@ class Lanes:
         (self.folder / gate).touch()
 
     def ended(self) -> list[str]:
-        return [name for name, _ in self.ends]
+        return [each.name for each in self.events if not isinstance(each, Began)]
+
+    def exit_of(self, name: str) -> Exit:
+        return next(each.exit for each in self.events if isinstance(each, Exited) and each.name == name)
+
+    def came_back(self, name: str) -> bool:
+        return Returned(name) in self.events
 
     def begun(self, name: str) -> bool:
         return (self.of(name) / "output").exists()
@@ -66,47 +78,48 @@ def lanes(tmp_path: Path) -> Iterator[Lanes]:
 
 
 def test_the_next_in_a_lane_begins_when_the_one_before_has_ended_and_not_before(lanes: Lanes) -> None:
-    lanes.start([(lanes.until("a", "gate"), "a"), (lanes.launch("b", "print('b')"), "a")])
-    lanes.start([(lanes.launch("other", "print('other')"), "other")])
+    lanes.start(lanes.until("a", "gate"), lanes.launch("b", "print('b')"))
+    lanes.start(lanes.launch("other", "print('other')"))
     wait_until(lambda: lanes.ended() == ["other"])
     assert not lanes.begun("b")
     lanes.open("gate")
     wait_until(lambda: lanes.ended() == ["other", "a", "b"])
-    assert [exit_.code for _, exit_ in lanes.ends] == [0, 0, 0]
+    assert [lanes.exit_of(name).code for name in ("other", "a", "b")] == [0, 0, 0]
+    assert lanes.events.index(Began("b")) == lanes.events.index(Exited("a", lanes.exit_of("a"))) + 1
     assert (lanes.of("b") / "output").read_bytes() == b"b\n"
 
 
 def test_one_that_cannot_be_executed_does_not_hold_up_its_lane(lanes: Lanes) -> None:
     missing = Launch("b", ("/no/such/program",), {}, lanes.of("b"), lanes.folder, timeout_seconds=60.0)
     lanes.of("b").mkdir()
-    lanes.start([(lanes.until("a", "gate"), "a"), (missing, "a"), (lanes.launch("c", "print('c')"), "a")])
+    lanes.start(lanes.until("a", "gate"), missing, lanes.launch("c", "print('c')"))
     lanes.open("gate")
     wait_until(lambda: sorted(lanes.ended()) == ["a", "b", "c"])
-    assert dict(lanes.ends)["b"].code == 127
-    assert dict(lanes.ends)["c"].code == 0
+    assert lanes.exit_of("b").code == 127
+    assert lanes.exit_of("c").code == 0
 
 
 def test_what_waits_can_be_called_back_and_asked_for_again_and_what_runs_cannot(lanes: Lanes) -> None:
     waiting = lanes.launch("b", "print('b')")
-    lanes.start([(lanes.until("a", "gate"), "a"), (waiting, "a")])
+    lanes.start(lanes.until("a", "gate"), waiting)
     lanes.runner.recall("a")
     lanes.runner.recall("b")
     wait_until(lambda: lanes.ended() == ["b"])
-    assert dict(lanes.ends)["b"].recalled
+    assert lanes.came_back("b")
     assert not lanes.begun("b")
-    lanes.ends.clear()
+    lanes.events.clear()
     lanes.runner.start(waiting)
     wait_until(lambda: lanes.ended() == ["b"])
-    assert dict(lanes.ends)["b"].code == 0
+    assert lanes.exit_of("b").code == 0
     lanes.open("gate")
     wait_until(lambda: lanes.ended() == ["b", "a"])
 
 
 def test_what_waits_and_is_ended_never_begins(lanes: Lanes) -> None:
-    lanes.start([(lanes.until("a", "gate"), "a"), (lanes.launch("b", "print('b')"), "a")])
+    lanes.start(lanes.until("a", "gate"), lanes.launch("b", "print('b')"))
     lanes.runner.signal("b", "TERM")
     wait_until(lambda: lanes.ended() == ["b"])
-    assert dict(lanes.ends)["b"].error
+    assert lanes.exit_of("b").error
     lanes.open("gate")
     wait_until(lambda: lanes.ended() == ["b", "a"])
     assert not lanes.begun("b")
@@ -114,20 +127,20 @@ def test_what_waits_and_is_ended_never_begins(lanes: Lanes) -> None:
 
 def test_what_has_waited_so_long_that_its_lease_may_be_over_does_not_begin(lanes: Lanes) -> None:
     """Seen to fail when the supervisor does not look at `start_by`: the program begins when the one before it ends."""
-    lanes.start([(lanes.until("a", "gate"), "a")])
-    lanes.start([(lanes.launch("b", "print('b')"), "a")], start_by=(moment := leases.clock() + 0.5))
+    moment = leases.clock() + 0.5
+    lanes.start(lanes.until("a", "gate"), lanes.launch("b", "print('b')"), start_by=moment)
     wait_until(lambda: leases.clock() > moment)
     lanes.open("gate")
     wait_until(lambda: sorted(lanes.ended()) == ["a", "b"])
-    assert dict(lanes.ends)["b"].recalled
+    assert lanes.came_back("b")
     assert not lanes.begun("b")
 
 
 def test_the_next_worker_finds_what_waits_as_it_finds_what_runs(lanes: Lanes) -> None:
     running, waiting = lanes.until("a", "gate"), lanes.launch("b", "print('b')")
-    lanes.start([(running, "a"), (waiting, "a")])
+    lanes.start(running, waiting)
     lanes.runner.close()
-    later = lanes.runner = SubprocessRunner(lanes.folder / "state", lanes.ends.extend)
+    later = lanes.runner = SubprocessRunner(lanes.folder / "state", lanes.events.extend)
     assert later.adopt(running) is Standing.RUNNING
     assert later.adopt(waiting) is Standing.RUNNING
     lanes.open("gate")
@@ -137,7 +150,7 @@ def test_the_next_worker_finds_what_waits_as_it_finds_what_runs(lanes: Lanes) ->
 def test_what_a_killed_supervisor_left_running_has_ended_before_its_end_is_told(lanes: Lanes) -> None:
     """Also when the worker can still connect to the one that is being killed, which then says nothing any more."""
     alive: list[bool] = []
-    lanes.runner._on_exit = lambda ends: alive.extend(runs(pid) for _ in ends)
+    lanes.runner._tell = lambda events: alive.extend(runs(pid) for _ in events)
     lanes.runner.start(lanes.until("a", "gate"))
     wait_until(lambda: children_of(supervisor_of(lanes)))
     pid = children_of(supervisor_of(lanes))[0]

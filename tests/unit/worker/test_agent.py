@@ -14,13 +14,13 @@ from deborgen_shared.messages import (
     Finish,
     Finished,
 )
-from deborgen_worker.attempt import Ending
+from deborgen_worker.attempts import Ending, Exit
 from deborgen_worker.capacity import Amount
-from deborgen_worker.claims import IDLE_WAIT_SECONDS, PART_WAIT_SECONDS, Claimer
+from deborgen_worker.claims import IDLE_WAIT_SECONDS, PART_WAIT_SECONDS
 from deborgen_worker.heartbeat import Superseded
 from deborgen_worker.journal import SpoolFullError
-from deborgen_worker.runners.protocol import Exit, Launch
-from deborgen_worker.runners.scripted import Script
+from deborgen_worker.runners.protocol import Launch
+from support.scripted_runner import Script
 from support.taken_apart import GIB, World, running
 
 
@@ -141,7 +141,7 @@ def test_a_finish_that_gives_a_job_back_asks_for_no_other(tmp_path: Path) -> Non
     world = World(tmp_path, running)
     world.queue("1.1/1")
     world.take()
-    world.agent.end("1.1/1", Ending.RELEASE, "no room")
+    world.stop("1.1/1", Ending.RELEASE, "no room")
     world.deliver()
     [finish] = [message for name, message in world.coordinator.calls if name == "finish"]
     assert finish.claim is None
@@ -281,7 +281,7 @@ def test_what_waits_is_given_back_when_the_worker_is_paused(tmp_path: Path) -> N
     assert len(world.coordinator.calls) == before
     world.now += 3601
     world.owner.apply()
-    assert not world.agent.gate.closed
+    assert not world.machine.gate.closed
 
 
 def test_nothing_is_claimed_beyond_what_the_owner_offers(tmp_path: Path) -> None:
@@ -304,7 +304,7 @@ def test_short_jobs_are_claimed_ahead_and_given_back_if_their_turn_never_comes(t
     while world.coordinator.queue:
         world.now += 0.1
         world.take()
-    assert world.agent.ledger.average < 1
+    assert world.machine.ledger.average < 1
     world.runner.script = running
     world.queue(*names[30:])
     for _ in range(4):
@@ -312,9 +312,10 @@ def test_short_jobs_are_claimed_ahead_and_given_back_if_their_turn_never_comes(t
         world.take()
     claims = [message for name, message in world.coordinator.calls if name == "claim"]
     assert all(message.free.cpus <= 2 for message in claims)
-    assert len(world.agent.ledger.waiting) > 0
+    assert len(world.machine.ledger.waiting) > 0
     world.now += 6
-    world.agent.tick()
+    world.agent.tick()  # they are called back from their runner,
+    world.agent.tick()  # and given back to the coordinator
     world.deliver()
     assert len(world.runner.running) == 2
     assert "released" in world.outcomes.values()
@@ -387,7 +388,7 @@ def test_a_token_that_is_refused_twice_stops_what_runs_and_is_said_once(tmp_path
     assert sum("does not accept the token" in line for line in world.said) == 1
     world.coordinator.refusal = None
     world.heart.step()
-    assert not world.agent.gate.closed
+    assert not world.machine.gate.closed
 
 
 def test_a_superseded_session_says_so(world: World) -> None:
@@ -404,9 +405,9 @@ def test_recovery_adopts_what_runs_delivers_what_ended_and_starts_what_never_did
     world.queue("1.1/1", "1.2/1")
     world.take()
     world.queue("1.3/1")
-    world.agent.spool.claim_answered("x", world.coordinator.queue)
+    world.spool.claim_answered("x", world.coordinator.queue)
     world.coordinator.queue.clear()
-    world.runner.on_exit = lambda _ends: None  # the worker is dead
+    world.runner.tell = lambda _events: None  # the worker is dead
     world.runner.end("1.2/1", Exit(code=7, seconds=1.0))
 
     assert sorted(world.wake("boot")) == ["1.1/1", "1.2/1", "1.3/1"]
@@ -449,7 +450,7 @@ def test_recovery_gives_up_what_is_gone_and_forgets_claims_without_answer(tmp_pa
 def test_two_claimers_that_part_the_room_do_not_starve_a_large_job(tmp_path: Path) -> None:
     """Seen to fail without `_found_nothing`: each asks for one of the two processors, for ever."""
     world = World(tmp_path, running)
-    other = Claimer("other", world.agent, world.coordinator, world.contact, world.heart, "s", world.claims)
+    other = world.another_claimer()
     world.queue("1.1/1", "1.2/1")
     world.take()
     for name in ("1.1/1", "1.2/1"):
@@ -462,9 +463,9 @@ def test_two_claimers_that_part_the_room_do_not_starve_a_large_job(tmp_path: Pat
 
 def test_a_claim_for_a_part_of_the_room_does_not_wait_long(world: World) -> None:
     """A large job that comes meanwhile must not wait for it: soon one claim asks for all of the room."""
-    world.agent.ledger.asked["of the other claimer"] = Amount(1, GIB, 0, GIB)
+    world.machine.ledger.asked["of the other claimer"] = Amount(1, GIB, 0, GIB)
     world.claimer.step()
-    world.agent.ledger.answered("of the other claimer")
+    world.machine.ledger.answered("of the other claimer")
     world.claimer.step()
     waits = [message.wait_seconds for name, message in world.coordinator.calls if name == "claim"]
     assert waits == [PART_WAIT_SECONDS, IDLE_WAIT_SECONDS]
@@ -476,7 +477,7 @@ def test_rule_02_a_program_is_started_only_while_its_lease_is_surely_alive(tmp_p
     world.queue("1.1/1", "1.2/1")
     world.take()
     world.queue("1.3/1")
-    world.agent.spool.claim_answered("x", world.coordinator.queue)
+    world.spool.claim_answered("x", world.coordinator.queue)
     world.agent.accept(world.coordinator.queue, sent=world.now - 20.0, waited_seconds=10.0)
     world.now += 45.0
     world.runner.end("1.1/1", Exit(code=0, seconds=45.0))
@@ -492,7 +493,7 @@ def test_rule_02_a_lease_counts_from_the_sending_of_the_request_and_its_wait(tmp
         world.queue("1.1/1", "1.2/1")
         world.take()
         world.queue("1.3/1")
-        world.agent.spool.claim_answered("x", world.coordinator.queue)
+        world.spool.claim_answered("x", world.coordinator.queue)
         world.agent.accept(world.coordinator.queue, sent=world.now - 20.0, waited_seconds=10.0)
         world.now += 60.0 - 5.0 - 10.0 + late
         world.runner.end("1.1/1", Exit(code=0, seconds=45.0))
@@ -502,7 +503,6 @@ def test_rule_02_a_lease_counts_from_the_sending_of_the_request_and_its_wait(tmp
 def test_rule_02_a_container_whose_preparation_outlasted_its_lease_waits_for_a_heartbeat(tmp_path: Path) -> None:
     """Seen to fail when the lease is looked at before the preparation alone."""
     world = World(tmp_path, running)
-    world.agent.runners["podman"] = world.runner
 
     def pull(_launch: Launch) -> None:
         world.now += 100.0
@@ -521,10 +521,9 @@ def test_rule_02_what_a_restarted_worker_had_not_started_waits_for_a_heartbeat(t
     world.queue("1.1/1", "1.2/1")
     world.take()
     world.queue("1.3/1")
-    world.agent.spool.claim_answered("x", world.coordinator.queue)
+    world.spool.claim_answered("x", world.coordinator.queue)
     world.runner.ended |= {name: Exit(code=0) for name in ("1.1/1", "1.2/1")}
     world.runner.running.clear()
-    world.runner.lanes.clear()
     world.wake("boot")
     assert ("start", "1.3/1") not in world.runner.calls
     world.heart.step()
@@ -540,12 +539,12 @@ def test_a_claim_that_rode_on_a_finish_without_an_answer_goes_on_with_the_next_f
     world.runner.end("1.1/1", Exit(code=0, seconds=5.0))
     world.coordinator.lose_answer_of = "finish"
     world.deliver()
-    world.agent.end("1.2/1", Ending.RELEASE, "no room")
+    world.stop("1.2/1", Ending.RELEASE, "no room")
     world.deliver()
     assert ("start", "1.3/1") not in world.runner.calls
     world.deliver()
     assert world.runner.calls.count(("start", "1.3/1")) == 1
-    assert not world.agent.ledger.asked
+    assert not world.machine.ledger.asked
 
 
 def test_a_full_disk_loses_no_result_on_its_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -556,7 +555,7 @@ def test_a_full_disk_loses_no_result_on_its_way(tmp_path: Path, monkeypatch: pyt
     world.runner.end("1.1/1", Exit(code=0, seconds=5.0))
     world.coordinator.lose_answer_of = "finish"
     world.deliver()
-    world.agent.gate.close("disk", "full")
+    world.machine.gate.close("disk", "full")
 
     def full(*_records: object) -> int:
         raise SpoolFullError("no space")
@@ -564,7 +563,7 @@ def test_a_full_disk_loses_no_result_on_its_way(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(world.spool, "_write", full)
     world.deliver()
     assert set(world.outcomes) == {"1.1/1"}
-    assert not world.agent.attempts
+    assert not world.machine.attempts
 
 
 def test_a_finish_that_is_refused_for_its_claim_is_sent_without_it(tmp_path: Path) -> None:
@@ -582,18 +581,17 @@ def test_a_finish_that_is_refused_for_its_claim_is_sent_without_it(tmp_path: Pat
     world.take()
     world.deliver()
     assert world.outcomes == {"1.1/1": "succeeded"}
-    assert not world.agent.ledger.asked
+    assert not world.machine.ledger.asked
 
 
 def test_more_work_is_asked_for_while_a_result_waits_for_its_uploads(tmp_path: Path) -> None:
     """Seen to fail when only a finish brings the next claim."""
-    rooms: list[str] = []
     world = World(tmp_path, lambda launch: Script(output=b"x" * 100_000))
-    world.agent.on_room = lambda: rooms.append("room")
     world.queue("1.1/1", "1.2/1")
     world.take()
     world.runner.end("1.1/1", Exit(code=0, seconds=5.0))
-    assert rooms
+    world.outbox.step()
+    assert world.rooms
 
 
 def test_an_attempt_of_an_older_session_without_a_known_start_is_not_named_again_and_again(tmp_path: Path) -> None:
@@ -601,7 +599,7 @@ def test_an_attempt_of_an_older_session_without_a_known_start_is_not_named_again
     world = World(tmp_path, running)
     world.queue("1.1/1")
     world.take()
-    world.agent.attempts["1.1/1"].began = 0.0
+    world.stage("1.1/1").began = 0.0
     world.now += 60
     assert not world.agent.unnamed(0.5)
 

@@ -5,19 +5,19 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from deborgen_shared.client.transport import Refused
 from deborgen_shared.messages import Finish, Finished
-from deborgen_worker.attempt import Ending
+from deborgen_worker.attempts import Ending, Exit
 from deborgen_worker.journal import SpoolFullError
 from deborgen_worker.runners.podman import _moment
-from deborgen_worker.runners.protocol import CannotStart, Exit, Launch
-from deborgen_worker.runners.scripted import Script
+from deborgen_worker.runners.protocol import CannotStart, Launch
 from deborgen_worker.runners.supervisor import Supervisor
+from deborgen_worker.steps import Exited
+from support.scripted_runner import Script
 from support.taken_apart import World, running
 
 
@@ -32,7 +32,6 @@ def test_a_fault_of_the_worker_at_a_start_ends_the_attempt_and_is_told(tmp_path:
         raise ZeroDivisionError("a bug")
 
     world = World(tmp_path, faulty)
-    world.agent.runners["podman"] = world.runner
     world.queue("1.1/1", **kind)
     world.take()
     world.deliver()
@@ -40,7 +39,7 @@ def test_a_fault_of_the_worker_at_a_start_ends_the_attempt_and_is_told(tmp_path:
     assert (result.outcome, result.reason) == ("error", "a bug")
     assert any("ZeroDivisionError" in line for line in world.said)
     assert ("discard", "1.1/1") in world.runner.calls
-    assert world.agent.attempts == {}
+    assert world.machine.attempts == {}
 
 
 def test_a_fault_of_the_worker_while_it_collects_ends_the_attempt(
@@ -49,7 +48,7 @@ def test_a_fault_of_the_worker_while_it_collects_ends_the_attempt(
     def faulty(*_: object) -> None:
         raise ZeroDivisionError("a bug")
 
-    monkeypatch.setattr("deborgen_worker.attempt._collect", faulty)
+    monkeypatch.setattr("deborgen_worker.execution._collect", faulty)
     world.queue("1.1/1")
     world.take()
     world.deliver()
@@ -61,7 +60,7 @@ def test_an_attempt_that_never_began_has_run_for_no_time(world: World) -> None:
     """A clock that counts from the start of the machine would say: for as long as that."""
     world.queue("1.1/1")
     world.hold()
-    world.agent.end("1.1/1", Ending.RELEASE, "not now")
+    world.stop("1.1/1", Ending.RELEASE, "not now")
     world.deliver()
     [result] = world.coordinator.results
     assert (result.outcome, result.seconds) == ("released", 0.0)
@@ -91,7 +90,7 @@ def test_a_result_that_cannot_be_written_down_keeps_no_other_from_it(
     world.take()
     (world.spool.folder("1.1/1") / "work" / ".deborgen" / "result.json").write_text("{}")
     monkeypatch.setattr("deborgen_worker.workspace.parse_result", lambda _data: ({"name": "caf\udce9"}, ""))
-    world.agent.exited([("1.1/1", Exit(code=0, seconds=1.0)), ("1.2/1", Exit(code=0, seconds=1.0))])
+    world.agent.told([Exited(name, Exit(code=0, seconds=1.0)) for name in ("1.1/1", "1.2/1")])
     world.deliver()
     assert world.outcomes == {"1.1/1": "error", "1.2/1": "succeeded"}
     assert any("cannot be written down" in line for line in world.said)
@@ -100,15 +99,13 @@ def test_a_result_that_cannot_be_written_down_keeps_no_other_from_it(
 @pytest.mark.parametrize("when", ["before the thread begins", "while the image is pulled"])
 def test_what_is_canceled_while_it_is_prepared_ends_at_once_and_is_never_started(tmp_path: Path, when: str) -> None:
     world = World(tmp_path)
-    world.agent.runners["podman"] = world.runner
-    slow: list[Callable[[], None]] = []
-    world.agent.run_slow = slow.append
+    slow = world.slow = []
 
     def cancel() -> None:
-        world.agent.end("1.1/1", Ending.CANCEL, "canceled")
+        world.stop("1.1/1", Ending.CANCEL, "canceled")
         world.deliver()
         assert world.outcomes == {"1.1/1": "canceled"}
-        assert world.agent.ledger.free() == world.agent.ledger.offered
+        assert world.machine.ledger.free() == world.machine.ledger.offered
 
     world.queue("1.1/1", image="x")
     world.take()
@@ -126,7 +123,6 @@ def test_what_is_canceled_while_it_is_prepared_ends_at_once_and_is_never_started
 
 def test_the_time_of_a_job_does_not_run_while_its_image_is_pulled(tmp_path: Path) -> None:
     world = World(tmp_path, running)
-    world.agent.runners["podman"] = world.runner
 
     def pull(launch: Launch) -> None:
         world.now += 1000.0
@@ -138,10 +134,11 @@ def test_the_time_of_a_job_does_not_run_while_its_image_is_pulled(tmp_path: Path
     world.take()
     world.now += 59.0
     world.agent.tick()
-    assert world.agent.attempts["1.1/1"].ending is None
+    assert world.stage("1.1/1").stop is None
     world.now += 2.0
     world.agent.tick()
-    assert world.agent.attempts["1.1/1"].ending is Ending.TIMEOUT
+    world.deliver()
+    assert world.outcomes == {"1.1/1": "timeout"}
 
 
 def test_what_an_earlier_session_was_canceling_before_it_began_is_canceled(tmp_path: Path) -> None:
@@ -160,11 +157,12 @@ def test_what_an_earlier_session_was_canceling_before_it_began_is_canceled(tmp_p
 
 def test_the_end_of_a_job_whose_log_is_on_the_wire_holds_nothing_up(tmp_path: Path) -> None:
     world = World(tmp_path, running)
-    slow: list[Callable[[], None]] = []
-    world.agent.run_slow = slow.append
+    slow = world.slow = []
     world.queue("1.1/1")
     world.take()
-    with world.agent.attempts["1.1/1"].log_lock:  # as the pump does while it sends
+    made = world.agent.execution("1.1/1")
+    assert made is not None
+    with made.log_lock:  # as the pump does while it sends
         world.runner.end("1.1/1", Exit(code=0, seconds=1.0))
     assert len(slow) == 1
     slow.pop()()
@@ -174,18 +172,16 @@ def test_the_end_of_a_job_whose_log_is_on_the_wire_holds_nothing_up(tmp_path: Pa
 
 def test_what_is_given_back_while_it_is_prepared_ahead_leaves_nothing_behind(tmp_path: Path) -> None:
     world = World(tmp_path, running)
-    world.agent.runners["podman"] = world.runner
-    slow: list[Callable[[], None]] = []
-    world.agent.run_slow = slow.append
+    slow = world.slow = []
     world.queue("1.1/1", resources={"cpus": 2})
     world.take()
     world.short_ones_end()
     world.queue("1.2/1", image="x")
     world.take()
-    assert [len(slow), world.agent.attempts["1.2/1"].preparing] == [1, True]
+    assert [len(slow), world.stage("1.2/1").touched] == [1, True]
 
     def give_back(launch: Launch) -> None:
-        world.agent.end("1.2/1", Ending.RELEASE, "not now")
+        world.stop("1.2/1", Ending.RELEASE, "not now")
         world.deliver()
 
     world.runner.prepare = give_back  # type: ignore[method-assign]
@@ -202,13 +198,13 @@ def test_the_gpu_of_a_job_that_goes_on_over_a_restart_is_nobody_elses(tmp_path: 
     world.wake("boot")
     world.queue("1.1/1", resources={"gpus": 1})
     world.take()
-    assert world.agent.attempts["1.1/1"].gpus == ("gpu=0",)
+    assert world.machine.attempts["1.1/1"].gpus == ("gpu=0",)
     world.wake("boot")
     world.wake("boot")  # the journal was written anew meanwhile
     world.heart.step()
     world.queue("1.2/1", resources={"gpus": 1})
     world.take()
-    assert {name: each.gpus for name, each in world.agent.attempts.items()} == {
+    assert {name: each.gpus for name, each in world.machine.attempts.items()} == {
         "1.1/1": ("gpu=0",),
         "1.2/1": ("gpu=1",),
     }
@@ -216,7 +212,7 @@ def test_the_gpu_of_a_job_that_goes_on_over_a_restart_is_nobody_elses(tmp_path: 
     world.deliver()
     world.queue("1.3/1", resources={"gpus": 1})
     world.take()
-    assert world.agent.attempts["1.3/1"].gpus == ("gpu=0",)
+    assert world.machine.attempts["1.3/1"].gpus == ("gpu=0",)
 
 
 def test_on_a_full_disk_what_is_settled_is_removed_all_the_same(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -238,10 +234,10 @@ def test_on_a_full_disk_what_is_settled_is_removed_all_the_same(world: World, mo
 
 def test_a_result_is_delivered_although_its_job_could_not_run_here_any_more(tmp_path: Path) -> None:
     world = World(tmp_path)
-    world.agent.runners["podman"] = world.runner
     world.queue("1.1/1", image="x")
     world.take()
-    world.wake("boot")  # without Podman
+    world.podman = False
+    world.wake("boot")
     world.deliver()
     assert world.outcomes == {"1.1/1": "succeeded"}
     assert world.spool.unsent() == []
@@ -256,19 +252,18 @@ def test_what_a_runner_could_not_remove_is_removed_later(world: World) -> None:
     discard, world.runner.discard = world.runner.discard, refuses  # type: ignore[method-assign]
     world.deliver()
     world.agent.clean_again()
-    assert list(world.agent.leftovers) == ["1.1/1"]
+    assert ("discard", "1.1/1") not in world.runner.calls
     world.runner.discard = discard  # type: ignore[method-assign]
-    world.agent.clean_again()
-    assert world.runner.calls[-1] == ("discard", "1.1/1")
-    assert world.agent.leftovers == {}
+    for _ in range(2):
+        world.agent.clean_again()
+        assert world.runner.calls.count(("discard", "1.1/1")) == 1
 
 
 def test_time_in_which_its_owner_had_a_job_frozen_is_not_its_own(tmp_path: Path) -> None:
     world = World(tmp_path, running)
     world.queue("1.1/1")
     world.take()
-    attempt = world.agent.attempts["1.1/1"]
-    attempt.frozen_seconds = 30.0
+    world.stage("1.1/1").frozen_seconds = 30.0
     world.runner.end("1.1/1", Exit(code=0, seconds=40.0))
     world.deliver()
     assert world.coordinator.results[0].seconds == 10.0
@@ -320,13 +315,12 @@ def test_a_result_that_is_not_this_workers_keeps_no_other_from_being_told(
 def test_a_container_counts_for_as_long_as_it_has_its_room(tmp_path: Path) -> None:
     """Its program may run for milliseconds. Seen to fail when those count: far too many are claimed ahead."""
     world = World(tmp_path, running)
-    world.agent.runners["podman"] = world.runner
     world.queue("1.1/1", image="x")
     world.take()
     world.now += 3.0
     world.runner.end("1.1/1", Exit(code=0, seconds=0.02))
-    assert world.agent.ledger.average == 3.0
-    assert world.agent.ledger.ahead(world.now) == 0
+    assert world.machine.ledger.average == 3.0
+    assert world.machine.ledger.ahead(world.now) == 0
 
 
 def test_a_pause_that_is_applied_by_two_threads_at_once_freezes_a_job_once(
@@ -350,4 +344,4 @@ def test_a_pause_that_is_applied_by_two_threads_at_once_freezes_a_job_once(
     world.owner.pause(None, now=True)
     clock.join()
     assert frozen == ["1.1/1"]
-    assert world.agent.attempts["1.1/1"].ending is None, "it is frozen, not given back"
+    assert world.stage("1.1/1").stop is None, "it is frozen, not given back"

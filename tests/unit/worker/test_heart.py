@@ -31,7 +31,7 @@ def test_a_heartbeat_tells_how_the_machine_is_doing_and_one_about_an_attempt_doe
         measured.append(Metrics(load=0.5))
         return measured[-1]
 
-    world.heart.measure = measure
+    world.measure = measure  # type: ignore[method-assign]
     world.heart.step()
     assert last_heartbeat(world).metrics == Metrics(load=0.5)
     world.queue("1.1/1")
@@ -45,7 +45,7 @@ def test_metrics_that_the_coordinator_refuses_never_cost_a_lease(world: World) -
     """Seen to fail when the second try carries them again."""
     world.queue("1.1/1")
     world.take()
-    world.heart.measure = lambda: Metrics(load=0.5)
+    world.measure = lambda: Metrics(load=0.5)  # type: ignore[method-assign]
     world.coordinator.refuse_if = lambda message: message.metrics is not None
     world.heart.step()
     taken = last_heartbeat(world)
@@ -56,7 +56,7 @@ def test_a_coordinator_of_release_0_1_is_told_a_state_that_it_knows(world: World
     """Seen to fail when the second try says the same state: then every lease would be lost."""
     world.queue("1.1/1")
     world.take()
-    world.agent.gate.close("disk", "only 200MiB of disk are free")
+    world.machine.gate.close("disk", "only 200MiB of disk are free")
     world.coordinator.refuse_if = lambda message: message.state not in ("open", "paused", "draining")
     world.heart.step()
     taken = last_heartbeat(world)

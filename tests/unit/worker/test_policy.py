@@ -16,7 +16,8 @@ from deborgen_worker.capacity import Amount, Ledger
 from deborgen_worker.console import Console, printable
 from deborgen_worker.contact import Contact
 from deborgen_worker.disk import Disk
-from deborgen_worker.policy import Gate, Pause, PauseFile, within
+from deborgen_worker.gate import Gate
+from deborgen_worker.policy import Pause, PauseFile, within
 from deborgen_worker.settings import TABLE, Settings, SettingsError
 
 ROOT = Path(__file__).resolve().parent.parent.parent.parent
@@ -225,7 +226,7 @@ def test_the_coordinators_absence_is_said_once_and_its_return_too() -> None:
     said: list[str] = []
     woken: list[str] = []
     now = [0.0]
-    contact = Contact(lambda: now[0], said.append, on_back=[lambda: woken.append("x")])
+    contact = Contact(lambda: now[0], said.append, on_back=lambda: woken.append("x"))
     contact.ok("a")
     delays = [contact.failed("a", Exception("cut")) for _ in range(20)]
     assert sum("cannot reach" in line for line in said) == 1

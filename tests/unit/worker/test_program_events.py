@@ -13,8 +13,8 @@ from deborgen_shared.client.transport import Refused
 from deborgen_shared.errors import Code
 from deborgen_shared.messages import Heartbeat, HeartbeatAnswer, ProgramEvent
 from deborgen_shared.program_events import EVENTS_PER_REQUEST
+from deborgen_worker.attempts import Ending, Exit
 from deborgen_worker.program_events import REQUESTS_IN_A_ROW
-from deborgen_worker.runners.protocol import Exit
 from support.taken_apart import World, running
 
 NAME = "1.1/1"
@@ -31,7 +31,9 @@ def world(tmp_path: Path) -> World:
 
 def write(world: World, *types: str, text: str = "") -> None:
     """The job appends to its file: events of these types, and then the text."""
-    path = Path(world.agent.attempts[NAME].launch.env["DEBORGEN_EVENTS"])
+    made = world.agent.execution(NAME)
+    assert made is not None
+    path = Path(made.launch.env["DEBORGEN_EVENTS"])
     with path.open("a") as file:
         file.write("".join(json.dumps({"type": each}) + "\n" for each in types) + text)
 
@@ -153,7 +155,7 @@ def test_a_line_that_is_not_an_event_is_a_warning_of_the_result(world: World) ->
 
 def test_a_job_that_is_given_back_delivers_its_events_first(world: World) -> None:
     write(world, "a")
-    world.owner.release_all("the worker is stopping")
+    world.agent.stop_all(Ending.RELEASE, "the worker is stopping")
     world.deliver()
     assert (world.outcomes, had(world)) == ({NAME: "released"}, ["a"])
 

@@ -16,7 +16,7 @@ from deborgen_shared.jobfile.model import ArtifactPattern, JobSpec
 from deborgen_shared.messages import Assignment, Input
 from deborgen_worker import artifacts, workspace
 from deborgen_worker.cache import BlobCache
-from deborgen_worker.folders import BLANK, OUTPUT, Folders
+from deborgen_worker.folders import BLANK, OUTPUT, Folders, remove
 from deborgen_worker.runners.protocol import CannotStart, Launch
 
 
@@ -97,7 +97,8 @@ def test_a_clean_folder_is_used_again_and_a_used_one_is_not(tmp_path: Path) -> N
         (here.folder / "output").write_text("said")
         if number == 1:
             (here.workspace / "left").write_text("behind")
-        assert folders.give_back(here.folder)
+        assert folders.recycle(here.folder) == (number != 1)
+        assert remove(here.folder)
         assert not here.folder.exists()
     assert inodes[0] == inodes[1]
     assert inodes[2] == inodes[3]
@@ -125,7 +126,7 @@ def test_what_a_folder_is_used_again_with_tells_nothing_of_the_attempt_before(tm
     first = attempt(1, word="a long word that is not needed again")
     inode = params_of(first).stat().st_ino
     started(first, "")
-    assert folders.give_back(first.folder)
+    assert folders.recycle(first.folder)
     second = attempt(2, word="short")
     assert params_of(second).stat().st_ino == inode
     assert (second.folder / BLANK).read_bytes() == b""
@@ -133,7 +134,7 @@ def test_what_a_folder_is_used_again_with_tells_nothing_of_the_attempt_before(tm
     (second.folder / BLANK).unlink()
     other = tmp_path / "other"
     other.hardlink_to(params_of(second))
-    assert folders.give_back(second.folder)
+    assert folders.recycle(second.folder)
     third = attempt(3, word="secret")
     assert "secret" not in other.read_text(), "a job could write to the parameters of a later one"
     assert not (third.folder / BLANK).exists(), "what the second one said would be in the output of the third"

@@ -1,41 +1,44 @@
-"""The heart of the worker: takes attempts, starts them when their turn has come, and turns their ends into results.
+"""The one entry point to the state of the worker: takes events, asks `lifecycle` what to do, and carries that out.
 
-It has no thread of its own. Every method may be called from any thread, does what is to be done now, and returns; slow
-work goes through `run_slow`, which is a pool in the daemon and a plain call in a test. Time, disk, runners and the
-coordinator come from outside, so the same object runs in a simulation.
+It has no thread of its own. Every method may be called from any thread. Quick instructions are carried out at once, in
+the order in which they were decided; slow ones (files, images, containers, artifacts) go to `Strands`. Time, disk,
+runners and the coordinator come from outside, so the same object runs in a simulation.
 """
 
 from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterable
-from pathlib import Path
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar
 
 from deborgen_shared.messages import Assignment, Result
 from deborgen_shared.states import Outcome
-from deborgen_worker import leases, workspace
-from deborgen_worker.attempt import Attempt, Ending, Stage, result_of
+from deborgen_worker import leases, lifecycle, steps, workspace
+from deborgen_worker.attempts import Attempt, Done, Ending, Preparing, Running, Waiting
 from deborgen_worker.cache import BlobCache
-from deborgen_worker.capacity import Amount, Ledger
+from deborgen_worker.capacity import Amount, Asked, Ledger
 from deborgen_worker.crash import point
-from deborgen_worker.journal import SpoolFullError
-from deborgen_worker.policy import Gate
-from deborgen_worker.runners.protocol import CannotStart, Exit, Runner
+from deborgen_worker.execution import Execution
+from deborgen_worker.lifecycle import Machine, Moment
+from deborgen_worker.performer import Performer
+from deborgen_worker.runners.protocol import CannotStart, Runner, Tell
 from deborgen_worker.settings import Settings
 from deborgen_worker.spool import Ended, Spool
-from deborgen_worker.starting import LANE_WAIT_SECONDS, Starter
+from deborgen_worker.steps import (
+    Event,
+)
+from deborgen_worker.strands import Work
 
-#: How long an attempt may wait for room before it is given back: it was claimed ahead, or two claims brought too much.
-AHEAD_WAIT_SECONDS = 5.0
-#: How long the removal of what is delivered waits for its turn.
-HANDS_SECONDS = 0.05
-#: After KILL, how long the runner may take to tell of the end before the attempt is ended without it.
-AFTER_KILL_SECONDS = 30.0
+T = TypeVar("T")
 
 
 class Agent:
-    """All attempts of this worker, and what they may use."""
+    """All attempts of this worker, and what they may use.
+
+    `on_room` is called when more work could be asked for, `on_results` with the names of attempts whose results are in
+    the spool, `on_gate` when the gate was closed or opened.
+    """
 
     def __init__(
         self,
@@ -43,45 +46,89 @@ class Agent:
         spool: Spool,
         cache: BlobCache,
         offered: Amount,
+        make_runners: Callable[[Tell], dict[str, Runner]],
         *,
         clock: Callable[[], float],
         lease_clock: Callable[[], float],
         say: Callable[[str], None],
-        run_slow: Callable[[Callable[[], None]], None],
+        run_slow: Callable[[Work], object],
+        on_room: Callable[[], None],
+        on_results: Callable[[list[str]], None],
+        on_gate: Callable[[], None] = lambda: None,
         gpus: Iterable[str] = (),
     ) -> None:
-        self.settings, self.spool, self.cache, self.clock, self.say = settings, spool, cache, clock, say
-        self.run_slow, self.lease_clock = run_slow, lease_clock
-        self.runners: dict[str, Runner] = {}
-        self.ledger = Ledger(offered, settings.slots)
-        self.gate = Gate()
-        self.attempts: dict[str, Attempt] = {}
-        self.lock = threading.RLock()
-        #: Held for work of many small steps, which one thread does at a time: two that take turns at every system call
-        #: cost more than the work. Whoever holds `lock` must not ask for it.
-        self.hands = threading.RLock()
-        self.starter = Starter(self, gpus)
-        #: What a runner could not remove, by attempt: it is tried again once the runner is well.
-        self.leftovers: dict[str, Runner] = {}
-        #: Called when something changed that others wait for: room for a claim, a result to send.
-        self.on_room: Callable[[], None] = lambda: None
-        self.on_result: Callable[[list[str]], None] = lambda _attempts: None
+        self._settings, self._spool, self._cache, self._say = settings, spool, cache, say
+        self.clock, self.lease_clock = clock, lease_clock
+        self._on_room, self._on_results, self._on_gate = on_room, on_results, on_gate
+        self._lock = threading.RLock()
+        self._machine = Machine(Ledger(offered, settings.slots), settings.kill_grace, set(gpus))
+        self._machine.freeze_limit = settings.freeze_limit or self._machine.freeze_limit
+        self._executions: dict[str, Execution] = {}
+        self._events: list[Event] = []
+        self._working = False
+        self._performer = Performer(
+            spool, cache, clock=clock, lease_clock=lease_clock, say=say, run_slow=run_slow, handle=self.handle,
+            is_wanted=self._is_wanted,
+        )  # fmt: skip
+        self.runners = make_runners(self.told)
 
-    # Taking
+    # The entry point
 
-    def build(self, assignment: Assignment) -> Attempt:
-        """The attempt as this worker will run it. Raises `CannotStart` if it cannot."""
-        spec = workspace.spec_of(assignment)
-        runner = self.runners.get(spec.runner)
-        if runner is None:
-            raise CannotStart(f"this worker has no runner for it ({spec.runner})")
-        if spec.network == "internet" and self.settings.network != "internet":
-            raise CannotStart("the owner of this worker gives jobs no network")
-        folder = self.spool.folder(assignment.attempt)
-        launch = workspace.launch_of(assignment, spec, folder, pids=self.settings.pids, tmp_size=self.settings.tmp_size)
-        need = spec.resources
-        amount = Amount(need.cpus, need.memory, need.gpus, need.disk)
-        return Attempt(assignment, spec, launch, runner, amount, self.settings.log_cap)
+    def handle(self, events: Iterable[Event]) -> None:
+        """Decide what these events mean, and do it. Events that come of that are handled before this returns."""
+        with self._lock:
+            self._events += events
+            if self._working:  # by this very thread, further up
+                return
+            self._working = True
+            try:
+                more = True
+                while more:
+                    batch, self._events = self._events, []
+                    self._carry_out(lifecycle.handle(self._machine, batch, self._now()))
+                    more = bool(self._events)
+            finally:
+                self._working = False
+
+    def told(self, events: list[Event]) -> None:
+        """Programs ended, began, or were given back: by their runners."""
+        point("after-exited")
+        self.handle(events)
+
+    def tick(self) -> None:
+        """What time brings: timeouts, KILL after TERM, turns that never came, freezes that the owner wants."""
+        with self._lock:
+            self.handle([steps.Ticked(name) for name in self._machine.attempts])
+
+    def look(self, view: Callable[[Machine, Mapping[str, Execution]], T]) -> T:
+        """Read the state. What the view returns must not be a part of it."""
+        with self._lock:
+            return view(self._machine, self._executions)
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether no new work may be taken."""
+        return self._machine.gate.closed
+
+    def execution(self, name: str) -> Execution | None:
+        return self._executions.get(name)
+
+    def _now(self) -> Moment:
+        return Moment(self.clock(), self.lease_clock())
+
+    # What others want
+
+    def ask(self, request: str) -> Asked | None:
+        """Reserve what a claim may bring; None if nothing may be asked for."""
+        with self._lock:
+            return None if self._machine.gate.closed else self._machine.ledger.ask(request, self.clock())
+
+    def answered(self, request: str, ahead_after: float | None = None) -> None:
+        """The claim is over. After one that asked ahead of need, the next such one may be made at that time."""
+        with self._lock:
+            self._machine.ledger.answered(request)
+            if ahead_after is not None:
+                self._machine.ledger.ahead_after = ahead_after
 
     def accept(
         self, assignments: Iterable[Assignment], sent: float, waited_seconds: float, ahead: bool = False
@@ -90,283 +137,186 @@ class Agent:
 
         `sent` is when the request that brought them was sent, `waited_seconds` how long it waited at the coordinator.
         """
-        for assignment in assignments:
-            if assignment.attempt in self.attempts:
-                continue
-            try:
-                attempt = self.build(assignment)
-            except CannotStart as error:
-                self._refuse(assignment, str(error))
-                continue
-            with self.lock:
-                attempt.ahead, attempt.waiting_since = ahead, self.clock()
-                attempt.start_by = leases.start_by(sent, assignment.lease_seconds, waited_seconds)
-                self.wait(attempt)
-        point("after-accepted")
-        self.starter.start_ready()
+        with self._lock:
+            for assignment in assignments:
+                start_by = leases.start_by(sent, assignment.lease_seconds, waited_seconds)
+                try:
+                    self.add(assignment, Waiting(self.clock(), start_by, ahead))
+                except CannotStart as error:
+                    result = Result(attempt=assignment.attempt, outcome=Outcome.ERROR.value, reason=str(error))
+                    self._spool.ended(Ended(assignment.attempt, result))
+                    self._on_results([assignment.attempt])
+            point("after-accepted")
+            self.handle([])
 
-    def wait(self, attempt: Attempt) -> None:
-        """Let an attempt wait for its turn."""
-        self.attempts[attempt.id] = attempt
-        self.ledger.wait(attempt.id, attempt.amount)
-        self.starter.turn.append(attempt.id)
+    def add(self, assignment: Assignment, stage: Waiting | Running | Done) -> Execution:
+        """Take one attempt, without doing anything about it yet. Raises `CannotStart` if it cannot run here."""
+        spec = workspace.spec_of(assignment)
+        runner = self.runners.get(spec.runner)
+        if runner is None:
+            raise CannotStart(f"this worker has no runner for it ({spec.runner})")
+        if spec.network == "internet" and self._settings.network != "internet":
+            raise CannotStart("the owner of this worker gives jobs no network")
+        pids, tmp_size = self._settings.pids, self._settings.tmp_size
+        launch = workspace.launch_of(
+            assignment, spec, self._spool.folder(assignment.attempt), pids=pids, tmp_size=tmp_size
+        )
+        made = Execution(assignment, spec, launch, runner, self._settings.log_cap)
+        need = spec.resources
+        amount = Amount(need.cpus, need.memory, need.gpus, need.disk)
+        follows = made.light and not need.gpus and hasattr(runner, "follow")
+        with self._lock:
+            if made.id not in self._machine.attempts:
+                self._executions[made.id] = made
+                attempt = Attempt(made.id, amount, assignment.timeout_seconds, stage, made.light, follows)
+                self._machine.add(attempt)
+        return made
 
-    def _refuse(self, assignment: Assignment, reason: str) -> None:
-        result = Result(attempt=assignment.attempt, outcome=Outcome.ERROR.value, reason=reason)
-        self.spool.ended(Ended(assignment.attempt, result))
-        self.on_result([assignment.attempt])
-
-    def told(self, answers: dict[str, str], sent: float) -> None:
+    def apply_answers(self, answers: Mapping[str, str], sent: float) -> None:
         """What the coordinator says to each attempt: go on, cancel, or stop because it is somebody else's now.
 
         `sent` is when the heartbeat was sent that it answers.
         """
+        events: list[Event] = []
         for name, word in answers.items():
-            with self.lock:
-                attempt = self.attempts.get(name)
-                if attempt is None or attempt.stage is Stage.ENDED:
-                    continue
-                attempt.named |= 0 < attempt.began <= sent
-                if word == "continue":
-                    attempt.start_by = leases.start_by(sent, attempt.assignment.lease_seconds)
-                    continue
-            if word == "cancel":
-                self.end(name, Ending.CANCEL, Outcome.CANCELED)
+            made = self._executions.get(name)
+            if made is None or self._is_done(name):
+                continue
+            if word == "continue":
+                events.append(steps.Renewed(name, leases.start_by(sent, made.assignment.lease_seconds), sent))
+            elif word == "cancel":
+                events.append(steps.StopAsked(name, Ending.CANCEL, Outcome.CANCELED))
             elif word == "stop":
-                self.say(f"{name} is no longer ours: it is stopped")
-                self.end(name, Ending.STALE, "")
-        self.starter.start_ready()
+                self._say(f"{name} is no longer ours: it is stopped")
+                events.append(steps.StopAsked(name, Ending.STALE))
+        self.handle(events)
 
-    def unnamed(self, seconds: float) -> bool:
-        """Whether a program began this long ago and no heartbeat has named its attempt since."""
-        before = self.lease_clock() - seconds
-        with self.lock:
-            return any(
-                each.stage is Stage.RUNNING
-                and not each.named
-                and 0 < each.began <= before
-                and each.ending is not Ending.STALE
-                for each in self.attempts.values()
-            )
+    def _is_done(self, name: str) -> bool:
+        attempt = self._machine.attempts.get(name)
+        return attempt is None or isinstance(attempt.stage, Done)
 
-    # Ending
+    def stop_all(self, ending: Ending, reason: str) -> None:
+        """End all that is not finished. The last ones first: none begins because one before it ended."""
+        with self._lock:
+            self.handle([steps.StopAsked(name, ending, reason) for name in reversed(self._machine.attempts)])
 
-    def exited(self, ends: list[tuple[str, Exit]]) -> None:
-        """Programs ended. Called by runners."""
-        over: list[tuple[Attempt, Exit]] = []
-        with self.lock:
-            for name, exit_ in ends:
-                attempt = self.attempts.get(name)
-                if attempt is None or not attempt.on_machine:
-                    continue
-                if exit_.recalled and attempt.ending is None:
-                    self.starter.called_back(attempt)
-                else:
-                    over.append((attempt, exit_))
-        point("after-exited")
-        self.over(over)
+    def settle(self, answers: Mapping[str, str]) -> None:
+        """The coordinator has had the last word: nothing of them stays here, unless their owner wants to look."""
+        with self._lock:
+            for name in answers:
+                entry, made = self._spool.entries.get(name), self._executions.get(name)
+                if self._settings.keep_failed and made is not None and entry is not None and entry.result is not None:
+                    made.keep = entry.result.outcome not in {Outcome.SUCCEEDED, Outcome.RELEASED}
+            unknown = [name for name in answers if name not in self._executions]
+            self._spool.settle(answers)
+            self.handle([steps.Settled(name) for name in answers])
+            for name in unknown if not self._settings.keep_failed else ():
+                self._performer.remove(self._spool.folder(name))
 
-    def end(self, name: str, ending: Ending, reason: str) -> None:
-        """End an attempt from this side: at once if nothing runs, else by TERM, and KILL after the grace period."""
-        with self.lock:
-            attempt = self.attempts.get(name)
-            if attempt is None or attempt.stage in {Stage.COLLECTING, Stage.ENDED}:
-                if attempt is not None and ending is Ending.STALE:
-                    attempt.ending = ending
-                return
-            # What waits for its turn, its files or its image has nothing to be signalled: it is over at once.
-            waiting = attempt.stage is Stage.WAITING
-            waiting = waiting or (attempt.stage is Stage.PREPARING and not attempt.light)
-            if attempt.ending is not None and ending is not Ending.STALE and not waiting:
-                return
-            first = attempt.ending is None
-            attempt.ending, attempt.ending_reason = ending, reason
-            running = attempt.stage in {Stage.NEXT, Stage.RUNNING}
-            if running and first:
-                attempt.term_at = self.clock()
-        if waiting:
-            self.over([(attempt, Exit(error=reason))])
-        elif running:
-            with contextlib.suppress(SpoolFullError):  # only a crash before the program's end would miss it
-                self.spool.stopped(name, ending.value, reason)
-            self._signal(attempt, "KILL" if ending is Ending.STALE else "TERM")
+    def keep(self, keeper: str, reason: str, until: float | None = None) -> None:
+        """Close the gate for a reason, or open it if there is none; the owner is told when that is news."""
+        gate = self._machine.gate
+        with self._lock:
+            before, known = gate.closed, keeper in gate.reasons
+            news = gate.close(keeper, reason, until) if reason else gate.open(keeper)
+        if not news:
+            return
+        if reason and not known:
+            self._say(f"no new work is taken: {reason}")
+        elif not reason:
+            self._say("work is taken again" if not gate.closed else f"still no new work: {gate.reason}")
+        if before != gate.closed:
+            self.tick()
+        self._on_gate()
+        self.refill()
 
-    def end_again(self, attempt: Attempt) -> None:
-        """An earlier session was ending it, and died before it was over: go on with that."""
-        attempt.term_at = self.clock()
-        self._signal(attempt, "KILL" if attempt.ending is Ending.STALE else "TERM")
+    def freeze(self, frozen: bool) -> None:
+        """Have all programs frozen, or let them go on: now, and those that start later."""
+        with self._lock:
+            changed, self._machine.frozen = self._machine.frozen != frozen, frozen
+            if changed:
+                self.tick()
 
-    def _signal(self, attempt: Attempt, word: str) -> None:
-        try:
-            if attempt.frozen_at is not None:
-                attempt.runner.thaw(attempt.id)
-            attempt.runner.signal(attempt.id, word)
-        except CannotStart as error:
-            self.say(f"{attempt.id} could not be sent {word}: {error}")
-
-    def over(self, ends: list[tuple[Attempt, Exit]]) -> None:
-        """Let the next ones start, and write down how these ended."""
-        with self.lock:
-            ends = [(attempt, exit_) for attempt, exit_ in ends if self._free(attempt, exit_)]
-        quick: list[tuple[Attempt, Exit]] = []
-        with self.hands:
-            self.starter.start_ready()
-            for attempt, exit_ in ends:
-                if attempt.ending is Ending.STALE:
-                    self.forget({attempt.id: "stale"})
-                elif attempt.quick and not attempt.log_lock.locked():  # else its log is just on the wire
-                    quick.append((attempt, exit_))
-                else:
-                    self.run_slow(lambda end=(attempt, exit_): self._write_results([end]))  # type: ignore[misc]
-            if quick:
-                self._write_results(quick)
-        if not quick:  # else their results are sent now, and carry the next claim
-            self.refill()
+    def set_lease(self, seconds: float) -> None:
+        """A frozen program is given back after this time, unless the owner has said another."""
+        with self._lock:
+            self._machine.freeze_limit = self._settings.freeze_limit or seconds
 
     def wanting(self) -> bool:
         """Whether more work would be asked for now."""
-        with self.lock:
-            return self.ledger.wanting(self.clock())
+        with self._lock:
+            return not self._machine.gate.closed and self._machine.ledger.wanting(self.clock())
 
     def busy_with_short_jobs(self) -> bool:
         """Whether jobs have just ended one soon after the other: then many of them share a request."""
-        with self.lock:
-            return self.ledger.ahead(self.clock()) > 0
+        with self._lock:
+            return self._machine.ledger.ahead(self.clock()) > 0
 
     def refill(self) -> None:
         """Have more work asked for, if there is room for it."""
         if self.wanting():
-            self.on_room()
+            self._on_room()
 
-    def _free(self, attempt: Attempt, exit_: Exit) -> bool:
-        """Take back what the attempt had. False if that was done before."""
-        if attempt.stage in {Stage.COLLECTING, Stage.ENDED}:
-            return False
-        attempt.stage = Stage.COLLECTING
-        attempt.ended = self.clock()
-        # In a lane its own time is what counts; a container keeps its room for longer than its program runs.
-        self.ledger.end(attempt.id, attempt.ended, exit_.seconds if attempt.lanes is not None else None)
-        self.starter.left(attempt)
-        return True
+    def unnamed(self, seconds: float) -> bool:
+        """Whether a program began this long ago and no heartbeat has named its attempt since."""
+        before = self.lease_clock() - seconds
 
-    def _write_results(self, ends: list[tuple[Attempt, Exit]]) -> None:
-        results = []
-        for attempt, exit_ in ends:
-            try:
-                results.append(result_of(attempt, exit_, attempt.ended))
-            except Exception as error:
-                reason = f"the output could not be collected: {error}"
-                plain = Result(attempt=attempt.id, outcome=Outcome.ERROR.value, reason=reason)
-                results.append(Ended(attempt.id, plain, began=attempt.began))
-        point("after-collected")
-        self._write_down(results)
-        with self.lock:
-            for attempt, _ in ends:
-                attempt.stage = Stage.ENDED
-        self.on_result([attempt.id for attempt, _ in ends])
+        def is_unnamed(stage: Any) -> bool:
+            stale = isinstance(stage, Running) and stage.stop is not None and stage.stop.ending is Ending.STALE
+            return isinstance(stage, Running) and not stage.named and not stale and 0 < stage.began <= before
 
-    def _write_down(self, results: list[Ended]) -> None:
-        try:
-            self.spool.ended(*results)
-        except (SpoolFullError, OSError):
-            # Not even the reserve is left: they are told without being written down, which is the best there is.
-            for each in results:
-                self.spool.entries[each.attempt].result = each.result
-        except Exception as error:
-            # One that cannot be written must not keep the others from it, nor end the thread that brought them.
-            if len(results) > 1:
-                for each in results:
-                    self._write_down([each])
-                return
-            name = results[0].attempt
-            self.say(f"the result of {name} cannot be written down: {error!r}")
-            plain = Result(
-                attempt=name, outcome=Outcome.ERROR.value, reason=f"its result cannot be written down: {error!r}"[:2000]
-            )
-            self._write_down([Ended(name, plain)])
+        return self.look(lambda machine, _: any(is_unnamed(each.stage) for each in machine.attempts.values()))
 
-    def forget(self, answers: dict[str, str]) -> None:
-        """The coordinator has had the last word: nothing of them stays here, unless their owner wants to look."""
-        gone: list[tuple[str, Attempt | None, bool]] = []
-        with self.lock:
-            now = self.clock()
-            for name in answers:
-                entry = self.spool.entries.get(name)
-                result = entry.result if entry is not None else None
-                failed = result is not None and result.outcome not in {Outcome.SUCCEEDED, Outcome.RELEASED}
-                gone.append((name, self.attempts.pop(name, None), self.settings.keep_failed and failed))
-                self.ledger.end(name, now)
-        self.spool.settle(answers)
-        light = [each for each in gone if each[1] is None or each[1].light]
-        # Better with both hands, but without waiting long for them: a lock of Python's knows no queue, and whoever
-        # handles the ends of short jobs may take it again and again.
-        alone = self.hands.acquire(timeout=HANDS_SECONDS)
-        try:
-            for name, attempt, keep in light:
-                self._clean(name, attempt, keep)
-        finally:
-            if alone:
-                self.hands.release()
-        for name, attempt, keep in gone:
-            if attempt is not None and not attempt.light:
-                self.run_slow(lambda each=(name, attempt, keep): self._clean(*each))  # type: ignore[misc]
+    def deliver(self, name: str) -> None:
+        """Have a result told that an earlier session left in the spool."""
+        self._on_results([name])
 
-    def let_go(self, attempt: Attempt) -> None:
-        """A thread that prepared or started it is done: if it was forgotten meanwhile, it is removed now."""
-        with self.lock:
-            attempt.threads -= 1
-        if attempt.keep is not None:
-            self._clean(attempt.id, attempt, attempt.keep)
+    def sweep(self) -> None:
+        """Remove what carries our mark and belongs to nothing that we hold, and the folders of settled attempts."""
+        for runner in self.runners.values():
+            with contextlib.suppress(CannotStart):
+                for gone in runner.sweep(self._machine.attempts):
+                    self._say(f"removed what was left of {gone}")
+        folders = {self._spool.folder(name) for name in self._spool.entries}
+        for folder in self._spool.folders.root.iterdir():
+            if folder not in folders and not self._settings.keep_failed:
+                self._performer.remove(folder)
 
-    def _clean(self, name: str, attempt: Attempt | None, keep: bool) -> None:
-        if attempt is not None:
-            with self.lock:
-                if attempt.threads:
-                    attempt.keep = keep
-                    return
-        if attempt is not None and (attempt.started or attempt.preparing):
-            try:
-                attempt.runner.discard(name)
-            except CannotStart:
-                self.leftovers[name] = attempt.runner
-        if not keep:
-            self.remove(self.spool.folder(name))
+    def discard_all(self) -> None:
+        """Remove all that may run, the last first: it is somebody else's now."""
+        for made in reversed(self.look(lambda machine, executions: [executions[name] for name in machine.attempts])):
+            with contextlib.suppress(CannotStart):
+                made.runner.discard(made.id)
 
     def clean_again(self) -> None:
-        """Remove what could not be removed before, and nothing else: another pool's worker may have our name."""
-        for name, runner in list(self.leftovers.items()):
-            with contextlib.suppress(CannotStart):
-                runner.discard(name)
-                del self.leftovers[name]
+        self._performer.clean_again()
 
-    def remove(self, folder: Path) -> None:
-        if not self.spool.folders.give_back(folder):
-            self.say(f"{folder} could not be removed")
+    # Inside
 
-    # Time
+    def _is_wanted(self, name: str) -> bool:
+        """Whether an attempt was not ended before its preparation."""
+        with self._lock:
+            attempt = self._machine.attempts.get(name)
+            return attempt is not None and isinstance(attempt.stage, Waiting | Preparing)
 
-    def tick(self) -> None:
-        """What time brings: timeouts, KILL after TERM, turns that never came."""
-        now = self.clock()
-        self.starter.call_back(0.0 if self.gate.closed else LANE_WAIT_SECONDS)
-        with self.lock:
-            attempts = list(self.attempts.values())
-        for attempt in attempts:
-            if attempt.stage is Stage.RUNNING:
-                self._tick_running(attempt, now)
-            elif attempt.stage is Stage.WAITING:
-                if self.gate.closed:
-                    self.end(attempt.id, Ending.RELEASE, self.gate.reason)
-                elif now - attempt.waiting_since > AHEAD_WAIT_SECONDS and self.starter.fresh(attempt):
-                    self.end(attempt.id, Ending.RELEASE, "the worker had no room for it after all")
-
-    def _tick_running(self, attempt: Attempt, now: float) -> None:
-        limit = attempt.assignment.timeout_seconds
-        if attempt.ending is None and attempt.frozen_at is None and attempt.used_seconds(now) > limit:
-            self.end(attempt.id, Ending.TIMEOUT, f"ran longer than its timeout of {limit:g} s")
-        if attempt.killed_at is not None:
-            if now - attempt.killed_at > AFTER_KILL_SECONDS:
-                self.exited([(attempt.id, Exit(error="it did not end, even after KILL"))])
-        elif attempt.term_at is not None and now - attempt.term_at > self.settings.kill_grace:
-            attempt.killed_at = now
-            self._signal(attempt, "KILL")
+    def _carry_out(self, instructions: list[steps.Instruction]) -> None:
+        """Leave to the performer what is about a program or a folder; the rest is about others that wait for it."""
+        todo = []
+        for each in instructions:
+            made = self._executions[each.name]
+            match each:
+                case steps.Send():
+                    self._on_results([each.name])
+                case steps.Say():
+                    self._say(each.text)
+                case steps.CloseGate():
+                    self.keep("runner", f"{made.runner.name} does not work: {each.error}")
+                case steps.Forget():
+                    self._spool.settle({each.name: "stale"})
+                case _:
+                    todo.append((each, made))
+                    if isinstance(each, steps.Discard) and each.folder:
+                        del self._executions[each.name]
+        self._performer.perform(todo)
+        if any(isinstance(do, steps.Collect) and not made.quick for do, made in todo):
+            self.refill()  # the results of quick ones are sent now, and carry the next claim

@@ -6,8 +6,12 @@ import random
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from deborgen_shared.client.backoff import BackOff
+
+if TYPE_CHECKING:
+    from deborgen_worker.coordinator import Coordinator
 
 FIRST_SECONDS = 0.25
 MOST_SECONDS = 60.0
@@ -15,14 +19,14 @@ MOST_SECONDS = 60.0
 
 @dataclass
 class Contact:
-    """Shared by everybody who calls. `on_back` are told when the coordinator is there again, so none waits on."""
+    """Shared by everybody who calls. `on_back` is called when the coordinator is there again, so that none waits on."""
 
     clock: Callable[[], float]
     say: Callable[[str], None]
+    on_back: Callable[[], None] = lambda: None
     random: random.Random = field(default_factory=random.Random)
     last: float | None = None
     lost_since: float | None = None
-    on_back: list[Callable[[], None]] = field(default_factory=list)
     most_seconds: float = MOST_SECONDS
     #: One for each caller whose last call was not answered.
     _back_offs: dict[str, BackOff] = field(default_factory=dict)
@@ -38,8 +42,7 @@ class Contact:
             gone, self.lost_since = self.lost_since, None
         if gone is not None:
             self.say(f"the coordinator answers again, after {self.last - gone:.0f} s")
-            for each in self.on_back:
-                each()
+            self.on_back()
 
     def failed(self, caller: str, error: Exception, most: float | None = None) -> float:
         """A call was not answered: how many seconds to wait before the next. It is said once, not every time."""
@@ -53,3 +56,13 @@ class Contact:
         if news:
             self.say(f"cannot reach the coordinator: {error}; what runs goes on, results are kept, trying again")
         return pause
+
+
+@dataclass(frozen=True)
+class Line:
+    """The line to the coordinator, in one session of this worker."""
+
+    coordinator: Coordinator
+    contact: Contact
+    session: str
+    say: Callable[[str], None]

@@ -1,24 +1,8 @@
-"""Puts the parts together and gives each its thread. Everything else in the worker has none of its own.
-
-| thread | does |
-| --- | --- |
-| main | waits for signals, keeps the console's line |
-| claim-1, claim-2 | ask for work, and start what can start at once |
-| heartbeat | registers, renews, takes orders |
-| finish | makes results durable and sends them, each time with the next claim |
-| uploads | sends artifacts and long logs |
-| clock | timeouts, KILL after TERM, pauses |
-| logs | sends what running jobs write |
-| check | hours, disk, whether the runners work |
-| sensors | takes the machine's temperature |
-| slow-N | workspaces, containers, artifacts |
-| a runner's own | tells what ended |
-| control | the owner's commands |
-"""
+"""Puts the parts together and gives each its thread, by the table in ARCHITECTURE.md. Nothing else here has one, except
+a runner for its own ends."""
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import os
 import signal
@@ -30,6 +14,7 @@ import uuid
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -39,20 +24,20 @@ from deborgen_shared.jobfile.units import format_size
 from deborgen_shared.messages import Register
 from deborgen_worker import __version__, host, leases, policy, recovery
 from deborgen_worker.agent import Agent
-from deborgen_worker.attempt import Stage
+from deborgen_worker.attempts import Done, Ending
 from deborgen_worker.cache import BlobCache
 from deborgen_worker.claims import Claimer, Claims
 from deborgen_worker.console import Console
-from deborgen_worker.contact import Contact
+from deborgen_worker.contact import Contact, Line
 from deborgen_worker.control import ControlServer
 from deborgen_worker.coordinator import HttpCoordinator
 from deborgen_worker.disk import Disk
 from deborgen_worker.heartbeat import Heart, Superseded
+from deborgen_worker.log_pump import LogPump
 from deborgen_worker.metrics import Gauges
-from deborgen_worker.outbox import LogPump, Outbox
+from deborgen_worker.outbox import Outbox, Results
 from deborgen_worker.owner import Owner
 from deborgen_worker.runners.choose import make_runners
-from deborgen_worker.runners.protocol import CannotStart
 from deborgen_worker.settings import Settings
 from deborgen_worker.spool import Spool
 from deborgen_worker.token import CannotRun, TokenFile
@@ -85,23 +70,12 @@ class Daemon:
             agent=f"deborgen-worker/{__version__}", ca_file=settings.ca_file or None,
         )  # fmt: skip
         self.coordinator = HttpCoordinator(transport, settings.name)
-        self.contact = Contact(time.monotonic, console.say)
+        self.results = Results()
+        self.contact = Contact(time.monotonic, console.say, self._wake_all)
+        self.line = Line(self.coordinator, self.contact, self.session, console.say)
         self.spool = Spool(self.state, disk, boot)
         cache = BlobCache(self.state / "cache", settings.cache_size, self.coordinator.download)
         self.pool = ThreadPoolExecutor(SLOW_THREADS, "slow")
-        self.agent = Agent(
-            settings, self.spool, cache, policy.offered(settings, disk, self.state),
-            clock=time.monotonic, lease_clock=leases.clock, say=console.say, run_slow=self._run_slow,
-            gpus=[name for name, _ in host.gpus()],
-        )  # fmt: skip
-        self.heart = Heart(self.agent, self.coordinator, self.contact, self.session)
-        self.gauges = Gauges(self.state)
-        self.heart.measure = self.gauges.read
-        self.claims = Claims(self.agent)
-        self.outbox = Outbox(self.agent, self.coordinator, self.contact, self.session, self.claims)
-        self.logs = LogPump(self.agent, self.coordinator, self.contact, self.session)
-        self.outbox.on_stale = self.logs.on_stale = self.heart.ask_about
-        self.owner = Owner(self.agent, self.heart, self.contact, policy.PauseFile(self.state, disk))
         self._disk, self._boot = disk, boot
         self._registered = threading.Event()
         self._over = threading.Event()
@@ -109,7 +83,20 @@ class Daemon:
         self._signaled: list[int] = []
         self._exit: tuple[int, str] | None = None
         self._wake_heart = threading.Event()
+        self._wake_logs = threading.Event()
         self._wake_claims = [threading.Event() for _ in range(CLAIMERS)]
+        self.agent = Agent(
+            settings, self.spool, cache, policy.offered(settings, disk, self.state),
+            partial(make_runners, settings, self.state), clock=time.monotonic, lease_clock=leases.clock,
+            say=console.say, run_slow=self.pool.submit, on_room=self._room, on_results=self.results.put,
+            on_gate=self._wake_heart.set, gpus=[name for name, _ in host.gpus()],
+        )  # fmt: skip
+        self.gauges = Gauges(self.state)
+        self.heart = Heart(self.agent, self.line, self.gauges.read)
+        self.claims = Claims(self.agent, self.spool)
+        self.outbox = Outbox(self.agent, self.spool, self.line, self.heart, self.claims, self.results)
+        self.logs = LogPump(self.agent, self.line, self.heart)
+        self.owner = Owner(settings, self.agent, self.spool, self.contact, policy.PauseFile(self.state, disk))
 
     def _lock(self) -> int:
         fd = os.open(self.state / "worker.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -123,31 +110,22 @@ class Daemon:
 
     def run(self) -> int:
         """Until a signal, or until the coordinator says that this session is over. Returns the exit code."""
-        agent = self.agent
-        agent.on_room = self._room
-        agent.on_result = self.outbox.add
-        self.owner.on_change = self._wake_heart.set
-        self.heart.on_orders = self._orders
-        self.contact.on_back += [self.outbox.wake, self.logs.retry, self._room, self._wake_heart.set]
         for each in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(each, self._signal)
-        agent.runners = make_runners(self.settings, self.state, agent.exited)
-        for name, runner in agent.runners.items():
+        for name, runner in self.agent.runners.items():
             for warning in runner.describe().warnings:
                 self.console.say(f"{name}: {warning}")
         self.owner.apply()
-        recovered = recovery.recover(agent, self._boot)
+        recovered = recovery.recover(self.agent, self.spool, self._boot, self.console.say)
         control = ControlServer(self.state, self._control)
         self._thread("heartbeat", lambda: self._beat(recovered), self._wake_heart)
         for number, wake in enumerate(self._wake_claims, 1):
-            claimer = Claimer(
-                f"claim-{number}", agent, self.coordinator, self.contact, self.heart, self.session, self.claims
-            )
+            claimer = Claimer(f"claim-{number}", self.agent, self.spool, self.line, self.heart, self.claims)
             self._thread(f"claim-{number}", claimer.step, wake)
-        self._thread("finish", self.outbox.step, self.outbox.woken)
-        self._thread("uploads", self.outbox.step_uploads, self.outbox.woken_uploads)
+        self._thread("finish", self.outbox.step, self.results.woken)
+        self._thread("uploads", self.outbox.step_uploads, self.results.uploads)
         self._thread("clock", self._tick, threading.Event())
-        self._thread("logs", self._send_logs, threading.Event())
+        self._thread("logs", self._send_logs, self._wake_logs)
         self._thread("check", self._check, threading.Event())
         self._thread("sensors", self.gauges.take_temperature, threading.Event())
         self._watch()
@@ -165,10 +143,7 @@ class Daemon:
         if self._exit is not None:  # superseded: what we hold is somebody else's now
             code, message = self._exit
             self.console.say(message)
-            for attempt in reversed(list(self.agent.attempts.values())):
-                if attempt.on_machine:
-                    with contextlib.suppress(CannotStart):
-                        attempt.runner.discard(attempt.id)
+            self.agent.discard_all()
             self._close()
             return code
         if self._signaled[-1] == signal.SIGHUP:
@@ -181,15 +156,15 @@ class Daemon:
 
     def _drain(self, reason: str, grace: float) -> None:
         """Take nothing new, let what runs finish for a while, give the rest back, and see that all is delivered."""
-        self.agent.gate.close("draining", reason)
+        self.agent.keep("draining", reason)
         self._tell_closed()
         end = time.monotonic() + grace
         while self._busy() and time.monotonic() < end and len(self._signaled) < 2:
             self.console.show(self.owner.headline())
             time.sleep(0.05)
-        self.owner.release_all(reason)
+        self.agent.stop_all(Ending.RELEASE, reason)
         self._until(lambda: not self._busy(), self.settings.kill_grace + 5.0)
-        self.outbox.wake()
+        self.results.wake()
         self._until(lambda: self.outbox.empty, DELIVER_SECONDS if self._registered.is_set() else 0.0)
         left = len(self.spool.unsent())
         if left:
@@ -208,7 +183,9 @@ class Daemon:
         self.spool.commit()
 
     def _busy(self) -> bool:
-        return any(each.stage is not Stage.ENDED for each in list(self.agent.attempts.values()))
+        return self.agent.look(
+            lambda machine, _: any(not isinstance(each.stage, Done) for each in machine.attempts.values())
+        )
 
     @staticmethod
     def _until(condition: Callable[[], bool], seconds: float) -> None:
@@ -251,11 +228,12 @@ class Daemon:
 
         Registering again tells which. A newer one wins, and this one ends.
         """
-        if "leaving" in self.agent.gate.reasons:
+        leaving, held = self.agent.look(lambda machine, _: ("leaving" in machine.gate.reasons, list(machine.attempts)))
+        if leaving:
             return LEFT_SECONDS
         with self._rejoining:
             try:
-                self._register(recovery.Recovered(list(self.agent.attempts)), again=True)
+                self._register(recovery.Recovered(held), again=True)
             except Unreachable as error:
                 return self.contact.failed("register", error)
             except Refused as refused:
@@ -265,18 +243,16 @@ class Daemon:
                 return self.heart.when_refused(refused)
         return 0.5
 
-    def _run_slow(self, work: Callable[[], None]) -> None:
-        def guarded() -> None:
-            try:
-                work()
-            except Exception:
-                self.console.say(f"a fault in the worker: {traceback.format_exc()}")
-
-        self.pool.submit(guarded)
-
     def _room(self) -> None:
         for wake in self._wake_claims:
             wake.set()
+
+    def _wake_all(self) -> None:
+        """The coordinator is there again: nobody waits any longer."""
+        self.logs.retry()
+        self.results.wake()
+        self._wake_heart.set()
+        self._room()
 
     def _beat(self, recovered: recovery.Recovered) -> float:
         if self._registered.is_set():
@@ -303,20 +279,20 @@ class Daemon:
             labels |= runner.describe().labels
         labels |= self.settings.labels
         held = [name for name in recovered.held if name in self.spool.entries]
+        offered = self.agent.look(lambda machine, _: machine.ledger.offered)
         answer = self.coordinator.register(
             Register(
                 session=self.session, version=__version__, hostname=socket.gethostname(), labels=labels,
-                capacity=self.agent.ledger.offered.message(), holding=held, gone=recovered.gone,
+                capacity=offered.message(), holding=held, gone=recovered.gone,
                 metrics=self.gauges.read(),
             )
         )  # fmt: skip
-        self.heart.interval, self.heart.lease = answer.heartbeat_seconds, answer.lease_seconds
+        self.heart.registered(answer.heartbeat_seconds, answer.lease_seconds)
         self.contact.most_seconds = min(60.0, max(2.0, answer.lease_seconds))
         self.contact.ok("register")
         self._registered.set()
         if again:
             return
-        offered = self.agent.ledger.offered
         self.console.say(
             f"{self.settings.name} is registered at {self.settings.coordinator}, with {offered.cpus:g} cpus, "
             f"{format_size(offered.memory)} of memory and {offered.gpus} gpus; runs {' and '.join(self.agent.runners)}"
@@ -327,7 +303,7 @@ class Daemon:
         self.agent.tick()
         if self._registered.is_set() and self.contact.lost_since is None and self.agent.unnamed(NAME_SECONDS):
             self._wake_heart.set()
-        return TICK_SECONDS if self.agent.attempts else IDLE_TICK_SECONDS
+        return TICK_SECONDS if self.agent.look(lambda machine, _: bool(machine.attempts)) else IDLE_TICK_SECONDS
 
     def _send_logs(self) -> float:
         self.logs.step()
@@ -335,43 +311,17 @@ class Daemon:
 
     def _check(self) -> float:
         """Hours, disk and runners: each closes the gate and opens it again."""
-        gate = self.agent.gate
         outside = not policy.within(self.settings.hours, datetime.now())
-        self._keep("hours", f"its owner offers it at {self.settings.hours} only" if outside else "")
+        self.agent.keep("hours", f"its owner offers it at {self.settings.hours} only" if outside else "")
         free = self._disk.free(self.state)
         low = free < self.settings.min_free_disk
-        self._keep("disk", f"only {format_size(free)} of disk are free in {self.state}" if low else "")
+        self.agent.keep("disk", f"only {format_size(free)} of disk are free in {self.state}" if low else "")
         trouble = [f"{name}: {why}" for name, runner in self.agent.runners.items() if (why := runner.check())]
-        self._keep("runner", "; ".join(trouble))
+        self.agent.keep("runner", "; ".join(trouble))
         if not trouble:
-            recovery.ask_again(self.agent)
+            recovery.ask_again(self.agent, self.console.say)
             self.agent.clean_again()
-        if gate.closed:
-            self._wake_heart_if_changed()
         return CHECK_SECONDS
-
-    _told_state = ""
-
-    def _wake_heart_if_changed(self) -> None:
-        if self.agent.gate.reason != self._told_state:
-            self._told_state = self.agent.gate.reason
-            self._wake_heart.set()
-
-    def _keep(self, keeper: str, reason: str) -> None:
-        """Close the gate for a reason, or open it if there is none."""
-        gate = self.agent.gate
-        if reason:
-            if keeper not in gate.reasons:
-                self.console.say(f"no new work is taken: {reason}")
-            gate.close(keeper, reason)
-        elif gate.open(keeper):
-            self.console.say("work is taken again" if not gate.closed else f"still no new work: {gate.reason}")
-            self._wake_heart.set()
-            self._room()
-
-    def _orders(self, pause: bool, drain: bool) -> None:
-        reason = "drained by an admin" if drain else "paused by an admin" if pause else ""
-        self._keep("order", reason)
 
     # Signals and commands
 
@@ -381,7 +331,7 @@ class Daemon:
     def _control(self, ask: dict[str, Any]) -> dict[str, Any]:
         match ask.get("command"):
             case "status":
-                return self.owner.status()
+                return self.owner.status() | {"threads": sorted(each.name for each in threading.enumerate())}
             case "pause":
                 return {"said": self.owner.pause(ask.get("seconds"), bool(ask.get("now")))}
             case "resume":
@@ -394,9 +344,9 @@ class Daemon:
 
     def _leave(self) -> str:
         """Give everything back, say goodbye, and end."""
-        self.agent.gate.close("leaving", "leaving the pool")
+        self.agent.keep("leaving", "leaving the pool")
         self._tell_closed()
-        self.owner.release_all("the worker is leaving")
+        self.agent.stop_all(Ending.RELEASE, "the worker is leaving")
         self._until(lambda: not self._busy(), self.settings.kill_grace + 5.0)
         self._until(lambda: self.outbox.empty, DELIVER_SECONDS)
         try:

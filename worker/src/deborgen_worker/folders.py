@@ -56,19 +56,21 @@ class Folders:
             remove(folder)
             self.make(folder)
 
-    def give_back(self, folder: Path) -> bool:
-        """Remove the folder, or keep it for the next attempt if nothing is in it. False if something stays behind."""
+    def recycle(self, folder: Path) -> bool:
+        """Keep the folder for the next attempt if nothing is in it. False if it must be removed, which may be slow."""
         path = str(folder)
-        if self._clean(path):
-            with self._lock:
-                self._made += 1
-                spare = f"{self._spare}/{self._made}"
-            with contextlib.suppress(OSError):
-                os.rename(path, spare)  # noqa: PTH104
-                with self._lock:
-                    self._free.append(spare)
-                return True
-        return remove(folder)
+        if not self._clean(path):
+            return False
+        with self._lock:
+            self._made += 1
+            spare = f"{self._spare}/{self._made}"
+        try:
+            os.rename(path, spare)  # noqa: PTH104
+        except OSError:
+            return False
+        with self._lock:
+            self._free.append(spare)
+        return True
 
     def _clean(self, path: str) -> bool:
         """Whether only what the worker put there is left; what the next attempt must not see is removed on the way."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections import deque
-from collections.abc import Callable
 from itertools import islice
 
 from msgspec.structs import replace
@@ -15,13 +15,11 @@ from deborgen_shared.messages import Finish, NextClaim, Result
 from deborgen_shared.states import Outcome
 from deborgen_worker import artifacts, program_events
 from deborgen_worker.agent import Agent
-from deborgen_worker.attempt import Attempt, Ending, Stage
 from deborgen_worker.claims import Claims
-from deborgen_worker.contact import Contact
-from deborgen_worker.coordinator import Coordinator
+from deborgen_worker.contact import Line
 from deborgen_worker.crash import point
-from deborgen_worker.heartbeat import Superseded
-from deborgen_worker.spool import Ended
+from deborgen_worker.heartbeat import Heart, Superseded
+from deborgen_worker.spool import Ended, Spool
 
 BATCH = 256
 BATCH_BYTES = 512 * 1024
@@ -38,16 +36,39 @@ GROUP_SECONDS = 0.04
 SHORT_SECONDS = 0.01
 
 
+class Results:
+    """The names of attempts whose results are in the spool, on their way to the outbox."""
+
+    def __init__(self) -> None:
+        self.woken, self.uploads = threading.Event(), threading.Event()
+        self._names: deque[str] = deque()
+
+    def put(self, attempts: list[str]) -> None:
+        self._names.extend(attempts)
+        self.woken.set()
+
+    def take(self) -> list[str]:
+        found = []
+        with contextlib.suppress(IndexError):
+            while True:
+                found.append(self._names.popleft())
+        return found
+
+    def wake(self) -> None:
+        self.woken.set()
+        self.uploads.set()
+
+
 class Outbox:
     """Two lanes: `step` sends results that are complete, `step_uploads` completes those that have more to send."""
 
-    def __init__(self, agent: Agent, coordinator: Coordinator, contact: Contact, session: str, claims: Claims) -> None:
-        self._agent, self._coordinator, self._contact, self._session = agent, coordinator, contact, session
-        self._claims = claims
+    def __init__(
+        self, agent: Agent, spool: Spool, line: Line, heart: Heart, claims: Claims, results: Results
+    ) -> None:  # fmt: skip
+        self._agent, self._spool, self._line, self._heart, self._claims = agent, spool, line, heart, claims
+        self._results = results
         #: A claim that was sent with a finish and not answered: it is sent again with the next one.
         self._claim: NextClaim | None = None
-        #: Whether a finish is on its way.
-        self._sending = False
         self._ready: deque[str] = deque()
         self._uploads: deque[str] = deque()
         self._lock = threading.Lock()
@@ -55,47 +76,34 @@ class Outbox:
         self._tries: dict[str, int] = {}
         self._missing: dict[str, dict[str, str]] = {}
         self._asked_about: set[str] = set()
-        #: Called when a log or events are refused as stale. Their lease may just be over: a heartbeat may take it up
-        #: again. Says whether that was answered.
-        self.on_stale: Callable[[str], bool] = lambda _attempt: True
-        self.woken = threading.Event()
-        self.woken_uploads = threading.Event()
 
-    def add(self, attempts: list[str]) -> None:
-        """Results were appended to the spool; the next `step` makes them durable and sends them, with the next claim.
-
-        Where that takes a while, the claimers ask for more at once.
-        """
-        slow = self._sending
-        with self._lock:
-            for attempt in attempts:
-                result = self._result(attempt)
-                if result is None:
-                    continue
-                if self._complete(attempt, result):
-                    self._ready.append(attempt)
-                    self.woken.set()
-                else:
-                    slow = True
-                    self._uploads.append(attempt)
-                    self.woken_uploads.set()
+    def _sort(self) -> None:
+        """Take the results that are new: those with more to send come to the uploads first. Where that takes a while,
+        the claimers ask for more at once."""
+        slow = False
+        for attempt in self._results.take():
+            result = self._result(attempt)
+            if result is None:
+                continue
+            complete = self._complete(attempt, result)
+            with self._lock:
+                (self._ready if complete else self._uploads).append(attempt)
+            slow |= not complete
         if slow:
+            self._results.uploads.set()
             self._agent.refill()
-
-    def wake(self) -> None:
-        self.woken.set()
-        self.woken_uploads.set()
 
     @property
     def empty(self) -> bool:
-        return not self._ready and not self._uploads and not self._agent.spool.unsent()
+        return not self._spool.unsent()
 
     def step(self) -> float:
         """Send one batch; the seconds until the next try."""
+        self._sort()
         early = self._sent_at - self._agent.clock()
         if self._agent.wanting():  # it carries the next claim: the slots must not wait long for that
             early += SHORT_SECONDS if self._agent.busy_with_short_jobs() else 0.0
-        elif self._agent.ledger.running:
+        elif self._agent.look(lambda machine, _: bool(machine.ledger.running)):
             early += GROUP_SECONDS
         if early > 0 and len(self._ready) < BATCH:
             return early  # more results are about to come: they share the request
@@ -105,23 +113,19 @@ class Outbox:
         self._sent_at = self._agent.clock()
         try:
             claim = self._next_claim(batch)
-            self._agent.spool.commit()
+            self._spool.commit()
             point("after-result-written")
         except BaseException:
             self._back(batch)
             raise
-        self._sending = True
-        try:
-            delay = self._send(batch, claim)
-        finally:
-            self._sending = False
-        if self._contact.lost_since is None:
+        delay = self._send(batch, claim)
+        if self._line.contact.lost_since is None:
             self._agent.refill()
         return delay
 
     def _next_claim(self, batch: list[Result]) -> NextClaim | None:
         """The claim that rides on this finish: one without an answer, or a new one. None if it gives something back."""
-        if self._agent.gate.closed:
+        if self._agent.is_closed:
             self._drop_claim()
         elif any(each.outcome == Outcome.RELEASED.value for each in batch):
             return None
@@ -138,7 +142,6 @@ class Outbox:
         batch: list[Result] = []
         size = 0
         with self._lock:
-            self.woken.clear()
             while self._ready and len(batch) < BATCH:
                 result = self._result(self._ready[0])
                 if result is not None:
@@ -152,7 +155,7 @@ class Outbox:
 
     def _dated(self, result: Result) -> Result:
         """The result with how long ago its program began, as of now."""
-        began = self._agent.spool.began(result.attempt)
+        began = self._spool.began(result.attempt)
         if began is None or result.outcome == Outcome.RELEASED.value:
             return result
         return replace(result, began_seconds_ago=max(0.0, self._agent.lease_clock() - began))
@@ -160,16 +163,16 @@ class Outbox:
     def _send(self, batch: list[Result], claim: NextClaim | None = None) -> float:
         sent = self._agent.lease_clock()
         try:
-            answer = self._coordinator.finish(Finish(session=self._session, results=batch, claim=claim))
+            answer = self._line.coordinator.finish(Finish(session=self._line.session, results=batch, claim=claim))
         except Unreachable as error:
             self._back(batch)
-            return self._contact.failed("finish", error)
+            return self._line.contact.failed("finish", error)
         except Refused as refused:
             self._drop_claim()
             if claim is not None and refused.code not in {Code.SUPERSEDED, Code.UNAUTHENTICATED, Code.FORBIDDEN}:
                 return self._send(batch)  # the claim may be what it was refused for
             return self._when_refused(batch, refused)
-        self._contact.ok("finish")
+        self._line.contact.ok("finish")
         point("after-result-sent")
         if claim is not None:
             self._claim = None
@@ -183,7 +186,7 @@ class Outbox:
                 settled[result.attempt] = word
             else:
                 self._back([result])
-        self._agent.forget(settled)
+        self._agent.settle(settled)
         point("after-settled")
         return 0.0 if self._ready else NOTHING
 
@@ -202,14 +205,14 @@ class Outbox:
             return 10.0
         result = batch[0]
         if result.outcome == Outcome.ERROR.value and not result.artifacts and result.log is None:
-            self._agent.say(f"the coordinator will not take the result of {result.attempt}: {refused.message}")
-            self._agent.forget({result.attempt: "refused"})
+            self._line.say(f"the coordinator will not take the result of {result.attempt}: {refused.message}")
+            self._agent.settle({result.attempt: "refused"})
             return 0.0
         plain = Result(
             attempt=result.attempt, outcome=Outcome.ERROR.value, seconds=result.seconds,
             reason=f"the coordinator refused the result ({result.outcome}): {refused.message}"[:2000],
         )  # fmt: skip
-        self._agent.spool.ended(Ended(plain.attempt, plain))
+        self._spool.ended(Ended(plain.attempt, plain))
         self._back([plain])
         return 0.0
 
@@ -230,7 +233,7 @@ class Outbox:
             return self._replace(attempt, f"the coordinator still lacks its artifacts after {tries} uploads")
         with self._lock:
             self._uploads.append(attempt)
-        self.woken_uploads.set()
+        self._results.uploads.set()
         return None
 
     def _back(self, batch: list[Result]) -> None:
@@ -246,12 +249,12 @@ class Outbox:
 
     def step_uploads(self) -> float:
         """Complete one result: the rest of its program's events, its artifacts, then the rest of its log."""
+        self._sort()
         with self._lock:
-            self.woken_uploads.clear()
             if not self._uploads:
                 return NOTHING
             attempt = self._uploads[0]
-        self._agent.spool.commit()
+        self._spool.commit()
         result = self._result(attempt)
         try:
             if result is not None:
@@ -261,7 +264,7 @@ class Outbox:
                     result = None  # stale: there is nothing to finish
         except Unreachable as error:
             self._to_the_end()
-            return self._contact.failed("upload", error)
+            return self._line.contact.failed("upload", error)
         except Refused as refused:
             if refused.status in {401, 403}:  # a new token may come; what is here is kept for it
                 self._to_the_end()
@@ -271,29 +274,29 @@ class Outbox:
             self._upload_refused(attempt, refused)
             result = None
         except OSError as error:
-            self._agent.say(f"what {attempt} left cannot be read: {error}")
+            self._line.say(f"what {attempt} left cannot be read: {error}")
             self._replace(attempt, f"what the job left cannot be read: {error}")
             result = None
         else:
-            self._contact.ok("upload")
+            self._line.contact.ok("upload")
             self._asked_about.discard(attempt)
         with self._lock:
             self._uploads.popleft()
             self._missing.pop(attempt, None)
             if result is not None:
                 self._ready.append(attempt)
-                self.woken.set()
+                self._results.woken.set()
         return 0.0
 
     def _upload_events(self, attempt: str) -> None:
         """Send the events that are left. A stale attempt's are given up, and its result is sent all the same: the
         coordinator may have it already, and says so."""
-        held = self._agent.attempts.get(attempt)
+        held = self._agent.execution(attempt)
         if held is None or not held.events.unsent:
             return
         try:
             with held.log_lock:
-                program_events.send(self._coordinator, held, self._session, self._agent.say, ended=True)
+                program_events.send(self._line.coordinator, held, self._line.session, self._line.say, ended=True)
         except Refused as refused:
             if refused.code != Code.STALE_ATTEMPT or attempt not in self._asked_about:
                 raise
@@ -303,10 +306,10 @@ class Outbox:
         if not result.artifacts:
             return
         missing = self._missing_of(attempt, result)
-        places = artifacts.stored(self._agent.spool.folder(attempt))
+        places = artifacts.stored(self._spool.folder(attempt))
         for each in result.artifacts:
             if each.sha256 in missing and each.path in places:
-                self._coordinator.upload(places[each.path], each.sha256, each.size, missing.pop(each.sha256))
+                self._line.coordinator.upload(places[each.path], each.sha256, each.size, missing.pop(each.sha256))
 
     def _missing_of(self, attempt: str, result: Result) -> dict[str, str]:
         """The blobs of this result that the store lacks. It is asked about the next few results too, in one go."""
@@ -318,36 +321,36 @@ class Outbox:
                 other = self._result(name)
                 if other is not None and sum(map(len, wanted.values())) + len(other.artifacts) <= ASK_DIGESTS:
                     wanted[name] = [each.sha256 for each in other.artifacts]
-            lacking = self._coordinator.missing(sorted({sha256 for each in wanted.values() for sha256 in each}))
+            lacking = self._line.coordinator.missing(sorted({sha256 for each in wanted.values() for sha256 in each}))
             for name, digests in wanted.items():
                 self._missing[name] = {sha256: lacking[sha256] for sha256 in digests if sha256 in lacking}
         return self._missing.pop(attempt)
 
     def _upload_log(self, attempt: str, result: Result) -> bool:
         """Send the log up to where the result's own tail begins. False if the attempt is stale."""
-        held = self._agent.attempts.get(attempt)
+        held = self._agent.execution(attempt)
         end = result.log.offset if result.log is not None else result.log_size
         if held is None or end == 0:
             return True
         with held.log_lock:
             while held.log_sent < end:
-                data = held.log.read(held.log_sent, min(LOG_PART, end - held.log_sent))
+                data = held.read_log(held.log_sent, min(LOG_PART, end - held.log_sent))
                 if not data:
                     return True
-                held.log_sent = self._coordinator.log(attempt, held.log_sent, data, self._session)
+                held.log_sent = self._line.coordinator.log(attempt, held.log_sent, data, self._line.session)
         return True
 
     def _ask_about(self, attempt: str) -> float:
         """Let a heartbeat take the attempt up again, if that can be; the seconds until the next try."""
         self._to_the_end()
-        if not self.on_stale(attempt):
+        if not self._heart.ask_about(attempt):
             return ASK_AGAIN_SECONDS
         self._asked_about.add(attempt)
         return 0.0
 
     def _upload_refused(self, attempt: str, refused: Refused) -> None:
         if refused.code == Code.STALE_ATTEMPT:
-            self._agent.forget({attempt: "stale"})
+            self._agent.settle({attempt: "stale"})
             self._asked_about.discard(attempt)
         elif refused.code == Code.SUPERSEDED:
             raise Superseded(refused.message)
@@ -365,11 +368,11 @@ class Outbox:
         error = Result(attempt=attempt, outcome=Outcome.ERROR.value, reason=reason[:2000])
         if told is not None and told.artifacts:
             error = replace(told, outcome=error.outcome, reason=error.reason, exit_code=None, artifacts=[], result=None)
-        self._agent.spool.ended(Ended(attempt, error))
-        self.add([attempt])
+        self._spool.ended(Ended(attempt, error))
+        self._results.put([attempt])
 
     def _complete(self, attempt: str, result: Result) -> bool:
-        held = self._agent.attempts.get(attempt)
+        held = self._agent.execution(attempt)
         if result.artifacts or (held is not None and held.events.unsent):
             return False
         if result.log is not None:
@@ -377,53 +380,5 @@ class Outbox:
         return result.log_size == 0 or held is None or held.log_sent >= result.log_size
 
     def _result(self, attempt: str) -> Result | None:
-        entry = self._agent.spool.entries.get(attempt)
+        entry = self._spool.entries.get(attempt)
         return entry.result if entry is not None else None
-
-
-class LogPump:
-    """Sends what running jobs write, output and events, so that people see it at most a second later."""
-
-    def __init__(self, agent: Agent, coordinator: Coordinator, contact: Contact, session: str) -> None:
-        self._agent, self._coordinator, self._contact, self._session = agent, coordinator, contact, session
-        self._not_before = 0.0
-        #: As of `Outbox`.
-        self.on_stale: Callable[[str], bool] = lambda _attempt: True
-
-    def retry(self) -> None:
-        """The coordinator is there again: do not wait any longer."""
-        self._not_before = 0.0
-
-    def step(self) -> None:
-        """Send what every running attempt has newly written, and give disk back for what will never be sent."""
-        with self._agent.lock:
-            running = [each for each in self._agent.attempts.values() if each.stage is Stage.RUNNING]
-        stale: list[str] = []
-        for attempt in running:
-            with attempt.log_lock:
-                if attempt.stage is not Stage.RUNNING:
-                    continue
-                attempt.log.trim()
-                if self._agent.clock() < self._not_before:
-                    continue
-                try:
-                    self._send(attempt)
-                    if program_events.send(self._coordinator, attempt, self._session, self._agent.say):
-                        self._contact.ok("log")
-                except Unreachable as error:
-                    self._not_before = self._agent.clock() + self._contact.failed("log", error)
-                except Refused as refused:
-                    if refused.code == Code.STALE_ATTEMPT:
-                        stale.append(attempt.id)
-                    elif refused.code == Code.SUPERSEDED:
-                        self._agent.end(attempt.id, Ending.STALE, "")
-        for name in stale:
-            self.on_stale(name)
-
-    def _send(self, attempt: Attempt) -> None:
-        for _ in range(16):
-            data = attempt.log.read(attempt.log_sent, LOG_PART)
-            if not data or attempt.stage is not Stage.RUNNING:  # once it is over, `Outbox` sends the rest
-                return
-            attempt.log_sent = self._coordinator.log(attempt.id, attempt.log_sent, data, self._session)
-            self._contact.ok("log")

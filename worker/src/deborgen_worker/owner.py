@@ -2,31 +2,30 @@
 
 from __future__ import annotations
 
-import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from deborgen_shared.jobfile.units import format_duration
 from deborgen_worker.agent import Agent
-from deborgen_worker.attempt import Ending, Stage
+from deborgen_worker.attempts import Attempt, Collecting, Done, Preparing, Queued, Running, Waiting
 from deborgen_worker.contact import Contact
-from deborgen_worker.heartbeat import Heart
+from deborgen_worker.execution import Execution
+from deborgen_worker.lifecycle import Machine
 from deborgen_worker.policy import Pause, PauseFile
-from deborgen_worker.runners.protocol import CannotStart
+from deborgen_worker.settings import Settings
+from deborgen_worker.spool import Spool
 
 
 class Owner:
-    """Pauses, resumes, drains; looks at what runs. `wall` is the wall clock: pauses are said in people's time."""
+    """Pauses and resumes; looks at what runs. `wall` is the wall clock: pauses are said in people's time."""
 
     def __init__(
-        self, agent: Agent, heart: Heart, contact: Contact, pauses: PauseFile, *, wall: Callable[[], float] = time.time
-    ) -> None:
-        self._agent, self._heart, self._contact, self._pauses, self._wall = agent, heart, contact, pauses, wall
-        #: Held while a pause is applied: the owner's commands and the worker's clock both do that.
-        self._applying = threading.Lock()
-        #: Called when the coordinator should hear of it now rather than with the next heartbeat.
-        self.on_change: Callable[[], None] = lambda: None
+        self, settings: Settings, agent: Agent, spool: Spool, contact: Contact, pauses: PauseFile,
+        *, wall: Callable[[], float] = time.time,
+    ) -> None:  # fmt: skip
+        self._settings, self._agent, self._spool, self._contact = settings, agent, spool, contact
+        self._pauses, self._wall = pauses, wall
 
     # Pausing
 
@@ -34,8 +33,9 @@ class Owner:
         until = self._wall() + seconds if seconds is not None else None
         self._pauses.write(Pause(until=until, frozen=now))
         self.apply()
-        self.on_change()
-        kept = sum(each.stage is Stage.RUNNING for each in self._agent.attempts.values())
+        kept = self._agent.look(
+            lambda machine, _: sum(isinstance(each.stage, Running) for each in machine.attempts.values())
+        )
         tail = ""
         if kept:
             tail = f"; {kept} running {'is' if kept == 1 else 'are'} frozen" if now else f"; {kept} running will finish"
@@ -44,56 +44,16 @@ class Owner:
     def resume(self) -> str:
         self._pauses.clear()
         self.apply()
-        self.on_change()
         return "open for work"
 
     def apply(self) -> None:
-        """Bring gate and attempts in line with the pause on disk. Called on every tick: a pause may have run out."""
-        with self._applying:
-            self._apply()
-
-    def _apply(self) -> None:
+        """Bring the worker in line with the pause on disk. Called on every tick: a pause may have run out."""
         pause = self._pauses.read(self._wall())
-        gate = self._agent.gate
         if pause is None:
-            if gate.open("owner"):
-                self._agent.say("the pause is over")
-                self._agent.on_room()
-            self._thaw()
-            return
-        if gate.close("owner", f"paused by its owner {self._until(pause.until)}", pause.until):
-            self._agent.say(gate.reason)
-            self._agent.starter.call_back()
-        if pause.frozen:
-            self._freeze()
-
-    def _freeze(self) -> None:
-        limit = self._agent.settings.freeze_limit or self._heart.lease
-        now = self._agent.clock()
-        for attempt in list(self._agent.attempts.values()):
-            if attempt.stage is not Stage.RUNNING or attempt.ending is not None or attempt.unknown:
-                continue
-            if attempt.frozen_at is None:
-                try:
-                    attempt.runner.freeze(attempt.id)
-                    attempt.frozen_at = now
-                except CannotStart as error:
-                    self._agent.say(f"{attempt.id} cannot be frozen here ({error}): it is given back")
-                    self._agent.end(attempt.id, Ending.RELEASE, "paused by its owner")
-            elif now - attempt.frozen_at > limit:
-                self._agent.say(f"{attempt.id} was frozen for longer than {format_duration(limit)}: it is given back")
-                self._agent.end(attempt.id, Ending.RELEASE, "paused by its owner for longer than its lease")
-
-    def _thaw(self) -> None:
-        for attempt in list(self._agent.attempts.values()):
-            if attempt.frozen_at is not None and attempt.ending is None:
-                try:
-                    attempt.runner.thaw(attempt.id)
-                except CannotStart as error:
-                    self._agent.say(f"{attempt.id} cannot be woken: {error}")
-                    continue
-                attempt.frozen_seconds += self._agent.clock() - attempt.frozen_at
-                attempt.frozen_at = None
+            self._agent.keep("owner", "")
+        else:
+            self._agent.keep("owner", f"paused by its owner {self._until(pause.until)}", pause.until)
+        self._agent.freeze(pause is not None and pause.frozen)
 
     def _until(self, until: float | None) -> str:
         if until is None:
@@ -102,31 +62,22 @@ class Owner:
             "%Y-%m-%d %H:%M" if until - self._wall() > 43200 else "%H:%M", time.localtime(until)
         )
 
-    # Giving back
-
-    def release_all(self, reason: str) -> None:
-        """Give back everything that is not finished. Nobody loses an attempt by it."""
-        for name in reversed(
-            list(self._agent.attempts)
-        ):  # the last ones first: none begins because one before it ended
-            self._agent.end(name, Ending.RELEASE, reason)
-
     # Looking
 
     def headline(self) -> str:
         """What the worker is doing, in one line."""
-        agent = self._agent
-        with agent.lock:
-            running = sorted(each.id for each in agent.attempts.values() if each.on_machine)
+        running, reason = self._agent.look(
+            lambda machine, _: (
+                sorted(name for name, attempt in machine.attempts.items() if attempt.on_machine),
+                machine.gate.reason if machine.gate.closed else "",
+            )
+        )
         if running:
             doing = f"running {', '.join(running[:4])}" + (f" and {len(running) - 4} more" if len(running) > 4 else "")
-        elif agent.gate.closed:
-            doing = agent.gate.reason
+            doing += f"; no new work: {reason}" if reason else ""
         else:
-            doing = "idle, waiting for work"
-        if running and agent.gate.closed:
-            doing += f"; no new work: {agent.gate.reason}"
-        unsent = len(agent.spool.unsent())
+            doing = reason or "idle, waiting for work"
+        unsent = len(self._spool.unsent())
         if unsent and self._contact.lost_since is not None:
             doing += f"; {unsent} results wait to be sent"
         return f"{doing}; {self.last_contact()}"
@@ -138,32 +89,45 @@ class Owner:
         return f"last contact {ago:.0f} s ago" if ago < 120 else f"last contact {format_duration(round(ago))} ago"
 
     def status(self) -> dict[str, Any]:
-        agent = self._agent
-        now = agent.clock()
-        with agent.lock:
-            attempts = [
-                {
-                    "attempt": each.id,
-                    "name": each.assignment.name,
-                    "submitter": each.assignment.submitter,
-                    "stage": "frozen" if each.frozen_at is not None else each.stage.value,
-                    "runner": each.runner.name,
-                    "seconds": round(each.used_seconds(now), 1) if each.started and each.on_machine else 0,
-                    "cpus": each.amount.cpus,
-                    "memory": each.amount.memory,
-                }
-                for each in agent.attempts.values()
-            ]
-            free, offered = agent.ledger.free(), agent.ledger.offered
+        now = self._agent.clock()
+
+        def view(machine: Machine, executions: Mapping[str, Execution]) -> dict[str, Any]:
+            free, offered = machine.ledger.free(), machine.ledger.offered
+            return {
+                "state": machine.gate.state,
+                "reason": machine.gate.reason,
+                "attempts": [_described(each, executions[each.name], now) for each in machine.attempts.values()],
+                "offered": {"cpus": offered.cpus, "memory": offered.memory, "gpus": offered.gpus},
+                "free": {"cpus": free.cpus, "memory": free.memory, "gpus": free.gpus},
+            }
+
         return {
             "headline": self.headline(),
-            "name": agent.settings.name,
-            "coordinator": agent.settings.coordinator,
-            "state": agent.gate.state,
-            "reason": agent.gate.reason,
+            "name": self._settings.name,
+            "coordinator": self._settings.coordinator,
             "last_contact_seconds": None if self._contact.last is None else round(now - self._contact.last, 1),
-            "attempts": attempts,
-            "unsent": len(agent.spool.unsent()),
-            "offered": {"cpus": offered.cpus, "memory": offered.memory, "gpus": offered.gpus},
-            "free": {"cpus": free.cpus, "memory": free.memory, "gpus": free.gpus},
+            "unsent": len(self._spool.unsent()),
+            **self._agent.look(view),
         }
+
+
+#: The words for the stages.
+WORDS = {
+    Waiting: "waiting", Preparing: "preparing", Queued: "next", Running: "running", Collecting: "collecting",
+    Done: "ended",
+}  # fmt: skip
+
+
+def _described(attempt: Attempt, made: Execution, now: float) -> dict[str, Any]:
+    running = attempt.stage if isinstance(attempt.stage, Running) else None
+    frozen = running is not None and running.frozen_at is not None
+    return {
+        "attempt": attempt.name,
+        "name": made.assignment.name,
+        "submitter": made.assignment.submitter,
+        "stage": "frozen" if frozen else WORDS[type(attempt.stage)],
+        "runner": made.runner.name,
+        "seconds": round(running.used_seconds(now), 1) if running is not None else 0,
+        "cpus": attempt.amount.cpus,
+        "memory": attempt.amount.memory,
+    }

@@ -11,7 +11,7 @@ from deborgen_shared.program_events import EVENTS_PER_REQUEST
 from deborgen_worker.coordinator import Coordinator
 
 if TYPE_CHECKING:
-    from deborgen_worker.attempt import Attempt
+    from deborgen_worker.execution import Execution
 
 #: For a running job at most this many requests are made in a row, so that the other jobs have their turn.
 REQUESTS_IN_A_ROW = 4
@@ -22,7 +22,7 @@ NOT_ABOUT_EVENTS = frozenset({Code.STALE_ATTEMPT, Code.SUPERSEDED, Code.UNAUTHEN
 
 
 def send(
-    coordinator: Coordinator, attempt: Attempt, session: str, say: Callable[[str], None], *, ended: bool = False
+    coordinator: Coordinator, attempt: Execution, session: str, say: Callable[[str], None], *, ended: bool = False
 ) -> bool:
     """Send what the coordinator does not have; of a job that has ended, all of it. Whether anything was sent.
 

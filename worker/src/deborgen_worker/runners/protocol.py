@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from enum import Enum
 from pathlib import Path
 from typing import Protocol
 
+from deborgen_worker.attempts import Standing
 from deborgen_worker.logs import Log
+from deborgen_worker.steps import Event
 
 #: As a moment by which to start a program: later than any.
 ANY_TIME = 1e18
@@ -20,15 +21,6 @@ class CannotStart(Exception):
 
 class RunnerDown(CannotStart):
     """The runner itself does not answer. Nothing is known of what it runs; no new work should be taken."""
-
-
-class Standing(Enum):
-    """What a runner knows of an attempt that an earlier session may have started."""
-
-    NEVER_STARTED = "never started"
-    RUNNING = "running"
-    ENDED = "ended"
-    GONE = "gone"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,27 +45,8 @@ class Launch:
     start_by: float = ANY_TIME
 
 
-@dataclass(frozen=True, slots=True)
-class Exit:
-    """How a program ended. `error` is set when its end is not known to be its own: then `code` means nothing.
-
-    `recalled` says that it never began: it waited for another one to end, and was called back in time.
-    """
-
-    code: int | None = None
-    error: str = ""
-    out_of_memory: bool = False
-    timed_out: bool = False
-    reason: str = ""
-    seconds: float | None = None
-    cpu_seconds: float | None = None
-    peak_memory: int | None = None
-    image: str = ""
-    recalled: bool = False
-
-
-#: Called with the programs that ended, in that order, from a thread of the runner. Each comes once.
-OnExit = Callable[[list[tuple[str, Exit]]], None]
+#: Tells what became of programs (`Exited`, `Began`, `Returned`), in that order, from a thread of the runner.
+Tell = Callable[[list[Event]], None]
 
 
 @dataclass(slots=True)
@@ -90,7 +63,7 @@ class Runner(Protocol):
     - `start` returns when the program runs, or raises `CannotStart`; then nothing runs. It starts an attempt at most
       once, however often it is asked.
     - The program outlives the worker. A later session finds out with `adopt` what became of it.
-    - `on_exit` is called exactly once for each attempt that was started or adopted here, with the truth or an error.
+    - `Exited` is told exactly once of each attempt that was started or adopted here, with the truth or an error.
     - No call takes longer than its own deadline, also when the machinery behind it hangs.
     """
 
@@ -132,15 +105,17 @@ class Runner(Protocol):
         """Let go of the runner without touching what it runs."""
 
 
-class LaneRunner(Runner, Protocol):
-    """A runner whose programs may wait in lanes: one begins the moment the one before it in its lane has ended."""
+class ProcessRunner(Runner, Protocol):
+    """A runner of programs that may be so short that one must follow the other without a word from the worker."""
 
-    def start_in_lanes(self, launches: list[tuple[Launch, str, float]]) -> None:
-        """Start each in its lane: at once if nothing runs there, else in its turn. What `start` promises holds.
+    def start_all(self, launches: list[Launch]) -> None:
+        """Start each, as `start` does. One whose moment is over by then is not started, but `Returned`."""
 
-        The last value is the moment, on the clock of `leases`, after which the lease may be over. One whose turn comes
-        later is not started, and `on_exit` says that it was recalled.
+    def follow(self, launches: list[Launch]) -> None:
+        """Begin each as soon as a program that runs here has ended and leaves it its room, and say so (`Began`).
+
+        One whose moment is over by then is `Returned`.
         """
 
     def recall(self, attempt: str) -> None:
-        """Call back a program that still waits: `on_exit` says so. One that has begun goes on."""
+        """Give back a program that waits for the room of another (`Returned`). One that has begun goes on."""

@@ -20,10 +20,14 @@ from typing import Any
 
 from msgspec.json import decode, encode
 
+from deborgen_worker import leases
+from deborgen_worker.attempts import Exit, Standing
 from deborgen_worker.folders import BLANK, OUTPUT
 from deborgen_worker.logs import Log, RawLog
 from deborgen_worker.runners import supervisor
-from deborgen_worker.runners.protocol import CannotStart, Exit, Host, Launch, OnExit, RunnerDown, Standing
+from deborgen_worker.runners.lanes import Lanes
+from deborgen_worker.runners.protocol import CannotStart, Host, Launch, RunnerDown, Tell
+from deborgen_worker.steps import Began, Event, Exited, Returned
 
 CONNECT_SECONDS = 10.0
 ANSWER_SECONDS = 10.0
@@ -36,9 +40,12 @@ class SubprocessRunner:
 
     name = "subprocess"
 
-    def __init__(self, state: Path, on_exit: OnExit) -> None:
-        self._state, self._on_exit = state, on_exit
+    def __init__(self, state: Path, tell: Tell) -> None:
+        self._state, self._tell = state, tell
         self._sending = threading.Lock()
+        #: Guarded by a lock of its own, which is held while messages about lanes are sent: so they come in order.
+        self._lanes = Lanes(int(leases.clock() * 1000))
+        self._laning = threading.RLock()
         self._connecting = threading.Lock()
         self._socket: socket.socket | None = None
         self._limits: dict[str, int] = {}
@@ -71,13 +78,37 @@ class SubprocessRunner:
         """Nothing to do ahead."""
 
     def start(self, launch: Launch) -> None:
-        self.start_in_lanes([(launch, launch.attempt, launch.start_by)])
+        self.start_all([launch])
 
-    def start_in_lanes(self, launches: list[tuple[Launch, str, float]]) -> None:
-        messages = []
+    def start_all(self, launches: list[Launch]) -> None:
+        with self._laning:
+            now = time.monotonic()
+            self._spawn([(launch, self._lanes.open(launch, now)) for launch in launches])
+
+    def follow(self, launches: list[Launch]) -> None:
+        with self._laning:
+            self._lanes.backlog |= {launch.attempt: launch for launch in launches}
+            if not self._lanes.lane_of:  # nothing runs that they could follow
+                self._tell([Returned(attempt) for attempt in self._lanes.backlog])
+                self._lanes.backlog.clear()
+            self._spawn(self._lanes.place(time.monotonic()))
+
+    def recall(self, attempt: str) -> None:
+        with self._laning:
+            waits_here = self._lanes.backlog.pop(attempt, None) is not None
+        if waits_here:
+            self._tell([Returned(attempt)])
+        else:
+            self._quietly({"do": "recall", "attempt": attempt})
+
+    def _spawn(self, launches: list[tuple[Launch, str]]) -> None:
+        """Have these started, each in its lane: at once if nothing runs there, else in its turn."""
+        if not launches:
+            return
         # The kernel counts all processes of the user, so what is there already comes on top of a job's own.
         others = self._own_processes() if os.geteuid() != 0 else 0
-        for launch, lane, start_by in launches:
+        messages = []
+        for launch, lane in launches:
             if launch.image:
                 raise CannotStart("a job with an image needs Podman, which is not offered here")
             messages.append(
@@ -92,14 +123,18 @@ class SubprocessRunner:
                     "blank": f"{launch.folder}/{BLANK}",
                     "limits": self._limits_of(launch, others),
                     "timeout": launch.timeout_seconds + BACKSTOP_SECONDS,
-                    "start_by": start_by,
+                    "start_by": launch.start_by,
                 }
             )
-        self._watched.update(launch.attempt for launch, *_ in launches)
-        self._send(*messages)
-
-    def recall(self, attempt: str) -> None:
-        self._quietly({"do": "recall", "attempt": attempt})
+        names = [launch.attempt for launch, _ in launches]
+        self._watched.update(names)
+        try:
+            self._send(*messages)
+        except RunnerDown:
+            self._watched.difference_update(names)
+            for name in names:
+                self._lanes.leave(name, 0.0)
+            raise
 
     def adopt(self, launch: Launch) -> Standing:
         asked = self._asked[launch.attempt] = (threading.Event(), [])
@@ -115,7 +150,12 @@ class SubprocessRunner:
         return Standing(standing)
 
     def signal(self, attempt: str, name: str) -> None:
-        self._quietly({"do": "signal", "attempt": attempt, "signal": int(getattr(signal, f"SIG{name}"))})
+        with self._laning:
+            self._lanes.close(attempt, name != "CONT")
+            waits_here = self._lanes.backlog.pop(attempt, None) is not None
+        if waits_here:
+            return self._tell([Exited(attempt, Exit(error="it was ended before it was started"))])
+        return self._quietly({"do": "signal", "attempt": attempt, "signal": int(getattr(signal, f"SIG{name}"))})
 
     def freeze(self, attempt: str) -> None:
         self.signal(attempt, "STOP")
@@ -128,6 +168,8 @@ class SubprocessRunner:
 
     def discard(self, attempt: str) -> None:
         message = {"do": "discard", "attempt": attempt}
+        with self._laning:
+            self._lanes.backlog.pop(attempt, None)
         if attempt in self._watched:
             self._quietly(message)
             return
@@ -253,30 +295,34 @@ class SubprocessRunner:
         rest, data = b"", said
         while data:
             *lines, rest = (rest + data).split(b"\n")
-            ends: list[tuple[str, Exit]] = []
-            for each in lines:
-                self._told(decode(each), ends)
-            if ends:
-                self._tell(ends)
+            events: list[Event] = []
+            with self._laning:
+                for each in lines:
+                    self._read(decode(each), events)
+                self._top_up(events)
+            if events:
+                self._pass_on(events)
             try:
                 data = line.recv(1 << 20)
             except OSError:
                 break
         self._lost_line()
 
-    def _tell(self, ends: list[tuple[str, Exit]]) -> None:
-        """A fault in whoever is told must not end this thread: nobody would hear of any other end."""
+    def _pass_on(self, events: list[Event]) -> None:
+        """A fault in what is told must not end this thread: nobody would hear of any other end."""
         try:
-            self._on_exit(ends)
+            self._tell(events)
         except Exception:
             traceback.print_exc()
 
-    def _told(self, record: dict[str, Any], ends: list[tuple[str, Exit]]) -> None:
+    def _read(self, record: dict[str, Any], events: list[Event]) -> None:
         if "exit" in record:
             attempt = record["exit"]
             if attempt in self._watched:
                 self._watched.discard(attempt)
-                ends.append((attempt, self._exit(record)))
+                returned = record.get("recalled", False)
+                events.append(Returned(attempt) if returned else Exited(attempt, self._exit(record)))
+                self._go_on(attempt, record.get("seconds"), events)
         elif "standing" in record:
             event, answer = self._asked.get(record["attempt"], (threading.Event(), []))
             answer.append(record["standing"])
@@ -284,6 +330,29 @@ class SubprocessRunner:
         elif "list" in record:
             self._listed[1].extend(record["list"])
             self._listed[0].set()
+
+    def _go_on(self, attempt: str, seconds: float | None, events: list[Event]) -> None:
+        """It has left its lane: the next one there has begun, or begins now."""
+        following = self._lanes.leave(attempt, time.monotonic(), seconds)
+        if following is not None:
+            name, lane = following
+            spawned = not lane or self._spawn_or_return([(self._lanes.launch_of(name), lane)], events)
+            events += [Began(name)] if spawned else []
+
+    def _top_up(self, events: list[Event]) -> None:
+        """Fill the lanes from the backlog. What nothing is left for to follow is given back."""
+        if self._lanes.backlog and not self._lanes.lane_of:
+            events += [Returned(attempt) for attempt in self._lanes.backlog]
+            self._lanes.backlog.clear()
+        self._spawn_or_return(self._lanes.place(time.monotonic()), events)
+
+    def _spawn_or_return(self, launches: list[tuple[Launch, str]], events: list[Event]) -> bool:
+        try:
+            self._spawn(launches)
+        except RunnerDown:
+            events += [Returned(launch.attempt) for launch, _ in launches]
+            return False
+        return True
 
     def _exit(self, record: dict[str, Any]) -> Exit:
         number = record.get("signal")
@@ -298,7 +367,6 @@ class SubprocessRunner:
             seconds=record.get("seconds"),
             cpu_seconds=record.get("cpu"),
             peak_memory=record.get("rss"),
-            recalled=record.get("recalled", False),
         )
 
     def _lost_line(self) -> None:
@@ -310,6 +378,11 @@ class SubprocessRunner:
         if self._closing:
             return
         lost, self._watched = list(self._watched), set()
+        with self._laning:
+            events: list[Event] = [Returned(attempt) for attempt in self._lanes.backlog]
+            self._lanes.backlog.clear()
+            self._lanes.lane_of.clear()
         with contextlib.suppress(RunnerDown, OSError):
             self._connect()
-        self._tell([(attempt, Exit(error="the supervisor of plain processes was killed")) for attempt in lost])
+        killed = Exit(error="the supervisor of plain processes was killed")
+        self._pass_on(events + [Exited(attempt, killed) for attempt in lost])

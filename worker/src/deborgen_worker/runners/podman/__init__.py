@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from deborgen_shared.jobfile.units import format_size
+from deborgen_worker.attempts import Exit, Standing
 from deborgen_worker.logs import K8sLog, Log
 from deborgen_worker.runners.podman.engine import Engine, EngineError
 from deborgen_worker.runners.podman.service import Service
@@ -26,8 +27,9 @@ from deborgen_worker.runners.podman.spec import (
     container_spec,
 )
 from deborgen_worker.runners.podman.watch import Usage, Watch, cgroups_of, usage_of
-from deborgen_worker.runners.protocol import CannotStart, Exit, Host, Launch, OnExit, RunnerDown, Standing
+from deborgen_worker.runners.protocol import CannotStart, Host, Launch, RunnerDown, Tell
 from deborgen_worker.settings import Settings
+from deborgen_worker.steps import Exited
 
 NEVER = "0001-01-01"
 #: After the program is gone, how long Podman may take to know its exit code.
@@ -56,8 +58,8 @@ class PodmanRunner:
 
     name = "podman"
 
-    def __init__(self, settings: Settings, state: Path, on_exit: OnExit) -> None:
-        self._worker, self._on_exit = settings.name, on_exit
+    def __init__(self, settings: Settings, state: Path, tell: Tell) -> None:
+        self._worker, self._tell = settings.name, tell
         self._service = Service(settings.podman_socket, state)
         self._engine = Engine(self._service.url)
         self._info = self._look()
@@ -170,7 +172,7 @@ class PodmanRunner:
         if "executable file" in lower or f'exec: "{program.lower()}": ' in lower or f"`{program.lower()}`" in lower:
             code = 126 if "permission denied" in lower else 127
             reason = f"cannot execute {program!r}: {message}"[:500]
-            self._on_exit([(container.launch.attempt, Exit(code=code, reason=reason, seconds=0.0))])
+            self._tell([Exited(container.launch.attempt, Exit(code=code, reason=reason, seconds=0.0))])
             return
         raise CannotStart(f"the container cannot be started: {message}")
 
@@ -310,7 +312,7 @@ class PodmanRunner:
                 return
             container.over = True
         self._watch.drop(container.launch.attempt)
-        self._on_exit([(container.launch.attempt, exit_)])
+        self._tell([Exited(container.launch.attempt, exit_)])
 
     # Adopting, steering, removing
 

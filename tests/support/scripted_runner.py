@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
+from deborgen_worker.attempts import Exit, Standing
 from deborgen_worker.logs import Log
-from deborgen_worker.runners.protocol import CannotStart, Exit, Host, Launch, OnExit, Standing
+from deborgen_worker.runners.protocol import CannotStart, Host, Launch, Tell
+from deborgen_worker.steps import Began, Exited, Returned
 
 
 @dataclass
@@ -39,15 +41,17 @@ class MemoryLog:
 class ScriptedRunner:
     """Keeps what it was asked in `calls`; `running` outlives the worker if the same object is given to the next one."""
 
-    on_exit: OnExit = lambda _ends: None
+    tell: Tell = lambda _events: None
     script: Callable[[Launch], Script] = lambda _launch: Script(exit=Exit(code=0, seconds=0.0))
     name: str = "subprocess"
     calls: list[tuple[str, str]] = field(default_factory=list)
     running: dict[str, Script] = field(default_factory=dict)
     ended: dict[str, Exit] = field(default_factory=dict)
-    lanes: dict[str, list[Launch]] = field(default_factory=dict)
+    following: list[Launch] = field(default_factory=list)
     outputs: dict[str, bytes] = field(default_factory=dict)
     trouble: str = ""
+    #: Whether programs may wait here for the room of others.
+    follows: bool = True
 
     def check(self) -> str:
         return self.trouble
@@ -68,47 +72,44 @@ class ScriptedRunner:
         if script.exit is not None:
             self.end(launch.attempt, script.exit)
 
-    def start_in_lanes(self, launches: list[tuple[Launch, str, float]]) -> None:
-        for launch, lane, _ in launches:
-            if lane in self.lanes:
-                self.calls.append(("wait", launch.attempt))
-                self.lanes[lane].append(launch)
-            else:
-                self.lanes[lane] = [launch]
-                self.start(launch)
+    def start_all(self, launches: list[Launch]) -> None:
+        for launch in launches:
+            self.start(launch)
+
+    def follow(self, launches: list[Launch]) -> None:
+        self.calls += [("follow", launch.attempt) for launch in launches]
+        if self.running and self.follows:
+            self.following += launches
+        else:
+            self.tell([Returned(launch.attempt) for launch in launches])
 
     def recall(self, attempt: str) -> None:
         if self._take_out(attempt):
             self.calls.append(("recall", attempt))
-            self.on_exit([(attempt, Exit(recalled=True))])
+            self.tell([Returned(attempt)])
 
     def end(self, attempt: str, exit_: Exit) -> None:
-        """The program ends now, and the next one of its lane begins."""
+        """The program ends now, and the first that waits begins."""
         del self.running[attempt]
         self.ended[attempt] = exit_
-        for lane, queue in list(self.lanes.items()):
-            if queue[0].attempt == attempt:
-                del queue[0]
-                if queue:
-                    self.start(queue[0])
-                else:
-                    del self.lanes[lane]
-        self.on_exit([(attempt, exit_)])
+        if self.following:
+            launch = self.following.pop(0)
+            self.tell([Exited(attempt, exit_), Began(launch.attempt)])
+            self.start(launch)
+        else:
+            self.tell([Exited(attempt, exit_)])
 
     def _take_out(self, attempt: str) -> bool:
-        for queue in self.lanes.values():
-            for launch in queue[1:]:
-                if launch.attempt == attempt:
-                    queue.remove(launch)
-                    return True
-        return False
+        before = len(self.following)
+        self.following = [launch for launch in self.following if launch.attempt != attempt]
+        return len(self.following) < before
 
     def adopt(self, launch: Launch) -> Standing:
         self.calls.append(("adopt", launch.attempt))
-        if launch.attempt in self.running or any(launch in queue[1:] for queue in self.lanes.values()):
+        if launch.attempt in self.running or launch.attempt in [each.attempt for each in self.following]:
             return Standing.RUNNING
         if launch.attempt in self.ended:
-            self.on_exit([(launch.attempt, self.ended[launch.attempt])])
+            self.tell([Exited(launch.attempt, self.ended[launch.attempt])])
             return Standing.ENDED
         return Standing.GONE if launch.attempt in self.outputs else Standing.NEVER_STARTED
 
@@ -116,7 +117,7 @@ class ScriptedRunner:
         self.calls.append((name, attempt))
         script = self.running.get(attempt)
         if self._take_out(attempt):
-            self.on_exit([(attempt, Exit(error="it was ended before it was started"))])
+            self.tell([Exited(attempt, Exit(error="it was ended before it was started"))])
         elif script is not None and (name == "KILL" or not script.ignores_term):
             self.end(attempt, Exit(code=137 if name == "KILL" else 143, seconds=0.0))
 

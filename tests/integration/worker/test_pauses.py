@@ -1,0 +1,73 @@
+"""The owner pauses and resumes at any moment: while jobs start, run, end and are adopted."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from deborgen_worker import control
+from support.podman import IMAGE, Podman
+from support.pool import Pool
+from support.waiting import wait_until
+from support.worker import WorkerProcess
+
+PAUSES = 200
+
+
+def stopped_processes(folder: Path) -> list[int]:
+    """The processes of this worker's jobs that are stopped."""
+    found = []
+    for each in Path("/proc").iterdir():
+        try:
+            if each.name.isdigit() and str(folder).encode() in (each / "environ").read_bytes():
+                state = (each / "stat").read_text().rpartition(")")[2].split()[0]
+                found += [int(each.name)] if state == "T" else []
+        except OSError:
+            continue
+    return found
+
+
+def test_fault_88_two_hundred_pauses_at_random_moments_give_nothing_back_and_leave_nothing_stopped(
+    container_worker: Callable[..., WorkerProcess], pool: Pool, podman: Podman, tmp_path: Path
+) -> None:
+    """Jobs of both kinds, which start and end all the time.
+
+    Seen to fail when a program that cannot be frozen at once is given back.
+    """
+    gate = tmp_path / "gate"
+    worker = container_worker(runner="both", freeze_limit="10m", cpus="4").start()
+    sweep = {"grid": {"n": {"from": 1, "to": 60}}}
+    small = {"cpus": 0.5, "memory": "64MiB"}
+    runs = [
+        pool.submit(run="sleep 0.1", sweep=sweep, resources=small),
+        pool.submit(image=IMAGE, run="sleep 0.1", sweep=sweep, resources=small),
+        pool.submit(run=f"while [ ! -e {gate} ]; do sleep 0.05; done", resources=small),
+        pool.submit(image=IMAGE, run="sleep 3", resources=small),
+    ]
+    for run in runs:
+        pool.until(run, "running", "succeeded")
+    chance = random.Random(88)
+    for number in range(PAUSES):
+        for command in ({"command": "pause", "seconds": None, "now": True}, {"command": "resume"}):
+            answer: dict[str, Any] = control.ask(worker.state, command)
+            assert "error" not in answer
+            moment = time.monotonic() + chance.choice((0.0, 0.01, 0.1, 0.2))
+            wait_until(lambda: time.monotonic() >= moment, every=0.005)  # noqa: B023
+        if number == PAUSES // 2:
+            worker.kill()
+            worker.start()
+            wait_until(worker.answers, what="the worker to take commands again")
+    gate.touch()
+    for run in runs:
+        jobs = pool.done(run, 240)["jobs"]
+        total = sum(jobs.values())
+        assert jobs["succeeded"] == total, jobs
+        for number in range(1, total + 1):
+            history = pool.job(f"{run}.{number}")["history"]
+            begun = [each["outcome"] for each in history if each["started_at"] is not None]
+            assert begun == ["succeeded"], "what had begun was given back"
+    assert stopped_processes(worker.state) == []
+    wait_until(lambda: podman.of(worker.name) == [], 30, "the last container to be removed")

@@ -1,0 +1,70 @@
+"""Chains of short programs: who waits behind whom."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from deborgen_worker.runners.lanes import LANE_MOST, YOUNG_SECONDS, Lanes
+from deborgen_worker.runners.protocol import Launch
+
+
+def launch(name: str, cpus: float = 1.0) -> Launch:
+    return Launch(name, (), {}, Path(), Path(), cpus=cpus)
+
+
+def busy(*running: Launch, average: float = 0.001) -> Lanes:
+    lanes = Lanes(average=average)
+    for each in running:
+        lanes.open(each, now=0.0)
+    return lanes
+
+
+def wait(lanes: Lanes, *launches: Launch, now: float = 0.0) -> list[str]:
+    lanes.backlog |= {each.attempt: each for each in launches}
+    return [each.attempt for each, _ in lanes.place(now)]
+
+
+def test_short_programs_wait_behind_those_that_run_as_evenly_as_can_be() -> None:
+    lanes = busy(launch("a"), launch("b"))
+    assert wait(lanes, *[launch(f"w{n}") for n in range(6)]) == [f"w{n}" for n in range(6)]
+    assert sorted(len(lanes.lane_of[name].queue) for name in ("a", "b")) == [4, 4]
+
+
+def test_the_room_passes_down_the_lane() -> None:
+    lanes = busy(launch("a"))
+    wait(lanes, launch("w1"), launch("w2"))
+    assert lanes.leave("a", 1.0, 0.001) == ("w1", "")
+    assert lanes.leave("w2", 1.0) is None, "it was given back, and nothing begins for that"
+    assert lanes.leave("w1", 2.0, 0.001) is None
+    assert lanes.lane_of == {}
+
+
+def test_nothing_waits_behind_one_that_has_less_room() -> None:
+    lanes = busy(launch("a", cpus=1.0))
+    assert wait(lanes, launch("small", cpus=0.5)) == ["small"]
+    assert wait(lanes, launch("large", cpus=1.0)) == [], "behind the small one there is less room"
+
+
+def test_nothing_waits_behind_one_that_has_run_for_a_while_or_is_being_ended() -> None:
+    assert wait(busy(launch("a")), launch("w"), now=YOUNG_SECONDS + 0.1) == []
+    lanes = busy(launch("a"))
+    lanes.close("a")
+    assert wait(lanes, launch("w")) == []
+    lanes.close("a", closed=False)
+    assert [each.attempt for each, _ in lanes.place(0.0)] == ["w"]
+
+
+def test_only_a_moment_of_work_waits_in_a_lane_and_the_rest_stays_in_the_backlog() -> None:
+    lanes = busy(launch("a"), average=1e-6)
+    assert len(wait(lanes, *[launch(f"w{n}") for n in range(100)])) == LANE_MOST
+    assert len(lanes.backlog) == 100 - LANE_MOST
+    assert wait(busy(launch("a"), average=0.5), launch("w")) == []
+
+
+def test_the_backlog_goes_on_in_a_lane_that_is_empty() -> None:
+    lanes = busy(launch("a"), average=0.5)
+    wait(lanes, launch("large", cpus=2.0), launch("w"))
+    name, lane = lanes.leave("a", 1.0, 0.5) or ("", "")
+    assert name == "w", "the large one does not fit into the room of the one that ended"
+    assert lane == lanes.lane_of["w"].name
+    assert list(lanes.backlog) == ["large"]
