@@ -17,7 +17,7 @@ from pathlib import Path
 
 import msgspec
 
-from deborgen_shared.jobfile.checks import unstorable
+from deborgen_shared.jobfile.kinds import unstorable
 from deborgen_shared.jobfile.model import JobSpec
 from deborgen_shared.jobfile.paths import check_path
 from deborgen_shared.jobfile.template import text_of

@@ -25,10 +25,9 @@ if TYPE_CHECKING:
         unsupported,
     )
     from deborgen_shared.jobfile.overriding import override, parse_axis
-    from deborgen_shared.jobfile.parser import parse
     from deborgen_shared.jobfile.paths import check_path, find_twins
     from deborgen_shared.jobfile.problems import JobFileInvalid, Problem
-    from deborgen_shared.jobfile.reading import load, parse_document
+    from deborgen_shared.jobfile.reading import load, parse, parse_document
     from deborgen_shared.jobfile.sweep import Sweep
     from deborgen_shared.jobfile.template import has_templates, render
     from deborgen_shared.jobfile.units import format_duration, format_size, parse_duration, parse_size
@@ -41,10 +40,9 @@ _WHERE = {
         *("Workspace", "unsupported"),
     ),
     "overriding": ("override", "parse_axis"),
-    "parser": ("parse",),
     "paths": ("check_path", "find_twins"),
     "problems": ("JobFileInvalid", "Problem"),
-    "reading": ("load", "parse_document"),
+    "reading": ("load", "parse", "parse_document"),
     "sweep": ("Sweep",),
     "template": ("has_templates", "render"),
     "units": ("format_duration", "format_size", "parse_duration", "parse_size"),

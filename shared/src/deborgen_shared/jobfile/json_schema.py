@@ -6,27 +6,33 @@ from copy import deepcopy
 from typing import Any
 
 from deborgen_shared.jobfile import limits, shapes
+from deborgen_shared.jobfile.file_values import wire_files
 from deborgen_shared.jobfile.keys import KEYS, RUN_ONLY
+from deborgen_shared.jobfile.needs import STEP_ID
 from deborgen_shared.jobfile.shapes import Shape
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
+_STEP_ID = f"^{STEP_ID.pattern}$"
 
 
 def schema(wire: bool = False) -> dict[str, Any]:
     """The schema of the hand-written form, or of the form on the wire, where `files` are blobs."""
-    properties = {
-        key.name: _described(shapes.WIRE_FILES if wire and key.name == "files" else key.shape, key.summary, key.default)
-        for key in KEYS
-    }
+    kinds = {key.name: key.kind for key in KEYS} | ({"files": wire_files} if wire else {})
+    properties = {key.name: _described(kinds[key.name].shape, key.summary, key.default) for key in KEYS}
     step = {name: shape for name, shape in properties.items() if name not in RUN_ONLY}
     step |= {
         "id": _described(
-            {"type": "string", "maxLength": limits.STEP_ID, "pattern": shapes.STEP_ID},
+            {"type": "string", "maxLength": limits.STEP_ID, "pattern": _STEP_ID},
             "What other steps call this one.",
             "required",
         ),
         "needs": _described(
-            shapes.NEEDS,
+            {
+                "type": "array",
+                "items": {"type": "string", "pattern": _STEP_ID},
+                "maxItems": limits.NEEDS,
+                "uniqueItems": True,
+            },
             "Steps that must have succeeded. Their artifacts appear at inputs/STEP/.",
             "the step above",
         ),

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from deborgen_shared.jobfile import limits
-from deborgen_shared.jobfile.checks import subject
-from deborgen_shared.jobfile.problems import Path, Problem, Problems, did_you_mean, kind, show
+from deborgen_shared.jobfile.problems import Path, Problems, did_you_mean, show, subject
+
+STEP_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 
 
 def check_needs(steps: list[Any], ids: list[str | None], problems: Problems) -> list[list[str]]:
@@ -28,22 +30,20 @@ def check_needs(steps: list[Any], ids: list[str | None], problems: Problems) -> 
 def _written(value: Any, path: Path, own: str | None, known: dict[str, None], problems: Problems) -> list[str]:
     if not isinstance(value, list):
         hint = f"write [{show(value)}]" if isinstance(value, str) and value else "write [prepare], or [] for none"
-        problems.append(Problem(path, f"{subject(path)} is {kind(value)}, and must be a list of steps", hint))
+        problems.wrong_kind(value, path, "a list of steps", hint)
         return []
-    if len(value) > limits.NEEDS:
-        message = f"{subject(path)} has {len(value):,} entries, and the limit is {limits.NEEDS:,}"
-        problems.append(Problem(path, message))
+    if problems.exceeds(path, len(value), limits.NEEDS):
         return []
     for index, item in enumerate(value):
         here = (*path, index)
         if item == own and own is not None:
-            problems.append(Problem(here, f"step '{show(item)}' needs itself", "remove it"))
+            problems.add(here, f"step '{show(item)}' needs itself", "remove it")
         elif not isinstance(item, str) or item not in known:
             others = [step_id for step_id in known if step_id != own]
             hint = did_you_mean(item, others, f"steps: {', '.join(others[:10])}" if others else "")
-            problems.append(Problem(here, f"there is no step '{show(item)}'", hint))
+            problems.add(here, f"there is no step '{show(item)}'", hint)
         elif item in value[:index]:
-            problems.append(Problem(here, f"'{show(item)}' is listed twice in {subject(path)}"))
+            problems.add(here, f"'{show(item)}' is listed twice in {subject(path)}")
     return value
 
 
@@ -65,4 +65,4 @@ def _no_circle(steps: list[Any], ids: list[str], needs: list[list[str]], problem
     implied = [step_id for step_id in circle[1:] if "needs" not in steps[ids.index(step_id)]]
     hint = f"'{implied[0]}' needs the step above unless it says needs: []" if implied else "remove one of these needs"
     path: Path = ("steps", first, "needs") if "needs" in steps[first] else ("steps", first, "id")
-    problems.append(Problem(path, f"the steps need each other in a circle: {' → '.join(circle)}", hint))
+    problems.add(path, f"the steps need each other in a circle: {' → '.join(circle)}", hint)

@@ -2,76 +2,36 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 from deborgen_shared.jobfile import limits, references
-from deborgen_shared.jobfile.checks import Check, subject, wrong_kind
 from deborgen_shared.jobfile.keys import MERGED, NOT_YET, RUN_ONLY, STEP, STEP_ONLY, TOP
-from deborgen_shared.jobfile.model import UNSAID_MAX_ATTEMPTS, JobFile, JobSpec, Resources, Retry, Step
-from deborgen_shared.jobfile.needs import check_needs
-from deborgen_shared.jobfile.problems import JobFileInvalid, Path, Problem, Problems, TooManyProblems, kind, show
+from deborgen_shared.jobfile.kinds import Check
+from deborgen_shared.jobfile.model import JobFile, JobSpec, Resources, Retry, Step
+from deborgen_shared.jobfile.needs import STEP_ID, check_needs
+from deborgen_shared.jobfile.problems import (
+    Path,
+    Problem,
+    Problems,
+    kind,
+    show,
+    subject,
+)
 from deborgen_shared.jobfile.structure import empty, unknown_key
 from deborgen_shared.jobfile.sweep import Sweep
 from deborgen_shared.jobfile.syntax import missing_space
 from deborgen_shared.jobfile.template import without_references
 
-STEP_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 COMPLETE = "a complete job is: run: echo hello"
 STEP_EXAMPLE = "write {id: prepare, run: python prep.py}"
 
 
-def parse(
-    data: object,
-    *,
-    wire: bool,
-    default_name: str = "job",
-    max_jobs: int = limits.JOBS,
-    default_max_attempts: int = UNSAID_MAX_ATTEMPTS,
-) -> JobFile:
-    """The job file, or JobFileInvalid with all its problems.
-
-    `wire` is the form that the coordinator takes, where `files` are blobs; otherwise they are paths beside the file.
-    `max_jobs` is the limit on the jobs of one run; a sweep over it is found without making its combinations.
-    `default_max_attempts` is the pool's setting, for jobs that say nothing about `max_attempts`. Only the coordinator
-    knows it: what others parse has no use for the number.
-    """
-    problems = Problems()
-    jobfile = check(
-        data,
-        problems,
-        wire=wire,
-        default_name=default_name,
-        max_jobs=max_jobs,
-        default_max_attempts=default_max_attempts,
-    )
-    if problems or jobfile is None:
-        raise JobFileInvalid(problems)
-    return jobfile
-
-
-def check(
-    data: object,
-    problems: Problems,
-    *,
-    wire: bool,
-    default_name: str,
-    max_jobs: int,
-    default_max_attempts: int = UNSAID_MAX_ATTEMPTS,
-) -> JobFile | None:
-    """The job file; None when problems were added."""
-    defaults = {"name": default_name[: limits.NAME], "max_attempts": default_max_attempts}
-    try:
-        return _check(data, problems, wire, defaults, max_jobs)
-    except TooManyProblems:
-        return None
-
-
-def _check(data: object, problems: Problems, wire: bool, defaults: dict[str, Any], max_jobs: int) -> JobFile | None:
+def check(data: object, problems: Problems, wire: bool, defaults: dict[str, Any], max_jobs: int) -> JobFile | None:
+    """The job file; None when problems were added. `defaults` are values of the run for keys that it does not have."""
     if not isinstance(data, dict):
         what = "is empty" if data is None else f"must be a mapping of keys, not {kind(data)}"
         hint = missing_space(data) if isinstance(data, str) else None
-        problems.append(Problem((), f"the job file {what}", hint or COMPLETE))
+        problems.add((), f"the job file {what}", hint or COMPLETE)
         return None
     top = _Level(data, (), TOP[wire], problems)
     _check_ways(data, problems)
@@ -107,7 +67,7 @@ class _Level:
                 if key not in (STEP_ONLY if path else ("steps",)):
                     _unknown(key, path, keys, data, problems)
             elif value is None:
-                problems.append(empty((*path, key)))
+                empty((*path, key), problems)
             else:
                 self.values[key] = check(value, (*path, key), problems)
         self.references = references.find(data, path, problems)
@@ -119,11 +79,11 @@ def _unknown(key: Any, path: Path, keys: dict[str, Check], data: dict[Any, Any],
         place = f" in step '{show(data['id'])}'" if isinstance(data.get("id"), str) else f" in step {int(path[1]) + 1}"
     here = (*path, str(key))
     if path and key in (*RUN_ONLY, "steps"):
-        problems.append(Problem(here, f"'{key}' cannot be set{place}", "write it at the top of the file", key=True))
+        problems.add(here, f"'{key}' cannot be set{place}", "write it at the top of the file", key=True)
     elif not path and key in STEP_ONLY:
-        problems.append(Problem(here, f"'{key}' belongs in a step", "write it under steps:", key=True))
+        problems.add(here, f"'{key}' belongs in a step", "write it under steps:", key=True)
     elif key == "<<":
-        problems.append(Problem(here, "'<<' does not merge in YAML 1.2", "write the keys out", key=True))
+        problems.add(here, "'<<' does not merge in YAML 1.2", "write the keys out", key=True)
     else:
         unknown_key(key, (*keys, *(STEP_ONLY if path else ("steps",))), path, problems, place)
 
@@ -133,9 +93,9 @@ def _check_ways(data: dict[Any, Any], problems: Problems) -> None:
     ways = [key for key in data if key in ("run", "build", "steps")]
     if len(ways) > 1:
         hint = "a file has exactly one of run, build and steps"
-        problems.append(Problem((ways[1],), f"'{ways[0]}' and '{ways[1]}' exclude each other", hint, key=True))
+        problems.add((ways[1],), f"'{ways[0]}' and '{ways[1]}' exclude each other", hint, key=True)
     elif not ways and not any("'run'" in p.hint or "run:" in p.hint or "'steps'" in p.hint for p in problems):
-        problems.append(Problem((), "the job file has no 'run', 'build' or 'steps'", COMPLETE))
+        problems.add((), "the job file has no 'run', 'build' or 'steps'", COMPLETE)
 
 
 def _steps(value: Any, wire: bool, problems: Problems) -> tuple[list[_Level], list[list[str]]]:
@@ -144,12 +104,12 @@ def _steps(value: Any, wire: bool, problems: Problems) -> tuple[list[_Level], li
         hint = STEP_EXAMPLE
         if isinstance(value, dict) and value:
             hint = f"write '- id: {show(next(iter(value)))}' instead of '{show(next(iter(value)))}:'"
-        wrong_kind(value, ("steps",), problems, "a list of steps", hint)
+        problems.wrong_kind(value, ("steps",), "a list of steps", hint)
         return [], []
     if not value:
-        problems.append(Problem(("steps",), "'steps' is an empty list", STEP_EXAMPLE))
+        problems.add(("steps",), "'steps' is an empty list", STEP_EXAMPLE)
     if len(value) > limits.STEPS:
-        problems.append(Problem(("steps",), f"there are {len(value):,} steps, and the limit is {limits.STEPS:,}"))
+        problems.add(("steps",), f"there are {len(value):,} steps, and the limit is {limits.STEPS:,}")
         return [], []
     levels: list[_Level] = []
     ids: list[str | None] = []
@@ -163,7 +123,7 @@ def _steps(value: Any, wire: bool, problems: Problems) -> tuple[list[_Level], li
             ids.append(level.id)
         else:
             hint = f"write {{id: step{index + 1}, run: {show(item)}}}" if isinstance(item, str) else STEP_EXAMPLE
-            problems.append(Problem(("steps", index), f"step {index + 1} is {kind(item)}, and must be a mapping", hint))
+            problems.add(("steps", index), f"step {index + 1} is {kind(item)}, and must be a mapping", hint)
             ids.append(None)
     return levels, check_needs(value, ids, problems)
 
@@ -172,19 +132,19 @@ def _id(item: dict[str, Any], path: Path, ids: dict[str, str], problems: Problem
     value = item.get("id")
     if value is None:
         number = int(path[1]) + 1
-        problems.append(Problem(path, f"step {number} has no 'id'", f"write id: step{number}"))
+        problems.add(path, f"step {number} has no 'id'", f"write id: step{number}")
         return None
     here = (*path, "id")
     if not isinstance(value, str) or not STEP_ID.fullmatch(value) or len(value) > limits.STEP_ID:
         hint = f"use at most {limits.STEP_ID} letters, digits, _ and -"
-        problems.append(Problem(here, f"'{show(value)}' is not a name for a step", hint))
+        problems.add(here, f"'{show(value)}' is not a name for a step", hint)
         return None
     if value.lower() in ids:
         other = ids[value.lower()]
-        message = (
-            f"two steps are called '{value}'" if other == value else f"'{other}' and '{value}' differ in case only"
-        )
-        problems.append(Problem(here, message, "rename one of them"))
+        message = f"two steps are called '{value}'"
+        if other != value:
+            message = f"'{other}' and '{value}' differ in case only"
+        problems.add(here, message, "rename one of them")
     ids[value.lower()] = value
     return value
 
@@ -192,9 +152,9 @@ def _id(item: dict[str, Any], path: Path, ids: dict[str, str], problems: Problem
 def _check_step_ways(item: dict[str, Any], level: _Level, problems: Problems) -> None:
     called = f"step '{level.id}'" if level.id else f"step {int(level.path[1]) + 1}"
     if "run" in item and "build" in item:
-        problems.append(Problem((*level.path, "build"), f"{called} has both 'run' and 'build'", "remove one", key=True))
+        problems.add((*level.path, "build"), f"{called} has both 'run' and 'build'", "remove one", key=True)
     elif "run" not in item and "build" not in item:
-        problems.append(Problem(level.path, f"{called} has no 'run'", "write run: and what it does"))
+        problems.add(level.path, f"{called} has no 'run'", "write run: and what it does")
 
 
 def _check_lookups(top: _Level, level: _Level, others: dict[str, str], few: bool, problems: Problems) -> None:
@@ -237,13 +197,11 @@ def _check_counts(top: _Level, levels: list[_Level], max_jobs: int, problems: Pr
         size = f"{total:,}" if total < 10**15 else "more than 10^15"
         message = f"the {'sweep makes' if alone else 'steps make'} {size} {made}, and the limit is {max_jobs:,}"
         hint = "make an axis shorter, or submit it in parts" if alone else "submit them in several runs"
-        problems.append(Problem(path if alone else ("steps",), message, hint, key=True))
+        problems.add(path if alone else ("steps",), message, hint, key=True)
         return False
     for path, sweep in sweeps.items():
         if sweep.count == 0:
-            problems.append(
-                Problem((*path, "exclude"), "'exclude' leaves no combination", "remove a row of it", key=True)
-            )
+            problems.add((*path, "exclude"), "'exclude' leaves no combination", "remove a row of it", key=True)
     return True
 
 

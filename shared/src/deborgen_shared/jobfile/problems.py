@@ -23,6 +23,13 @@ def path_text(path: Path) -> str:
     return text
 
 
+def subject(path: Path) -> str:
+    """The thing at a path as messages call it, without the step it is in: `'resources.memory'`."""
+    if len(path) > 2 and path[0] == "steps":
+        path = path[2:]
+    return f"'{path_text(path)}'"
+
+
 @dataclass(frozen=True)
 class Problem:
     """One thing that is wrong. `path` says where in the document; line and column, from 1, where in the text.
@@ -75,6 +82,25 @@ class Problems(list[Problem]):
         super().append(problem)
         if len(self) >= LIMIT:
             raise TooManyProblems
+
+    def add(self, path: Path, message: str, hint: str = "", *, key: bool = False, find: str = "") -> None:
+        self.append(Problem(path, message, hint, key=key, find=find))
+
+    def about(
+        self, path: Path, message: str, hint: str = "", *, noun: str = "", key: bool = False, find: str = ""
+    ) -> None:
+        """Add a problem that begins with the thing at the path: `'seed' is empty`, or `the axis 'seed' is empty`."""
+        named = f"the {noun} {subject(path)}" if noun else subject(path)
+        self.add(path, f"{named} {message}", hint, key=key, find=find)
+
+    def wrong_kind(self, value: object, path: Path, wanted: str, hint: str = "") -> None:
+        self.about(path, f"is {kind(value)}, and must be {wanted}", hint)
+
+    def exceeds(self, path: Path, count: int, limit: int, what: str = "entries") -> bool:
+        """Whether there are more than the limit, which is then a problem."""
+        if count > limit:
+            self.about(path, f"has {count:,} {what}, and the limit is {limit:,}")
+        return count > limit
 
 
 class JobFileInvalid(Exception):

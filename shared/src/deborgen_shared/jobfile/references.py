@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
-from deborgen_shared.jobfile.checks import subject
 from deborgen_shared.jobfile.paths import check_path
-from deborgen_shared.jobfile.problems import Path, Problem, Problems, did_you_mean, show
+from deborgen_shared.jobfile.problems import Path, Problem, Problems, did_you_mean, show, subject
 from deborgen_shared.jobfile.sweep import Sweep
 from deborgen_shared.jobfile.template import FACTS, GIT_FACTS, OPEN, references, text_of
 from deborgen_shared.jobfile.values import IMAGE
@@ -62,7 +61,7 @@ def check(
             message, hint = _missing(name, names, place, others)
             # A default that several steps cannot fill in is one mistake.
             if not any(p.path == reference.path and p.find == reference.written for p in problems):
-                problems.append(Problem(reference.path, message, hint, find=reference.written))
+                problems.add(reference.path, message, hint, find=reference.written)
 
 
 def _texts(data: dict[Any, Any], path: Path) -> Iterator[tuple[Any, Path, str]]:
@@ -128,5 +127,5 @@ def _check_values(reference: Reference, sweep: Sweep, problems: Problems) -> Non
         if reason:
             message = f"the value '{show(text)}' of '{reference.name}' {reason}"
             hint = f"it becomes a part of {subject(reference.path)}: change it"
-            problems.append(Problem(reference.path, message, hint, find=reference.written))
+            problems.add(reference.path, message, hint, find=reference.written)
             return

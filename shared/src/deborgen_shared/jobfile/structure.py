@@ -1,12 +1,14 @@
-"""Checks of mappings and lists: that they are there, not too large, and have no keys but the known ones."""
+"""Mappings and lists: that they are there, not too large, and have no keys but the known ones."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from deborgen_shared.jobfile.checks import Check, subject, wrong_kind
-from deborgen_shared.jobfile.problems import Path, Problem, Problems, did_you_mean, show
+from deborgen_shared.jobfile import shapes
+from deborgen_shared.jobfile.kinds import Kind, scalar, template_refused
+from deborgen_shared.jobfile.problems import Path, Problems, did_you_mean, show, subject
+from deborgen_shared.jobfile.template import text_of
 
 #: What other tools call it.
 ELSEWHERE = {
@@ -27,63 +29,76 @@ ELSEWHERE = {
 }
 
 
-def unknown_key(key: object, known: Iterable[str], path: Path, problems: Problems, place: str) -> None:
-    """A problem for a key that is not known. `place` is the end of the sentence: ` in 'resources'`."""
+def unknown_key(key: object, known: Iterable[str], path: Path, problems: Problems, place: str | None = None) -> None:
+    """A problem for a key that is not known. `place` is the end of the sentence, such as ` in 'resources'`."""
     known = list(known)
     listed = f"known keys: {', '.join(known)}"
-    if "run" in known and (hint := ELSEWHERE.get(str(key).lower())):
-        listed = hint
-    problem = Problem(
-        (*path, str(key)), f"unknown key '{show(key)}'{place}", did_you_mean(key, known, listed), key=True
-    )
-    problems.append(problem)
+    if "run" in known:
+        listed = ELSEWHERE.get(str(key).lower(), listed)
+    place = f" in {subject(path)}" if place is None else place
+    hint = did_you_mean(key, known, listed)
+    problems.add((*path, str(key)), f"unknown key '{show(key)}'{place}", hint, key=True)
 
 
 def mapping(value: Any, path: Path, problems: Problems, example: str, limit: int | None = None) -> bool:
     """Whether the value is a mapping with names for keys, of at most `limit` entries."""
     if not isinstance(value, dict):
-        wrong_kind(value, path, problems, "a mapping", f"write for example {example}")
+        problems.wrong_kind(value, path, "a mapping", f"write for example {example}")
         return False
-    if limit is not None and len(value) > limit:
-        problems.append(Problem(path, f"{subject(path)} has {len(value):,} entries, and the limit is {limit:,}"))
-        return False
-    return True
+    return limit is None or not problems.exceeds(path, len(value), limit)
 
 
 def sequence(value: Any, path: Path, problems: Problems, example: str, limit: int) -> bool:
     """Whether the value is a list of at most `limit` entries."""
     if not isinstance(value, list):
         hint = f"write [{show(value)}]" if isinstance(value, str) and value.strip() else f"write for example {example}"
-        wrong_kind(value, path, problems, "a list", hint)
+        problems.wrong_kind(value, path, "a list", hint)
         return False
-    if len(value) > limit:
-        problems.append(Problem(path, f"{subject(path)} has {len(value):,} entries, and the limit is {limit:,}"))
-        return False
-    return True
+    return not problems.exceeds(path, len(value), limit)
 
 
-def record(fields: Mapping[str, Check], example: str, required: tuple[str, ...] = ()) -> Check:
-    """A mapping with these keys and no others; gives a dictionary of what was written."""
+def record(
+    fields: Mapping[str, Kind], example: str, required: tuple[str, ...] = (), make: Callable[..., Any] = dict
+) -> Kind:
+    """A mapping with these keys and no others. Without problems, `make` gets what was written."""
 
     def check(value: Any, path: Path, problems: Problems) -> Any:
-        done: dict[str, Any] = {}
+        before = len(problems)
         if not mapping(value, path, problems, example):
-            return done
+            return {}
+        done: dict[str, Any] = {}
         for key, item in value.items():
-            field = fields.get(key)
-            if field is None:
-                unknown_key(key, fields, path, problems, f" in {subject(path)}")
+            if key not in fields:
+                unknown_key(key, fields, path, problems)
             elif item is None:
-                problems.append(empty((*path, key)))
+                empty((*path, key), problems)
             else:
-                done[key] = field(item, (*path, key), problems)
+                done[key] = fields[key].check(item, (*path, key), problems)
         for key in required:
             if key not in value:
-                problems.append(Problem(path, f"{subject(path)} has no '{key}'", f"write for example {example}"))
+                problems.about(path, f"has no '{key}'", f"write for example {example}")
+        return make(**done) if len(problems) == before else None
+
+    return Kind(check, shapes.record({name: kind.shape for name, kind in fields.items()}, required))
+
+
+def texts(name: Kind, value_limit: int, limit: int, example: str, *, templates: bool = False) -> Kind:
+    """A mapping from names to texts; numbers and booleans become text."""
+
+    def check(value: Any, path: Path, problems: Problems) -> dict[str, str]:
+        done: dict[str, str] = {}
+        if mapping(value, path, problems, example, limit):
+            for key, item in value.items():
+                here = (*path, key)
+                name.check(key, here, problems)
+                if scalar(item, here, problems, value_limit):
+                    done[key] = text_of(item)
+                    if not templates:
+                        template_refused(item, here, problems)
         return done
 
-    return check
+    return Kind(check, shapes.mapping(name.shape, shapes.scalar(value_limit), limit))
 
 
-def empty(path: Path) -> Problem:
-    return Problem(path, f"{subject(path)} is empty", "give it a value, or remove the line", key=True)
+def empty(path: Path, problems: Problems) -> None:
+    problems.about(path, "is empty", "give it a value, or remove the line", key=True)

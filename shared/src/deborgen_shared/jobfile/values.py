@@ -1,126 +1,133 @@
-"""Checks of the values that have a meaning of their own: scripts, images, environments, files, artifacts."""
+"""Kinds of values that have a meaning of their own: scripts, images, environments, labels, repositories."""
 
 from __future__ import annotations
 
 import re
 from typing import Any
 
-from deborgen_shared.jobfile import limits
-from deborgen_shared.jobfile.checks import Check, pattern, scalar, subject, template_refused, unstorable, wrong_kind
-from deborgen_shared.jobfile.problems import Path, Problem, Problems, show
-from deborgen_shared.jobfile.structure import mapping, sequence
+from deborgen_shared.jobfile import limits, shapes
+from deborgen_shared.jobfile.kinds import Kind, pattern, scalar, shaped, unstorable
+from deborgen_shared.jobfile.problems import Path, Problems, show, subject
+from deborgen_shared.jobfile.structure import sequence, texts
 from deborgen_shared.jobfile.template import text_of, without_references
 
-ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-LABEL_KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]*")
 IMAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:@-]*")
 RESERVED = "DEBORGEN_"
+_ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_VARIABLE = rf"^(?!{RESERVED}){_ENV_NAME.pattern}$"
+_LABEL_KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]*")
+_LOOKUP = r"\$\{\{\s*[A-Za-z_][A-Za-z0-9_.]*\s*\}\}"
 
 
+@shaped(
+    {
+        "oneOf": [
+            shapes.text(limits.RUN_BYTES),
+            {"type": "array", "minItems": 1, "maxItems": limits.ARGUMENTS, "items": shapes.scalar(limits.RUN_BYTES)},
+        ]
+    }
+)
 def run(value: Any, path: Path, problems: Problems) -> str | list[str]:
     """A script for the shell, or a list of arguments."""
+    too_long = f"is longer than {limits.RUN_BYTES:,} bytes"
     if isinstance(value, str):
         if not value.strip():
-            problems.append(Problem(path, f"{subject(path)} is empty", "write for example run: echo hello"))
+            problems.about(path, "is empty", "write for example run: echo hello")
         elif len(value) > limits.RUN_BYTES or len(value.encode(errors="replace")) > limits.RUN_BYTES:
-            problems.append(
-                Problem(
-                    path,
-                    f"{subject(path)} is longer than {limits.RUN_BYTES:,} bytes",
-                    "put the script in a file and name it in 'files'",
-                )
-            )
+            problems.about(path, too_long, "put the script in a file and name it in 'files'")
         elif (reason := unstorable(value)) is not None:
-            problems.append(Problem(path, f"{subject(path)} {reason}"))
+            problems.about(path, reason)
         return value
     if not isinstance(value, list):
-        wrong_kind(value, path, problems, "a script or a list of arguments", "write for example run: echo hello")
+        problems.wrong_kind(value, path, "a script or a list of arguments", "write for example run: echo hello")
         return ""
     if not value:
-        problems.append(Problem(path, f"{subject(path)} is an empty list", "write for example [python, sim.py]"))
-    if not sequence(value, path, problems, "[python, sim.py]", limits.ARGUMENTS):
+        problems.about(path, "is an empty list", "write for example [python, sim.py]")
+    if problems.exceeds(path, len(value), limits.ARGUMENTS):
         return ""
     arguments = [
         text_of(item) for index, item in enumerate(value) if scalar(item, (*path, index), problems, limits.RUN_BYTES)
     ]
     if sum(map(len, arguments)) > limits.RUN_BYTES:
-        problems.append(Problem(path, f"{subject(path)} is longer than {limits.RUN_BYTES:,} bytes"))
+        problems.about(path, too_long)
     return arguments
 
 
+@shaped(
+    {
+        "type": "string",
+        "minLength": 1,
+        "maxLength": limits.IMAGE,
+        "pattern": rf"^([A-Za-z0-9]|{_LOOKUP})([A-Za-z0-9._/:@-]|{_LOOKUP})*$",
+    }
+)
 def image(value: Any, path: Path, problems: Problems) -> Any:
+    hint = "write for example python:3.12-slim"
     if not isinstance(value, str) or not value:
-        wrong_kind(value, path, problems, "the name of an image", "write for example python:3.12-slim")
-    elif len(value) > limits.IMAGE:
-        problems.append(
-            Problem(path, f"{subject(path)} has {len(value):,} characters, and the limit is {limits.IMAGE:,}")
-        )
+        problems.wrong_kind(value, path, "the name of an image", hint)
+    elif problems.exceeds(path, len(value), limits.IMAGE, "characters"):
+        pass
     elif not IMAGE.fullmatch(without_references(value, "x")):
-        problems.append(
-            Problem(path, f"'{show(value)}' is not the name of an image", "write for example python:3.12-slim")
-        )
+        problems.add(path, f"'{show(value)}' is not the name of an image", hint)
     return value
 
 
-def env(value: Any, path: Path, problems: Problems) -> dict[str, str]:
-    done: dict[str, str] = {}
-    if not mapping(value, path, problems, "{OMP_NUM_THREADS: 8}", limits.ENV):
-        return done
-    for name, item in value.items():
-        here = (*path, name)
-        env_name(name, here, problems)
-        if scalar(item, here, problems, limits.ENV_BYTES):
-            done[name] = text_of(item)
-    return done
-
-
-def env_name(name: Any, path: Path, problems: Problems, key: bool = True) -> None:
-    if not isinstance(name, str) or not ENV_NAME.fullmatch(name):
+def _env_name(name: Any, path: Path, problems: Problems, key: bool = True) -> None:
+    if not isinstance(name, str) or not _ENV_NAME.fullmatch(name):
         hint = "use letters, digits and _, and no digit first"
-        problems.append(Problem(path, f"'{show(name)}' is not a name for a variable", hint, key=key))
+        problems.add(path, f"'{show(name)}' is not a name for a variable", hint, key=key)
     elif len(name) > limits.ENV_NAME:
         message = f"the name of a variable has {len(name):,} characters, and the limit is {limits.ENV_NAME}"
-        problems.append(Problem(path, message, key=key))
+        problems.add(path, message, key=key)
     elif name.startswith(RESERVED):
         message = f"'{show(name)}' is not free: names that start with {RESERVED} are deborgen's own"
-        problems.append(Problem(path, message, "choose another name", key=key))
+        problems.add(path, message, "choose another name", key=key)
 
 
+env = texts(
+    Kind(_env_name, {"pattern": _VARIABLE, "maxLength": limits.ENV_NAME}),
+    limits.ENV_BYTES,
+    limits.ENV,
+    "{OMP_NUM_THREADS: 8}",
+    templates=True,
+)
+
+
+@shaped(
+    {
+        "type": "array",
+        "items": {"type": "string", "maxLength": limits.ENV_NAME, "pattern": _VARIABLE},
+        "maxItems": limits.SECRETS,
+        "uniqueItems": True,
+    }
+)
 def secrets(value: Any, path: Path, problems: Problems) -> list[str]:
     if not sequence(value, path, problems, "[LICENSE_KEY]", limits.SECRETS):
         return []
     for index, name in enumerate(value):
-        env_name(name, (*path, index), problems, key=False)
+        _env_name(name, (*path, index), problems, key=False)
         if name in value[:index]:
-            problems.append(Problem((*path, index), f"'{show(name)}' is listed twice in {subject(path)}"))
+            problems.add((*path, index), f"'{show(name)}' is listed twice in {subject(path)}")
     return list(value)
 
 
-def words(limit: int, example: str) -> Check:
-    """A mapping from label names to short texts; numbers and booleans become text."""
-
-    def check(value: Any, path: Path, problems: Problems) -> dict[str, str]:
-        done: dict[str, str] = {}
-        if not mapping(value, path, problems, example, limit):
-            return done
-        for name, item in value.items():
-            here = (*path, name)
-            if not isinstance(name, str) or len(name) > limits.LABEL_KEY or not LABEL_KEY.fullmatch(name):
-                hint = f"use at most {limits.LABEL_KEY} letters, digits and . _ / -"
-                problems.append(Problem(here, f"'{show(name)}' is not a name for a label", hint, key=True))
-            if scalar(item, here, problems, limits.LABEL_VALUE):
-                done[name] = text_of(item)
-                template_refused(item, here, problems)
-        return done
-
-    return check
+@shaped({"pattern": f"^{_LABEL_KEY.pattern}$", "maxLength": limits.LABEL_KEY})
+def _label_name(name: Any, path: Path, problems: Problems) -> None:
+    if not isinstance(name, str) or len(name) > limits.LABEL_KEY or not _LABEL_KEY.fullmatch(name):
+        hint = f"use at most {limits.LABEL_KEY} letters, digits and . _ / -"
+        problems.add(path, f"'{show(name)}' is not a name for a label", hint, key=True)
 
 
+def labels(example: str) -> Kind:
+    return texts(_label_name, limits.LABEL_VALUE, limits.LABELS, example)
+
+
+GIT_EXAMPLE = "https://example.org/team/solver.git"
 git_url = pattern(
     limits.URL,
-    r"(https?|ssh|git|file)://[^\s]+|[A-Za-z0-9._-]+@[A-Za-z0-9._-]+:[^\s]+",
+    r"((https?|ssh|git|file)://[^\s]+|[A-Za-z0-9._-]+@[A-Za-z0-9._-]+:[^\s]+)",
     "the URL of a repository",
-    example="https://example.org/team/solver.git",
+    GIT_EXAMPLE,
 )
-git_ref = pattern(limits.REF, r"[A-Za-z0-9_][A-Za-z0-9._/@+-]*", "a branch, a tag or a commit", example="main")
-shared_name = pattern(63, r"[A-Za-z0-9][A-Za-z0-9._-]*", "the name of a shared folder", example="datasets")
+git_ref = pattern(limits.REF, r"[A-Za-z0-9_][A-Za-z0-9._/@+-]*", "a branch, a tag or a commit", "main")
+shared_name = pattern(63, r"[A-Za-z0-9][A-Za-z0-9._-]*", "the name of a shared folder", "datasets")

@@ -1,0 +1,214 @@
+"""Kinds of single values: what each may be, said once as a check and as a piece of JSON Schema.
+
+A check takes the value, its path and the list of problems, and gives what the spec holds. What it returns after it
+found a problem is never used.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from math import isfinite
+from typing import Any, NamedTuple
+
+from deborgen_shared.jobfile import shapes
+from deborgen_shared.jobfile.limits import INTEGER
+from deborgen_shared.jobfile.problems import Path, Problems, did_you_mean, kind, show
+from deborgen_shared.jobfile.shapes import Shape
+from deborgen_shared.jobfile.template import OPEN, references
+from deborgen_shared.jobfile.units import (
+    DURATION_PATTERN,
+    SIZE_PATTERN,
+    format_duration,
+    format_size,
+    parse_duration,
+    parse_size,
+)
+
+Check = Callable[[Any, Path, Problems], Any]
+
+TEMPLATES_HINT = "it works in name, run, image, env, artifacts, result and build.tag"
+
+
+class Kind(NamedTuple):
+    """What a value may be: `check` says it to the parser, `shape` to editors and to clients."""
+
+    check: Check
+    shape: Shape
+
+
+def shaped(shape: Shape) -> Callable[[Check], Kind]:
+    """The kind of value that a check accepts."""
+    return lambda check: Kind(check, shape)
+
+
+def shown(value: object) -> str:
+    """A value, or what it is: `'017'`, `a list`."""
+    return f"'{show(value)}'" if isinstance(value, (str, int, float)) else kind(value)
+
+
+def is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def unstorable(text: str) -> str | None:
+    """Why a text cannot be stored, as the end of a sentence, or None."""
+    if "\0" in text:
+        return "contains a NUL character"
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            return "is not valid Unicode"
+    return None
+
+
+def storable(value: str, path: Path, problems: Problems, limit: int) -> bool:
+    """Whether a text has at most `limit` characters, all of which can be stored."""
+    if problems.exceeds(path, len(value), limit, "characters"):
+        return False
+    if (reason := unstorable(value)) is not None:
+        problems.about(path, reason)
+    return reason is None
+
+
+def text(limit: int, example: str, *, templates: bool = False) -> Kind:
+    """Text of one character at least and `limit` at most."""
+
+    def check(value: Any, path: Path, problems: Problems) -> Any:
+        hint = f"write for example {example}"
+        if not isinstance(value, str):
+            hint = f'write "{show(value)}"' if isinstance(value, (int, float)) else hint
+            problems.wrong_kind(value, path, "text", hint)
+        elif not value.strip():
+            problems.about(path, "is empty", hint)
+        elif storable(value, path, problems, limit) and not templates:
+            template_refused(value, path, problems)
+        return value
+
+    return Kind(check, shapes.text(limit))
+
+
+def template_refused(value: object, path: Path, problems: Problems) -> bool:
+    """Whether something is looked up, in a place where nothing can be."""
+    if not isinstance(value, str) or OPEN not in value:
+        return False
+    written = next(references(value))[0]
+    problems.about(path, "cannot use ${{ }}", TEMPLATES_HINT, find=written)
+    return True
+
+
+def pattern(limit: int, shape: str, wanted: str, example: str) -> Kind:
+    """Text that a regular expression matches."""
+    compiled = re.compile(shape)
+    plain = text(limit, example)
+
+    def check(value: Any, path: Path, problems: Problems) -> Any:
+        before = len(problems)
+        plain.check(value, path, problems)
+        if len(problems) == before and not compiled.fullmatch(value):
+            problems.about(path, f"is not {wanted}: '{show(value)}'", f"write for example {example}")
+        return value
+
+    return Kind(check, {"type": "string", "maxLength": limit, "pattern": f"^{shape}$"})
+
+
+def choice(*words: str) -> Kind:
+    """One of a few words."""
+    listed = " or ".join(words)
+
+    def check(value: Any, path: Path, problems: Problems) -> Any:
+        if not (isinstance(value, str) and value in words) and not template_refused(value, path, problems):
+            hint = did_you_mean(value, words, f"write {listed}")
+            problems.about(path, f"must be {listed}, not {shown(value)}", hint)
+        return value
+
+    return Kind(check, {"enum": list(words)})
+
+
+@shaped({"type": "boolean"})
+def boolean(value: Any, path: Path, problems: Problems) -> Any:
+    if not isinstance(value, bool):
+        hint = "write true or false"
+        if isinstance(value, str) and value.lower() in ("yes", "on", "y"):
+            hint = "write true"
+        elif isinstance(value, str) and value.lower() in ("no", "off", "n"):
+            hint = "write false"
+        problems.about(path, f"must be true or false, not {shown(value)}", hint)
+    return value
+
+
+def number(least: float, most: float, *, whole: bool = False) -> Kind:
+    hint = f"write {least:,g} to {most:,g}"
+    wanted = "a whole number" if whole else "a number"
+
+    def check(value: Any, path: Path, problems: Problems) -> Any:
+        if not is_number(value) or (whole and isinstance(value, float)):
+            if not template_refused(value, path, problems):
+                problems.about(path, f"must be {wanted}, not {shown(value)}", hint)
+        elif not least <= value <= most:
+            problems.about(path, f"is {show(value)}, out of range", hint)
+        else:
+            return value if whole else float(value)
+        return least
+
+    return Kind(check, {"type": "integer" if whole else "number", "minimum": least, "maximum": most})
+
+
+def measure(
+    what: str, read: Callable[[object], float], spell: Callable[[Any], str], least: float, most: float
+) -> Check:
+    """A number with a unit, as people write it."""
+    hint = f"write {spell(least)} to {spell(most)}"
+
+    def check(value: Any, path: Path, problems: Problems) -> Any:
+        try:
+            amount = read(value)
+        except ValueError as error:
+            if not template_refused(value, path, problems):
+                problems.about(path, f"is not {what}", str(error))
+            return least
+        if not least <= amount <= most:
+            problems.about(path, f"is {show(value)}, out of range", hint)
+        return amount
+
+    return check
+
+
+def duration(least: float, most: float) -> Kind:
+    shape = {
+        "type": "string",
+        "pattern": DURATION_PATTERN,
+        "description": "A duration: 90s, 45m, 2h, 3d or 1h30m.",
+        "examples": ["90s", "45m", "2h", "1h30m"],
+    }
+    return Kind(measure("a duration", parse_duration, format_duration, least, most), shape)
+
+
+def size(least: int, most: int) -> Kind:
+    shape = {
+        "type": "string",
+        "pattern": SIZE_PATTERN,
+        "description": "A size: 512MiB, 8GiB.",
+        "examples": ["512MiB", "8GiB"],
+    }
+    return Kind(measure("a size", parse_size, format_size, least, most), shape)
+
+
+def scalar(value: Any, path: Path, problems: Problems, limit: int) -> bool:
+    """Whether a value is text of at most `limit` characters, a finite number, or a boolean."""
+    if isinstance(value, str):
+        return storable(value, path, problems, limit)
+    if isinstance(value, float):
+        if isfinite(value):
+            return True
+        problems.about(path, "is not a finite number", "write a number that has an end")
+    elif isinstance(value, int):
+        if INTEGER[0] <= value <= INTEGER[1]:
+            return True
+        problems.about(path, "does not fit in 64 bits", "put it in quotes to make it text")
+    elif value is None:
+        problems.about(path, "is empty", 'write "" for empty text', key=True)
+    else:
+        problems.wrong_kind(value, path, "text, a number or a boolean", "write one value")
+    return False
