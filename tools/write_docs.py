@@ -19,7 +19,7 @@ from pathlib import Path
 import cli_reference
 from deborgen_coordinator.settings import TABLE as COORDINATOR
 from deborgen_shared.contract import CALLS
-from deborgen_shared.errors import MEANING, STATUS
+from deborgen_shared.errors import Code
 from deborgen_shared.jobfile import schema
 from deborgen_shared.jobfile.keys import KEYS
 from deborgen_worker.settings import TABLE as WORKER
@@ -65,7 +65,7 @@ def unlisted() -> list[str]:
 
 
 def codes() -> str:
-    rows = [(str(status), f"`{code}`", MEANING[code]) for code, status in STATUS.items()]
+    rows = [(str(code.status), f"`{code}`", code.meaning) for code in Code]
     return table("status | code | what it means", rows)
 
 

@@ -8,7 +8,7 @@ import pytest
 
 import write_docs
 from deborgen_shared.contract import CALLS
-from deborgen_shared.errors import MEANING, Code
+from deborgen_shared.errors import Code
 from write_docs import DOCS, PART, WRITERS, unlisted, written
 
 DOCUMENTS = sorted(path.name for path in DOCS.glob("*.md") if "<!-- make docs" in path.read_text("utf-8"))
@@ -41,7 +41,7 @@ def test_every_call_is_in_one_table_with_its_roles() -> None:
 
 
 def test_every_code_says_what_it_means() -> None:
-    assert list(MEANING) == list(Code)
+    assert all(code.meaning for code in Code)
 
 
 def test_a_part_that_differs_is_written_anew_and_nothing_else() -> None:

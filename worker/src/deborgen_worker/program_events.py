@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from deborgen_shared.client.transport import Refused
-from deborgen_shared.errors import STATUS, Code
+from deborgen_shared.errors import Code
 from deborgen_shared.program_events import EVENTS_PER_REQUEST
 from deborgen_worker.coordinator import Coordinator
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 #: For a running job at most this many requests are made in a row, so that the other jobs have their turn.
 REQUESTS_IN_A_ROW = 4
 #: What is wrong with events that may be right without one of them.
-UNFIT = frozenset({STATUS[Code.MALFORMED], STATUS[Code.TOO_LARGE]})
+UNFIT = frozenset({Code.MALFORMED.status, Code.TOO_LARGE.status})
 #: A refusal that is about the attempt or the worker, and not about the events.
 NOT_ABOUT_EVENTS = frozenset({Code.STALE_ATTEMPT, Code.SUPERSEDED, Code.UNAUTHENTICATED, Code.FORBIDDEN})
 

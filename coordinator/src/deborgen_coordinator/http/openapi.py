@@ -12,7 +12,7 @@ from deborgen_coordinator.http.routes import Route
 from deborgen_shared import headers, jobfile
 from deborgen_shared import messages as m
 from deborgen_shared.calls import JSON, PATH_NAMES, RAW, Answer, Call, Nothing
-from deborgen_shared.errors import STATUS, Code
+from deborgen_shared.errors import Code
 
 SCHEMAS = "#/components/schemas/"
 #: Headers that must be there, or the call makes no sense.
@@ -84,7 +84,7 @@ def _operation(route: Route) -> dict[str, Any]:
     if call.takes is not None:
         operation["requestBody"] = _body(call)
     for code in call.refusals:
-        status = str(STATUS[code])
+        status = str(code.status)
         answer = operation["responses"].setdefault(status, {"description": "", "content": _content(m.ErrorAnswer)})
         answer["description"] = ", ".join(filter(None, [answer["description"], str(code)]))
         if code in (Code.SLOW_DOWN, Code.UNAVAILABLE):
