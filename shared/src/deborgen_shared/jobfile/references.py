@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from deborgen_shared.jobfile.paths import check_path
 from deborgen_shared.jobfile.problems import Path, Problem, Problems, did_you_mean, show, subject
 from deborgen_shared.jobfile.sweep import Sweep
-from deborgen_shared.jobfile.template import FACTS, GIT_FACTS, OPEN, references, text_of
+from deborgen_shared.jobfile.template import FACTS, GIT_FACTS, OPEN, references, replace_texts, text_of
 from deborgen_shared.jobfile.values import IMAGE
 
 
@@ -24,13 +24,17 @@ class Reference(NamedTuple):
 def find(data: dict[Any, Any], path: Path, problems: Problems) -> list[Reference]:
     """All lookups in the keys of a job, each once in a text. What is opened like one and is none is a problem."""
     found = []
-    for text, where, key in _texts(data, path):
+
+    def look(text: Any, where: Path) -> None:
         if isinstance(text, str) and OPEN in text:
+            key = f"env.{where[1]}" if where[0] == "env" else str(where[0])
             for written, name in {name or written: (written, name) for written, name in references(text)}.values():
                 if name:
-                    found.append(Reference(written, name, where, key))
+                    found.append(Reference(written, name, (*path, *where), key))
                 else:
-                    problems.append(_not_a_lookup(written, where))
+                    problems.append(_not_a_lookup(written, (*path, *where)))
+
+    replace_texts(data, look)
     return found
 
 
@@ -62,30 +66,6 @@ def check(
             # A default that several steps cannot fill in is one mistake.
             if not any(p.path == reference.path and p.find == reference.written for p in problems):
                 problems.add(reference.path, message, hint, find=reference.written)
-
-
-def _texts(data: dict[Any, Any], path: Path) -> Iterator[tuple[Any, Path, str]]:
-    """Every value in which something can be looked up, with its path and the key that it belongs to."""
-    for key in ("name", "image", "result"):
-        if key in data:
-            yield data[key], (*path, key), key
-    run = data.get("run")
-    if isinstance(run, list):
-        for index, item in enumerate(run):
-            yield item, (*path, "run", index), "run"
-    else:
-        yield run, (*path, "run"), "run"
-    if isinstance(env := data.get("env"), dict):
-        for name, item in env.items():
-            yield item, (*path, "env", name), f"env.{name}"
-    if isinstance(artifacts := data.get("artifacts"), list):
-        for index, item in enumerate(artifacts):
-            if isinstance(item, dict):
-                yield item.get("path"), (*path, "artifacts", index, "path"), "artifacts"
-            else:
-                yield item, (*path, "artifacts", index), "artifacts"
-    if isinstance(build := data.get("build"), dict):
-        yield build.get("tag"), (*path, "build", "tag"), "build"
 
 
 def _not_a_lookup(written: str, where: Path) -> Problem:

@@ -6,11 +6,13 @@ In a `run` script the value is quoted for the shell; everywhere else it stands a
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from shlex import quote
 from typing import Any
 
 import msgspec
+
+from deborgen_shared.jobfile.problems import Path
 
 Scalar = str | int | float | bool
 
@@ -45,13 +47,36 @@ def without_references(text: str, by: str = "*") -> str:
     return _REFERENCE.sub(by, text)
 
 
-def has_templates(spec: Mapping[str, Any] | msgspec.Struct | bytes | str) -> bool:
-    """Whether anything in the spec, or in its JSON, is looked up. Cheap, and never wrongly false."""
-    if isinstance(spec, bytes):
-        return b"${{" in spec
-    if isinstance(spec, str):
-        return OPEN in spec
+def has_templates(spec: Mapping[str, Any] | msgspec.Struct) -> bool:
+    """Whether anything in the spec is looked up. Cheap, and never wrongly false."""
     return b"${{" in msgspec.json.encode(spec)
+
+
+def replace_texts(job: Mapping[str, Any], change: Callable[[Any, Path], Any]) -> dict[str, Any]:
+    """The keys of a job, with each value in which something can be looked up given to `change`, and its path with it.
+
+    The job that was given is not changed. It need not make sense.
+    """
+    done = dict(job)
+    for key in ("name", "image", "result"):
+        if key in done:
+            done[key] = change(done[key], (key,))
+    if isinstance(run := done.get("run"), list):
+        done["run"] = [change(argument, ("run", index)) for index, argument in enumerate(run)]
+    elif "run" in done:
+        done["run"] = change(run, ("run",))
+    if isinstance(env := done.get("env"), dict):
+        done["env"] = {name: change(value, ("env", name)) for name, value in env.items()}
+    if isinstance(artifacts := done.get("artifacts"), list):
+        done["artifacts"] = [
+            {**item, "path": change(item.get("path"), ("artifacts", index, "path"))}
+            if isinstance(item, dict)
+            else change(item, ("artifacts", index))
+            for index, item in enumerate(artifacts)
+        ]
+    if isinstance(build := done.get("build"), dict):
+        done["build"] = {**build, "tag": change(build.get("tag"), ("build", "tag"))}
+    return done
 
 
 def render(spec: Mapping[str, Any], params: Mapping[str, Scalar], context: Mapping[str, str]) -> dict[str, Any]:
@@ -59,33 +84,17 @@ def render(spec: Mapping[str, Any], params: Mapping[str, Scalar], context: Mappi
 
     The spec that was given is not changed. What cannot be found stays as it is written.
     """
+    values = {**context, **{name: text_of(value) for name, value in params.items()}}
 
     def found(match: re.Match[str]) -> str:
-        name = match[1]
-        if name in params:
-            return text_of(params[name])
-        return context.get(name, match[0])
+        return values.get(match[1], match[0])
 
     def quoted(match: re.Match[str]) -> str:
-        name = match[1]
-        return quote(text_of(params[name])) if name in params else quote(context[name]) if name in context else match[0]
+        return quote(values[match[1]]) if match[1] in values else match[0]
 
-    def fill(value: Any) -> Any:
-        return _REFERENCE.sub(found, value) if isinstance(value, str) and OPEN in value else value
+    def fill(value: Any, path: Path) -> Any:
+        if not isinstance(value, str) or OPEN not in value:
+            return value
+        return _REFERENCE.sub(quoted if path == ("run",) else found, value)
 
-    done = dict(spec)
-    run = done.get("run")
-    if isinstance(run, str):
-        done["run"] = _REFERENCE.sub(quoted, run) if OPEN in run else run
-    elif run:
-        done["run"] = [fill(argument) for argument in run]
-    for key in ("name", "image", "result"):
-        if key in done:
-            done[key] = fill(done[key])
-    if env := done.get("env"):
-        done["env"] = {name: fill(value) for name, value in env.items()}
-    if artifacts := done.get("artifacts"):
-        done["artifacts"] = [{**artifact, "path": fill(artifact["path"])} for artifact in artifacts]
-    if build := done.get("build"):
-        done["build"] = {**build, "tag": fill(build["tag"])}
-    return done
+    return replace_texts(spec, fill)
