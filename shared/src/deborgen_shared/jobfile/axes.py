@@ -6,7 +6,7 @@ An axis knows its length without making its values: one that is too long costs n
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import overload
+from typing import Any
 
 Number = int | float
 
@@ -29,11 +29,7 @@ class Spaced(Sequence[Number]):
     def __len__(self) -> int:
         return self._count
 
-    @overload
-    def __getitem__(self, place: int) -> Number: ...
-    @overload
-    def __getitem__(self, place: slice) -> Sequence[Number]: ...
-    def __getitem__(self, place: int | slice) -> Number | Sequence[Number]:
+    def __getitem__(self, place: Any) -> Any:
         if isinstance(place, slice):
             return [self._at(i) for i in range(self._count)[place]]
         return self._at(range(self._count)[place])

@@ -5,6 +5,7 @@ PyYAML only splits the text into events. The tree, the meaning of scalars, and e
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from deborgen_shared.jobfile import limits
@@ -20,8 +21,7 @@ _VERBATIM = ("env", "labels", "requires")
 
 def compose(text: str | bytes, source: str = "job.yml") -> Document:
     """The document of a text. Text that is no document is refused; lesser problems are kept in it."""
-    decoded = decode(text, source)
-    return _Composer(decoded, source).document()
+    return _Composer(decode(text, source), source).document()
 
 
 class _Composer:
@@ -179,16 +179,14 @@ class _Composer:
             holder.value[name] = node.value
 
 
+@dataclass(slots=True)
 class _Open:
     """A collection that is being read; `key` is the key whose value comes next."""
 
-    __slots__ = ("anchor", "key", "mapping", "node")
-
-    def __init__(self, node: Node, anchor: str | None, mapping: bool) -> None:
-        self.node = node
-        self.anchor = anchor
-        self.mapping = mapping
-        self.key: Node | None = None
+    node: Node
+    anchor: str | None
+    mapping: bool
+    key: Node | None = None
 
     def is_verbatim(self, stack: list[_Open]) -> bool:
         """Whether the scalar that comes now is text whatever it looks like: a value in `env`, an argument in `run`."""

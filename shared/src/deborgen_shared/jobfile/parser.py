@@ -9,14 +9,7 @@ from deborgen_shared.jobfile.keys import MERGED, NOT_YET, RUN_ONLY, STEP, STEP_O
 from deborgen_shared.jobfile.kinds import Check
 from deborgen_shared.jobfile.model import JobFile, JobSpec, Resources, Retry, Step
 from deborgen_shared.jobfile.needs import STEP_ID, check_needs
-from deborgen_shared.jobfile.problems import (
-    Path,
-    Problem,
-    Problems,
-    kind,
-    show,
-    subject,
-)
+from deborgen_shared.jobfile.problems import Path, Problem, Problems, kind, show, subject
 from deborgen_shared.jobfile.structure import empty, unknown_key
 from deborgen_shared.jobfile.sweep import Sweep
 from deborgen_shared.jobfile.syntax import missing_space

@@ -13,6 +13,7 @@ from deborgen_shared.jobfile.axes import significant
 from deborgen_shared.jobfile.template import Scalar
 
 Combination = tuple[Scalar, ...]
+_NOTHING: Any = object()
 
 
 class Sweep:
@@ -85,10 +86,3 @@ def identity(value: Scalar) -> tuple[bool, Scalar]:
 
 def _member(pick: Callable[[Any], Any], unwanted: set[Any]) -> Callable[[Combination], bool]:
     return lambda combination: pick(combination) in unwanted
-
-
-class _Nothing:
-    pass
-
-
-_NOTHING: Any = _Nothing()
