@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from typing import Any
 
 from deborgen_shared.jobfile import limits, shapes
@@ -18,16 +17,14 @@ SHA256 = re.compile(r"[0-9a-f]{64}")
 PATH = shapes.PATH
 
 
-def file_path(
-    example: str,
-    *,
-    templates: bool = False,
-    folder: bool = False,
-    judge: Callable[[str], str | None] = check_path,
-    hint: str = "",
-) -> Kind:
-    """A path in the workspace, stored without a leading `./`. With `folder` it may end with a slash."""
-    hint = hint or f"write a path inside the workspace, as in {example}"
+def file_path(example: str, *, templates: bool = False, folder: bool = False, beside: bool = False) -> Kind:
+    """A path in the workspace, or `beside` the job file, stored without a leading `./`.
+
+    With `folder` it may end with a slash.
+    """
+    hint = f"write a path inside the workspace, as in {example}"
+    if beside:
+        hint = "files lie beside the job file or below it: copy or link it there"
 
     def check(value: Any, path: Path, problems: Problems) -> str:
         if not isinstance(value, str):
@@ -40,22 +37,19 @@ def file_path(
             done = done[2:].lstrip("/")
         if folder and len(done) > 1:
             done = done.removesuffix("/")
-        if reason := judge(without_references(done, "x")):
+        reason = check_path(without_references(done, "x"))
+        if beside and done.startswith("~"):
+            reason = "starts with '~', which is not expanded here"
+        if reason:
             problems.add(path, f"the path '{show(value)}' {reason}", "" if reason.endswith("bytes") else hint)
         return done
 
     return Kind(check, PATH)
 
 
-def _check_beside(path: str) -> str | None:
-    return "starts with '~', which is not expanded here" if path.startswith("~") else check_path(path)
-
-
 result = file_path("metrics.json", templates=True)
 inner_path = file_path("data/state", folder=True)
-_local_path = file_path(
-    "sim.py", folder=True, judge=_check_beside, hint="files lie beside the job file or below it: copy or link it there"
-)
+_local_path = file_path("sim.py", folder=True, beside=True)
 _wire_path = file_path("data/a.csv")
 _artifact_path = file_path("out/*.png", templates=True, folder=True)
 
