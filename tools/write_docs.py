@@ -20,7 +20,7 @@ import cli_reference
 from deborgen_coordinator.settings import TABLE as COORDINATOR
 from deborgen_shared.contract import CALLS
 from deborgen_shared.errors import Code
-from deborgen_shared.jobfile import schema
+from deborgen_shared.jobfile.json_schema import schema
 from deborgen_shared.jobfile.keys import KEYS
 from deborgen_worker.settings import TABLE as WORKER
 

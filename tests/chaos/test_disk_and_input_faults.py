@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from deborgen_shared.jobfile import JobFileInvalid, load
+from deborgen_shared.jobfile.problems import JobFileInvalid
+from deborgen_shared.jobfile.reading import load
 from deborgen_shared.messages import Assignment, Result
 from deborgen_worker.disk import Disk
 from deborgen_worker.spool import Ended, Spool

@@ -16,7 +16,7 @@ from deborgen.transfers import Tries, all_at_once
 from deborgen_shared import contract
 from deborgen_shared.client import blobs, transport
 from deborgen_shared.client.blobs import Seen
-from deborgen_shared.jobfile import check_path
+from deborgen_shared.jobfile.paths import check_path
 
 
 class UnsafeTarget(DeborgenError):

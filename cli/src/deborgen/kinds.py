@@ -39,6 +39,6 @@ PAIR = _Pair()
 
 def parameters(pairs: tuple[tuple[str, str], ...]) -> dict[str, Any]:
     """The axes of `-p NAME=VALUES`."""
-    from deborgen_shared.jobfile import parse_axis
+    from deborgen_shared.jobfile.overriding import parse_axis
 
     return {name: parse_axis(text) for name, text in pairs}

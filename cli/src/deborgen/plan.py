@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from deborgen_shared.jobfile import Step, render
+from deborgen_shared.jobfile.model import Step
+from deborgen_shared.jobfile.template import render
 
 if TYPE_CHECKING:
     from deborgen.client import Client

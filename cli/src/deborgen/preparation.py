@@ -11,19 +11,13 @@ from typing import Any
 
 from deborgen import files
 from deborgen.errors import DeborgenError, InvalidJob
-from deborgen_shared.jobfile import (
-    Document,
-    JobFile,
-    JobFileInvalid,
-    Problem,
-    check_path,
-    limits,
-    load,
-    override,
-    parse,
-    parse_document,
-    unsupported,
-)
+from deborgen_shared.jobfile import limits
+from deborgen_shared.jobfile.document import Document
+from deborgen_shared.jobfile.model import JobFile
+from deborgen_shared.jobfile.overriding import override
+from deborgen_shared.jobfile.paths import check_path
+from deborgen_shared.jobfile.problems import JobFileInvalid, Problem
+from deborgen_shared.jobfile.reading import load, parse, parse_document
 
 ProblemPath = tuple[str | int, ...]
 
@@ -87,7 +81,7 @@ def prepare_text(
         jobfile = None
         try:
             jobfile = parse_document(document, default_name=default_name)
-            problems += unsupported(jobfile)
+            problems += jobfile.not_yet
         except JobFileInvalid as invalid:
             problems += invalid.problems
         collections = _collect(document.data, base, problems, document.locate)
@@ -103,7 +97,7 @@ def prepare_data(data: dict[str, Any], base: Path, params: Mapping[str, Any]) ->
     data = _overridden(data, params)
     try:
         jobfile = parse(data, wire=False)
-        problems = list(unsupported(jobfile))
+        problems = list(jobfile.not_yet)
         collections = _collect(data, base, problems, lambda problem: problem)
         if problems:
             raise JobFileInvalid(problems)

@@ -15,7 +15,8 @@ from deborgen.connection import Connection
 from deborgen.errors import InvalidJob
 from deborgen.preparation import Prepared, refused
 from deborgen_shared import contract, messages
-from deborgen_shared.jobfile import Document, JobFileInvalid, Problem
+from deborgen_shared.jobfile.document import Document
+from deborgen_shared.jobfile.problems import JobFileInvalid, Problem
 
 Bar = Callable[[str, int], AbstractContextManager[Callable[[int], None]]]
 

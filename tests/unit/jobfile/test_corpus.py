@@ -8,7 +8,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from deborgen_shared.jobfile import JobFile, JobFileInvalid, JobSpec, load, parse_document, unsupported
+from deborgen_shared.jobfile.model import JobFile, JobSpec
+from deborgen_shared.jobfile.problems import JobFileInvalid
+from deborgen_shared.jobfile.reading import load, parse_document
 
 HERE = Path(__file__).parent
 WRONG = sorted((HERE / "wrong").glob("*.yml"))
@@ -71,6 +73,6 @@ def test_a_right_file_means_this(file: Path) -> None:
         "priority": jobfile.priority,
         "count": jobfile.count,
         "steps": steps,
-        "unsupported": [f"{problem.line}:{problem.column} {problem.message}" for problem in unsupported(jobfile)],
+        "unsupported": [f"{problem.line}:{problem.column} {problem.message}" for problem in jobfile.not_yet],
     }
     assert meaning == json.loads(file.with_suffix(".expected").read_text(encoding="utf-8"))

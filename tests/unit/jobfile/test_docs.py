@@ -9,8 +9,11 @@ from typing import Any
 
 import pytest
 
-from deborgen_shared.jobfile import JobFileInvalid, limits, load, parse_document, schema, unsupported
+from deborgen_shared.jobfile import limits
+from deborgen_shared.jobfile.json_schema import schema
 from deborgen_shared.jobfile.keys import NOT_YET
+from deborgen_shared.jobfile.problems import JobFileInvalid
+from deborgen_shared.jobfile.reading import load, parse_document
 from deborgen_shared.jobfile.template import FACTS, GIT_FACTS
 from deborgen_shared.jobfile.units import format_duration, format_size
 from deborgen_shared.program_events import EVENT_BYTES, MOST_EVENTS
@@ -38,7 +41,7 @@ def test_the_table_of_a_steps_keys_is_that_of_the_schema() -> None:
 def test_every_example_is_a_right_job_file(example: str) -> None:
     jobfile = parse_document(load(example))
     assert jobfile.count >= 1
-    keys_not_yet = {str(problem.path[-1]) for problem in unsupported(jobfile)}
+    keys_not_yet = {str(problem.path[-1]) for problem in jobfile.not_yet}
     assert keys_not_yet <= set(NOT_YET)
 
 

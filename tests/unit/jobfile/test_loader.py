@@ -7,7 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deborgen_shared.jobfile import JobFile, JobFileInvalid, load, parse, parse_document
+from deborgen_shared.jobfile.model import JobFile
+from deborgen_shared.jobfile.problems import JobFileInvalid
+from deborgen_shared.jobfile.reading import load, parse, parse_document
 
 DESIGN = """\
 name: pendulum

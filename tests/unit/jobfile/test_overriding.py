@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from deborgen_shared.jobfile import load, override, parse, parse_axis
+from deborgen_shared.jobfile.overriding import override, parse_axis
+from deborgen_shared.jobfile.reading import load, parse
 
 
 @pytest.mark.parametrize(

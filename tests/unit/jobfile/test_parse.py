@@ -7,17 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deborgen_shared.jobfile import (
-    File,
-    JobFileInvalid,
-    JobSpec,
-    Resources,
-    Retry,
-    load,
-    parse,
-    parse_document,
-    unsupported,
-)
+from deborgen_shared.jobfile.model import File, JobSpec, Resources, Retry
+from deborgen_shared.jobfile.problems import JobFileInvalid
+from deborgen_shared.jobfile.reading import load, parse, parse_document
 
 DIGEST = "a" * 64
 
@@ -274,23 +266,23 @@ def test_jobs_that_fit_the_same_workers_have_the_same_key() -> None:
 )
 def test_what_cannot_be_executed_yet_is_checked_and_named(key: str, value: Any) -> None:
     run = {} if key == "build" else {"run": "x"}
-    (problem,) = unsupported(parse({**run, key: value}, wire=True))
+    (problem,) = parse({**run, key: value}, wire=True).not_yet
     assert problem.path == (key,)
     assert "by this version yet" in problem.message
-    (problem,) = unsupported(parse({"steps": [{"id": "a", **run, key: value}]}, wire=True))
+    (problem,) = parse({"steps": [{"id": "a", **run, key: value}]}, wire=True).not_yet
     assert problem.path == ("steps", 0, key)
 
 
 def test_what_cannot_be_executed_yet_has_its_place_in_the_file() -> None:
     document = load("run: x\nsecrets: [KEY]\n", "job.yml")
-    (problem,) = unsupported(parse_document(document))
+    (problem,) = parse_document(document).not_yet
     assert problem.render(document.source, document.lines) == (
         "job.yml:2:1: 'secrets' cannot be given to jobs by this version yet\n  2| secrets: [KEY]\n   | ^^^^^^^"
     )
 
 
 def test_what_can_be_executed_is_not_complained_about() -> None:
-    assert unsupported(parse({"run": "x", "image": "busybox", "artifacts": ["a"]}, wire=True)) == []
+    assert parse({"run": "x", "image": "busybox", "artifacts": ["a"]}, wire=True).not_yet == []
 
 
 JSON = st.recursive(

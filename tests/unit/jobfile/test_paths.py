@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deborgen_shared.jobfile import check_path, find_twins
+from deborgen_shared.jobfile.paths import check_path, find_twins
 
 GOOD = [
     "a",

@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deborgen_shared.jobfile import JobFileInvalid, Problem
-from deborgen_shared.jobfile.problems import did_you_mean
+from deborgen_shared.jobfile.problems import JobFileInvalid, Problem, did_you_mean
 
 
 def test_a_path_is_written_as_people_do() -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deborgen_shared.jobfile import load
+from deborgen_shared.jobfile.reading import load
 from deborgen_shared.jobfile.resolver import resolve
 
 NUMBERS = {

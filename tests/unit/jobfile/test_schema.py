@@ -10,8 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deborgen_shared.jobfile import JobFileInvalid, load, parse, schema
+from deborgen_shared.jobfile.json_schema import schema
 from deborgen_shared.jobfile.keys import KEYS
+from deborgen_shared.jobfile.problems import JobFileInvalid
+from deborgen_shared.jobfile.reading import load, parse
 
 RIGHT = sorted((Path(__file__).parent / "right").glob("*.yml"))
 VALIDATORS = {wire: jsonschema_rs.validator_for(schema(wire)) for wire in (False, True)}

@@ -11,8 +11,10 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from deborgen_shared.jobfile import JobFileInvalid, Sweep, parse
 from deborgen_shared.jobfile.axes import significant
+from deborgen_shared.jobfile.problems import JobFileInvalid
+from deborgen_shared.jobfile.reading import parse
+from deborgen_shared.jobfile.sweep import Sweep
 
 
 def a_sweep(grid: dict[str, Any] | None = None, **more: Any) -> Sweep:

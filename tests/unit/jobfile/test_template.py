@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deborgen_shared.jobfile import JobFileInvalid, has_templates, parse, render
-from deborgen_shared.jobfile.template import text_of
+from deborgen_shared.jobfile.problems import JobFileInvalid
+from deborgen_shared.jobfile.reading import parse
+from deborgen_shared.jobfile.template import has_templates, render, text_of
 
 FACTS = {"run.id": "42", "job.id": "42.7", "job.index": "7", "attempt": "2"}
 

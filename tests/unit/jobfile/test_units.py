@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deborgen_shared.jobfile import format_duration, format_size, parse_duration, parse_size
+from deborgen_shared.jobfile.units import format_duration, format_size, parse_duration, parse_size
 
 KIB, MIB, GIB = 2**10, 2**20, 2**30
 

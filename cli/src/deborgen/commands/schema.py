@@ -19,6 +19,6 @@ def command() -> None:
       deborgen schema > job.schema.json
       # yaml-language-server: $schema=job.schema.json      (first line of the job file)
     """
-    from deborgen_shared.jobfile import schema
+    from deborgen_shared.jobfile.json_schema import schema
 
     output.write(json.dumps(schema(wire=False), indent=2, ensure_ascii=False) + "\n")

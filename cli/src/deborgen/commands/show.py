@@ -8,7 +8,7 @@ from deborgen import output, refs
 from deborgen.cli import App, json_option
 from deborgen.cli import command as verb
 from deborgen.runs import Job, Run
-from deborgen_shared.jobfile import render
+from deborgen_shared.jobfile.template import render
 from deborgen_shared.states import State
 
 ATTEMPT_COLUMNS = ["attempt", "worker", "outcome", "exit_code", "seconds", "log", "started", "reason"]

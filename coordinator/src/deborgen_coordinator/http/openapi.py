@@ -9,10 +9,11 @@ from typing import Any
 import msgspec
 
 from deborgen_coordinator.http.routes import Route
-from deborgen_shared import headers, jobfile
+from deborgen_shared import headers
 from deborgen_shared import messages as m
 from deborgen_shared.calls import JSON, PATH_NAMES, RAW, Answer, Call, Nothing
 from deborgen_shared.errors import Code
+from deborgen_shared.jobfile import json_schema
 
 SCHEMAS = "#/components/schemas/"
 #: Headers that must be there, or the call makes no sense.
@@ -59,7 +60,7 @@ def _types(routes: list[Route]) -> list[Any]:
 
 def _job_schema() -> tuple[dict[str, Any], dict[str, Any]]:
     """The schema of the job file as components of this document."""
-    text = json.dumps(jobfile.schema(wire=True)).replace('"#/$defs/', f'"{SCHEMAS}JobFile_')
+    text = json.dumps(json_schema.schema(wire=True)).replace('"#/$defs/', f'"{SCHEMAS}JobFile_')
     schema = json.loads(text)
     parts = {f"JobFile_{name}": part for name, part in schema.pop("$defs", {}).items()}
     schema.pop("$schema", None)

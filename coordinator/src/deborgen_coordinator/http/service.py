@@ -14,8 +14,9 @@ from deborgen_coordinator.http.openapi import document
 from deborgen_coordinator.http.routes import ROUTES, Request, serves
 from deborgen_coordinator.operations import health, metrics
 from deborgen_coordinator.operations.context import Context
-from deborgen_shared import contract, jobfile
+from deborgen_shared import contract
 from deborgen_shared import messages as m
+from deborgen_shared.jobfile.json_schema import schema
 from deborgen_shared.queries import NoQuery
 
 PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
@@ -46,7 +47,7 @@ def get_openapi(request: Request[None, NoQuery]) -> dict[str, object]:
 
 @serves(contract.JOB_SCHEMA)
 def get_job_schema(request: Request[None, NoQuery]) -> dict[str, object]:
-    return jobfile.schema(wire=True)
+    return schema(wire=True)
 
 
 class _Numbers:

@@ -9,7 +9,8 @@ from typing import Any
 
 import msgspec
 
-from deborgen_shared.jobfile import JobSpec, has_templates
+from deborgen_shared.jobfile.model import JobSpec
+from deborgen_shared.jobfile.template import has_templates
 
 from ..placement import Amounts, Needs
 from ..storage import specs

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from deborgen_shared.jobfile import render
+from deborgen_shared.jobfile.template import render
 from deborgen_shared.messages import Assignment, Claim, Claimed, Input, NextClaim
 from deborgen_shared.states import WORKING
 

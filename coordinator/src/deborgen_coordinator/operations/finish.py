@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from deborgen_shared.errors import Code, Refusal
-from deborgen_shared.jobfile import check_path, find_twins
+from deborgen_shared.jobfile.paths import check_path, find_twins
 from deborgen_shared.messages import Finish, Finished, Result
 from deborgen_shared.states import INFRASTRUCTURE_FAILURES, Outcome
 

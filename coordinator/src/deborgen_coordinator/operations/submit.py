@@ -11,7 +11,9 @@ import msgspec
 
 from deborgen_shared import contract
 from deborgen_shared.errors import Code, Refusal
-from deborgen_shared.jobfile import JobFile, JobFileInvalid, JobSpec, Problem, Step, parse, unsupported
+from deborgen_shared.jobfile.model import JobFile, JobSpec, Step
+from deborgen_shared.jobfile.problems import JobFileInvalid, Problem
+from deborgen_shared.jobfile.reading import parse
 from deborgen_shared.messages import Checked, Run
 from deborgen_shared.states import State
 
@@ -85,7 +87,7 @@ def _check(ctx: Context, document: object) -> JobFile:
         )
     except JobFileInvalid as invalid:
         raise refusal(invalid.problems) from None
-    refused = unsupported(jobfile)
+    refused = jobfile.not_yet
     if refused:
         raise refusal(refused)
     return jobfile

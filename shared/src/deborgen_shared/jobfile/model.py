@@ -147,7 +147,7 @@ class Step:
 class JobFile:
     """One run: its jobs are numbered from 1 over the steps in their order.
 
-    `not_yet` are the keys that this version reads and checks but cannot execute.
+    `not_yet` is what this version reads and checks but cannot execute, one sentence each. Such a run is not accepted.
     """
 
     name: str
@@ -160,8 +160,3 @@ class JobFile:
     def count(self) -> int:
         """How many jobs the run has."""
         return sum(step.count for step in self.steps)
-
-
-def unsupported(jobfile: JobFile) -> list[Problem]:
-    """What the job file asks for that this version cannot execute: one sentence each. Such a run is not accepted."""
-    return jobfile.not_yet
