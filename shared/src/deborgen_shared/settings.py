@@ -158,10 +158,12 @@ class Table(Generic[S]):
     def load(self, flags: Mapping[str, str | None], environment: Mapping[str, str], config: str | None = None) -> S:
         """The settings, each from the first place that has it."""
         config = config or environment.get(self._prefix + "CONFIG") or None
-        files = [(str(path), self._read_file(path)) for path in self._files(config)]
+        files = [(path, self._read_file(path)) for path in self._files(config)]
         values: dict[str, Any] = {}
         for row in self.rows.values():
-            for place, text in self._places(row, flags, environment, files):
+            places = [(row.flag, flags.get(row.name)), (row.variable, environment.get(row.variable))]
+            places += [(f"{row.name} in {path}", lines.get(row.name)) for path, lines in files]
+            for place, text in places:
                 if text is not None:
                     values[row.name] = _read(row.kind, text, place)
                     break
@@ -173,18 +175,6 @@ class Table(Generic[S]):
             if self._local_file and local.exists():
                 yield local
             yield Path(config)
-
-    @staticmethod
-    def _places(
-        row: Row,
-        flags: Mapping[str, str | None],
-        environment: Mapping[str, str],
-        files: list[tuple[str, dict[str, str]]],
-    ) -> Iterator[tuple[str, str | None]]:
-        yield row.flag, flags.get(row.name)
-        yield row.variable, environment.get(row.variable)
-        for path, lines in files:
-            yield f"{row.name} in {path}", lines.get(row.name)
 
     def _read_file(self, path: Path) -> dict[str, str]:
         try:

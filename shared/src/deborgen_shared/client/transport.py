@@ -124,10 +124,8 @@ class Incoming:
 
     def hang_up(self) -> None:
         """End the answer from another thread: a thread that reads it is woken."""
-        shutdown = getattr(self._raw, "shutdown", None)
-        if shutdown is not None:
-            with contextlib.suppress(Exception):
-                shutdown()
+        with contextlib.suppress(Exception):
+            self._raw.shutdown()
 
     def release(self) -> None:
         """Keep the connection for the next call. With unread bytes in it, the next call would fail: it is closed."""
@@ -173,32 +171,16 @@ class Transport:
         self._adapter.close()
         self._elsewhere.close()
 
-    def call(
-        self,
-        call: Call[T],
-        body: Any = None,
-        query: Query | None = None,
-        *,
-        headers: Mapping[str, str] | None = None,
-        seconds: float = 30.0,
-        **names: Any,
-    ) -> T:
-        """Make a call of the contract, and decode the answer."""
-        return decode(call, self.ask(call, body, query, headers=headers, seconds=seconds, **names))
+    def call(self, call: Call[T], body: Any = None, query: Query | None = None, **rest: Any) -> T:
+        """Make a call of the contract, and decode the answer. The rest is as in `ask`."""
+        return decode(call, self.ask(call, body, query, **rest))
 
     def ask(
-        self,
-        call: Call[Any],
-        body: Any = None,
-        query: Query | None = None,
-        *,
-        headers: Mapping[str, str] | None = None,
-        seconds: float = 30.0,
-        **names: Any,
+        self, call: Call[Any], body: Any = None, query: Query | None = None, *, seconds: float = 30.0, **rest: Any
     ) -> Reply:
-        """Make a call, and read the whole answer within the deadline."""
+        """Make a call, and read the whole answer within these seconds. The rest is as in `open`."""
         end = time.monotonic() + seconds
-        with self.open(call, body, query, headers=headers, seconds=seconds, end=end, **names) as answer:
+        with self.open(call, body, query, seconds=seconds, end=end, **rest) as answer:
             return Reply(answer.status, answer.headers, answer.read())
 
     @contextmanager
@@ -213,7 +195,10 @@ class Transport:
         end: float | None = None,
         **names: Any,
     ) -> Iterator[Incoming]:
-        """Make a call whose answer is read as it comes. `seconds` bounds the silence between two pieces."""
+        """Make a call whose answer is read as it comes. `seconds` bounds the silence between two pieces.
+
+        `names` fill in the path of the call.
+        """
         data, kind = _encoded(body)
         sent = {**self._given, **kind, **(headers or {})}
         if token := self._token():
