@@ -8,7 +8,7 @@ coordinator.
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Generic, Literal, TypeVar
 
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 
@@ -42,6 +42,16 @@ class PersonRequest(Struct, omit_defaults=True, forbid_unknown_fields=True, kw_o
 
 class Answer(Struct, kw_only=True):
     """A body that the coordinator sends."""
+
+
+T = TypeVar("T")
+
+
+class Page(Answer, Generic[T]):
+    """A part of a list, and the cursor of the next part; null at the end."""
+
+    items: list[T]
+    next: str | None
 
 
 # Workers: requests
@@ -414,24 +424,16 @@ class ResultRow(Answer):
     worker: str | None
 
 
-class Runs(Answer):
-    items: list[Run]
-    next: str | None
+class Runs(Page[Run]): ...
 
 
-class Jobs(Answer):
-    items: list[Job]
-    next: str | None
+class Jobs(Page[Job]): ...
 
 
-class Results(Answer):
-    items: list[ResultRow]
-    next: str | None
+class Results(Page[ResultRow]): ...
 
 
-class Artifacts(Answer):
-    items: list[ArtifactView]
-    next: str | None
+class Artifacts(Page[ArtifactView]): ...
 
 
 class RunArtifact(ArtifactView, kw_only=True):
@@ -440,9 +442,7 @@ class RunArtifact(ArtifactView, kw_only=True):
     job: str
 
 
-class RunArtifacts(Answer):
-    items: list[RunArtifact]
-    next: str | None
+class RunArtifacts(Page[RunArtifact]): ...
 
 
 class CancelAnswer(Answer):
@@ -492,9 +492,7 @@ class Event(Answer):
     data: dict[str, Any]
 
 
-class Events(Answer):
-    items: list[Event]
-    next: str | None
+class Events(Page[Event]): ...
 
 
 class Worker(Answer):
@@ -521,9 +519,7 @@ class Worker(Answer):
     metrics: Metrics | None = None
 
 
-class Workers(Answer):
-    items: list[Worker]
-    next: str | None
+class Workers(Page[Worker]): ...
 
 
 class TokenView(Answer):
@@ -539,9 +535,7 @@ class CreatedToken(TokenView, kw_only=True):
     token: str
 
 
-class Tokens(Answer):
-    items: list[TokenView]
-    next: str | None
+class Tokens(Page[TokenView]): ...
 
 
 class Me(Answer):

@@ -23,30 +23,29 @@ def line_starts(text: str) -> list[int]:
 
 def decode(text: str | bytes, source: str) -> str:
     """The text, when it is text of an acceptable size."""
+
+    def refusal(message: str, hint: str) -> JobFileInvalid:
+        return JobFileInvalid([Problem((), message, hint)], source)
+
     size = len(text) if isinstance(text, bytes) else len(text.encode(errors="replace"))
     if size > limits.DOCUMENT_BYTES:
         message = f"the file has {size:,} bytes, and the limit is {limits.DOCUMENT_BYTES:,}"
-        raise JobFileInvalid([Problem((), message, "data belongs in 'files', long lists in ranges")], source)
+        raise refusal(message, "data belongs in 'files', long lists in ranges")
     if isinstance(text, bytes):
         if text[:2] in (b"\xff\xfe", b"\xfe\xff"):
-            raise JobFileInvalid([Problem((), "the file is UTF-16, not UTF-8", "save it as UTF-8")], source)
+            raise refusal("the file is UTF-16, not UTF-8", "save it as UTF-8")
         if b"\0" in text:
-            raise JobFileInvalid(
-                [Problem((), "the file is binary, not text", "name the job file, as in job.yml")], source
-            )
-        raw = text
+            raise refusal("the file is binary, not text", "name the job file, as in job.yml")
         try:
-            text = raw.decode("utf-8")
+            text = text.decode("utf-8")
         except UnicodeDecodeError as error:
-            line = raw.count(b"\n", 0, error.start) + 1
-            message = f"byte 0x{raw[error.start]:02x} in line {line} is not UTF-8"
-            raise JobFileInvalid([Problem((), message, "save the file as UTF-8")], source) from None
+            line = error.object.count(b"\n", 0, error.start) + 1
+            message = f"byte 0x{error.object[error.start]:02x} in line {line} is not UTF-8"
+            raise refusal(message, "save the file as UTF-8") from None
     text = text.removeprefix("\ufeff")
-    bad = _UNWANTED.search(text)
-    if bad:
-        lines = split_lines(text)
+    if bad := _UNWANTED.search(text):
         before = split_lines(text[: bad.start()])
         message = f"the character U+{ord(bad[0]):04X} is not allowed in a job file"
         problem = Problem((), message, "remove it", line=len(before), column=len(before[-1]) + 1)
-        raise JobFileInvalid([problem], source, lines)
+        raise JobFileInvalid([problem], source, split_lines(text))
     return text

@@ -109,12 +109,7 @@ class JobSpec(Struct, frozen=True, kw_only=True):
 
     def needs_key(self) -> str:
         """Canonical JSON of all that placement looks at. Jobs with the same key fit the same workers."""
-        needs = {
-            "network": self.network,
-            "requires": self.requires,
-            "resources": self.resources,
-            "runner": self.runner,
-        }
+        needs = {name: getattr(self, name) for name in ("network", "requires", "resources", "runner")}
         return _sorted_json.encode(needs).decode()
 
 
