@@ -10,17 +10,16 @@ from deborgen_shared.jobfile.problems import Path, Problem
 
 
 class Node:
-    """A piece of the document and where it stands: start and end as (index, line, column), from 0."""
+    """A piece of the document and where it stands: marks of the parser, with index, line and column from 0."""
 
-    __slots__ = ("block", "children", "depth", "end", "keys", "size", "start", "value")
+    __slots__ = ("block", "children", "depth", "end_mark", "keys", "size", "start_mark", "value")
 
     #: A scalar has none of either, and there are many of them.
     NONE: dict[Any, Node] = {}  # noqa: RUF012 - never written to
 
-    def __init__(self, value: Any, start: Any, end: Any, *, scalar: bool = False, block: bool = False) -> None:
+    def __init__(self, value: Any, event: Any, *, scalar: bool = False, block: bool = False) -> None:
         self.value = value
-        self.start = (start.index, start.line, start.column)
-        self.end = (end.index, end.line, end.column)
+        self.start_mark, self.end_mark = event.start_mark, event.end_mark
         self.block = block
         self.children: dict[Any, Node] = Node.NONE if scalar else {}
         self.keys: dict[Any, Node] = Node.NONE if scalar else {}
@@ -54,7 +53,7 @@ class Document:
             node = node.children[part]
         if find and not key:
             search = self.text.rfind if last else self.text.find
-            index = search(find, node.start[0], node.end[0])
+            index = search(find, node.start_mark.index, node.end_mark.index)
             if index >= 0:
                 line = bisect_right(self._starts, index)
                 return line, index - self._starts[line - 1] + 1, len(split_lines(find)[0])
@@ -69,7 +68,7 @@ class Document:
         return problem.at(*self.where(problem.path, key=problem.key, find=problem.find, last=problem.last))
 
     def _span(self, node: Node) -> tuple[int, int, int]:
-        _, line, column = node.start
+        line, column = node.start_mark.line, node.start_mark.column
         text = self.lines[line] if line < len(self.lines) else ""
-        stop = node.end[2] if node.end[1] == line else len(text.rstrip())
+        stop = node.end_mark.column if node.end_mark.line == line else len(text.rstrip())
         return line + 1, column + 1, max(1, stop - column)

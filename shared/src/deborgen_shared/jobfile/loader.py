@@ -56,8 +56,9 @@ class _Composer:
     def _stop(self, event: Any, message: str, hint: str = "") -> JobFileInvalid:
         return self._refusal(self._problem(event, message, hint))
 
-    def _problem(self, event: Any, message: str, hint: str = "") -> Problem:
-        start, end = event.start_mark, event.end_mark
+    def _problem(self, piece: Any, message: str, hint: str = "") -> Problem:
+        """A problem with what an event or a node stands for."""
+        start, end = piece.start_mark, piece.end_mark
         width = end.column - start.column if end.line == start.line else 1
         return Problem((), message, hint, start.line + 1, start.column + 1, max(1, width))
 
@@ -79,8 +80,7 @@ class _Composer:
             elif sort in (yaml.MappingStartEvent, yaml.SequenceStartEvent):
                 self._check_depth(event, len(stack) + 1)
                 self._check_tag(event)
-                node = Node({} if sort is yaml.MappingStartEvent else [], event.start_mark, event.end_mark)
-                node.block = not event.flow_style
+                node = Node({} if sort is yaml.MappingStartEvent else [], event, block=not event.flow_style)
                 if event.anchor:
                     self.anchors[event.anchor] = None
                 stack.append(_Open(node, event.anchor, sort is yaml.MappingStartEvent))
@@ -88,7 +88,7 @@ class _Composer:
             elif sort in (yaml.MappingEndEvent, yaml.SequenceEndEvent):
                 opened = stack.pop()
                 node = opened.node
-                node.end = (event.end_mark.index, event.end_mark.line, event.end_mark.column)
+                node.end_mark = event.end_mark
                 node.size = 1 + sum(child.size for child in node.children.values())
                 node.depth = 1 + max((child.depth for child in node.children.values()), default=0)
                 if opened.anchor:
@@ -113,7 +113,7 @@ class _Composer:
             value = resolve(event.value)
             if isinstance(value, (int, float)) and stack and stack[-1].is_verbatim(stack):
                 value = event.value
-        node = Node(value, event.start_mark, event.end_mark, scalar=True)
+        node = Node(value, event, scalar=True)
         if event.anchor:
             self.anchors[event.anchor] = node
         return node
@@ -124,7 +124,7 @@ class _Composer:
             if event.anchor in self.anchors:
                 raise self._stop(event, f"the alias *{show(event.anchor)} stands inside of itself", "write it out")
             raise self._stop(event, f"there is no anchor &{show(event.anchor)} above", "write the value out")
-        node = Node(target.value, event.start_mark, event.end_mark)
+        node = Node(target.value, event)
         node.children, node.keys, node.size, node.depth = target.children, target.keys, target.size, target.depth
         return node
 
@@ -140,14 +140,12 @@ class _Composer:
             self.problems.append(problem)
 
     def _strange_key(self, node: Node) -> Problem:
-        index, line, column = node.start
-        problem = Problem((), f"a key must be a name, not {kind(node.value)}", "write it as text, in quotes")
-        if self.text.startswith("{{", index - 1):
-            index, column = index - 1, column - 1
-            written = self.text[index : self.text.find("}}", index) + 2]
+        start = node.start_mark
+        if self.text.startswith("{{", start.index - 1):
+            written = self.text[start.index - 1 : self.text.find("}}", start.index - 1) + 2]
             problem = Problem((), "a lookup is written with a dollar sign", f'write "${show(written)}"')
-            return problem.at(line + 1, column + 1, len(written))
-        return problem.at(line + 1, column + 1, max(1, node.end[0] - index) if node.end[1] == line else 1)
+            return problem.at(start.line + 1, start.column, len(written))
+        return self._problem(node, f"a key must be a name, not {kind(node.value)}", "write it as text, in quotes")
 
     def _attach(self, event: Any, stack: list[_Open], node: Node) -> None:
         opened = stack[-1]
@@ -159,7 +157,7 @@ class _Composer:
             if not isinstance(node.value, str):
                 if isinstance(node.value, (list, dict)):
                     raise self._refusal(self._strange_key(node))
-                written = self.text[node.start[0] : node.end[0]]
+                written = self.text[node.start_mark.index : node.end_mark.index]
                 self.problems.append(
                     self._problem(event, f"the key {show(written)} is not a name", f'write "{show(written)}"')
                 )
@@ -169,10 +167,9 @@ class _Composer:
             key, opened.key = opened.key, None
             name = key.value
             if name in holder.children:
-                line = holder.keys[name].start[1] + 1
-                problem = Problem((), f"the key '{show(name)}' is given twice", f"it is also in line {line}")
-                _, at, column = key.start
-                self.problems.append(problem.at(at + 1, column + 1, max(1, key.end[2] - column)))
+                line = holder.keys[name].start_mark.line + 1
+                message = f"the key '{show(name)}' is given twice"
+                self.problems.append(self._problem(key, message, f"it is also in line {line}"))
                 return
             holder.keys[name] = key
             holder.children[name] = node
