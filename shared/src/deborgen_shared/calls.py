@@ -97,11 +97,8 @@ class PathName:
     hint: str
     example: str
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "_match", re.compile(self.pattern, re.ASCII).fullmatch)
-
     def value(self, text: str) -> Any:
-        if not self._match(text):  # type: ignore[attr-defined]
+        if not re.fullmatch(self.pattern, text, re.ASCII):
             raise Refusal(Code.NOT_FOUND, f"There is nothing by the name {text[:100]!r} here.", self.hint)
         return self.read(text)
 

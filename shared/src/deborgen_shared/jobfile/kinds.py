@@ -11,19 +11,11 @@ from collections.abc import Callable
 from math import isfinite
 from typing import Any, NamedTuple
 
-from deborgen_shared.jobfile import shapes
+from deborgen_shared.jobfile import shapes, units
 from deborgen_shared.jobfile.limits import INTEGER
 from deborgen_shared.jobfile.problems import Path, Problems, did_you_mean, kind, show
 from deborgen_shared.jobfile.shapes import Shape
 from deborgen_shared.jobfile.template import OPEN, references
-from deborgen_shared.jobfile.units import (
-    DURATION_PATTERN,
-    SIZE_PATTERN,
-    format_duration,
-    format_size,
-    parse_duration,
-    parse_size,
-)
 
 Check = Callable[[Any, Path, Problems], Any]
 
@@ -178,21 +170,21 @@ def measure(
 def duration(least: float, most: float) -> Kind:
     shape = {
         "type": "string",
-        "pattern": DURATION_PATTERN,
+        "pattern": units.DURATION_PATTERN,
         "description": "A duration: 90s, 45m, 2h, 3d or 1h30m.",
         "examples": ["90s", "45m", "2h", "1h30m"],
     }
-    return Kind(measure("a duration", parse_duration, format_duration, least, most), shape)
+    return Kind(measure("a duration", units.parse_duration, units.format_duration, least, most), shape)
 
 
 def size(least: int, most: int) -> Kind:
     shape = {
         "type": "string",
-        "pattern": SIZE_PATTERN,
+        "pattern": units.SIZE_PATTERN,
         "description": "A size: 512MiB, 8GiB.",
         "examples": ["512MiB", "8GiB"],
     }
-    return Kind(measure("a size", parse_size, format_size, least, most), shape)
+    return Kind(measure("a size", units.parse_size, units.format_size, least, most), shape)
 
 
 def scalar(value: Any, path: Path, problems: Problems, limit: int) -> bool:

@@ -26,14 +26,14 @@ def parse_duration(text: object) -> float:
     """Seconds. What is not a duration raises ValueError with the spelling to use."""
     if isinstance(text, str) and (match := _DURATION.fullmatch(text)):
         return float(sum(float(n) * unit for n, unit in zip(match.groups(), SECONDS.values(), strict=True) if n))
-    raise ValueError(_duration_hint(text))
+    raise ValueError(f"write {_duration_like(text)} (units: s m h d)")
 
 
 def parse_size(text: object) -> int:
     """Bytes. What is not a size raises ValueError with the spelling to use."""
     if isinstance(text, str) and (match := _SIZE.fullmatch(text)):
         return round(float(match[1]) * BYTES[match[2]])
-    raise ValueError(_size_hint(text))
+    raise ValueError(f"write {_size_like(text)} (units: KiB MiB GiB TiB)")
 
 
 def format_duration(seconds: float) -> str:
@@ -56,41 +56,32 @@ def format_size(count: int) -> str:
     return f"{count}B"
 
 
-def _duration_hint(value: object) -> str:
-    units = "(units: s m h d)"
+def _duration_like(value: object) -> str:
+    """What was most likely meant, spelt as it should be; examples where that cannot be told."""
     text = _written(value)
-    if text is None:
-        return f"write for example 90s, 45m, 2h or 1h30m {units}"
     if _BARE.fullmatch(text):
-        return f"write {text}s, {text}m or {text}h {units}"
+        return f"{text}s, {text}m or {text}h"
     parts = re.split(r"(?:\s|,|\band\b)+(?=\d)", text)
-    found = [_LOOSE_DURATION.fullmatch(part.strip()) for part in parts]
-    if all(found):
-        spelling = "".join(f"{m[1]}{m[2][0].lower()}" for m in found if m)
-        if _DURATION.fullmatch(spelling):
-            return f"write {spelling} {units}"
-    return f"write for example 90s, 45m, 2h or 1h30m {units}"
+    found = [match for part in parts if (match := _LOOSE_DURATION.fullmatch(part.strip()))]
+    spelling = "".join(f"{match[1]}{match[2][0].lower()}" for match in found)
+    if len(found) == len(parts) and _DURATION.fullmatch(spelling):
+        return spelling
+    return "for example 90s, 45m, 2h or 1h30m"
 
 
-def _size_hint(value: object) -> str:
-    units = "(units: KiB MiB GiB TiB)"
+def _size_like(value: object) -> str:
     text = _written(value)
-    if text is None:
-        return f"write for example 512MiB or 8GiB {units}"
     if _BARE.fullmatch(text):
-        number = float(text)
-        if number >= MIB:
-            return f"write {format_size(int(number))} {units}"
-        return f"write {text}MiB or {text}GiB {units}"
+        return format_size(int(float(text))) if float(text) >= MIB else f"{text}MiB or {text}GiB"
     if match := _LOOSE_SIZE.fullmatch(text):
-        return f"write {match[1]}{match[2].upper()}iB {units}"
-    return f"write for example 512MiB or 8GiB {units}"
+        return f"{match[1]}{match[2].upper()}iB"
+    return "for example 512MiB or 8GiB"
 
 
-def _written(value: object) -> str | None:
-    """What was written, when it is short enough to be a measure with a wrong unit."""
+def _written(value: object) -> str:
+    """What was written, when it is short enough to be a measure with a wrong unit; else nothing."""
     if isinstance(value, str):
-        return value.strip() if len(value) <= 60 else None
+        return value.strip() if len(value) <= 60 else ""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or abs(value) >= 1e15:
-        return None
+        return ""
     return str(value)
