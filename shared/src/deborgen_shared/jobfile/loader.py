@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from deborgen_shared.jobfile import limits
-from deborgen_shared.jobfile.decoding import decode, split_lines
-from deborgen_shared.jobfile.document import Document, Node
+from deborgen_shared.jobfile.document import Document, Node, decode, split_lines
 from deborgen_shared.jobfile.problems import JobFileInvalid, Problem, Problems, TooManyProblems, kind, show
 from deborgen_shared.jobfile.resolver import resolve
 from deborgen_shared.jobfile.syntax import explain
