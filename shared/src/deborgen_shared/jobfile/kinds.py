@@ -190,7 +190,9 @@ def size(least: int, most: int) -> Kind:
 def scalar(value: Any, path: Path, problems: Problems, limit: int) -> bool:
     """Whether a value is text of at most `limit` characters, a finite number, or a boolean."""
     if isinstance(value, str):
-        return storable(value, path, problems, limit)
+        # A sweep has many texts, and nearly all are plain.
+        plain = len(value) <= limit and value.isascii() and "\0" not in value
+        return plain or storable(value, path, problems, limit)
     if isinstance(value, float):
         if isfinite(value):
             return True
