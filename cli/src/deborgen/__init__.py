@@ -5,10 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from deborgen.client import Client as Client
-    from deborgen.results import Results as Results
-    from deborgen.runs import Job as Job
-    from deborgen.runs import Run as Run
+    from deborgen.client import Client, Job, Results, Run
 
 from deborgen.errors import (
     DeborgenError,
@@ -42,13 +39,11 @@ __all__ = [
     "WaitRanOut",
 ]
 
-_LAZY = {"Client": "deborgen.client", "Job": "deborgen.runs", "Results": "deborgen.results", "Run": "deborgen.runs"}
-
 
 def __getattr__(name: str) -> Any:
     # The command `deborgen --help` imports this package, too, and must not pay for an HTTP client.
-    if name in _LAZY:
-        from importlib import import_module
+    if name in ("Client", "Job", "Results", "Run"):
+        from deborgen import client
 
-        return getattr(import_module(_LAZY[name]), name)
+        return getattr(client, name)
     raise AttributeError(f"module 'deborgen' has no attribute {name!r}")

@@ -25,6 +25,14 @@ def environment() -> dict[str, str]:
     return {key: value for key, value in os.environ.items() if not key.startswith("DEBORGEN_")}
 
 
+def ask(command: list[str], within: float | None = None) -> subprocess.CompletedProcess[str]:
+    """What a command answers, as text."""
+    return subprocess.run(
+        command, env=environment(), stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace",
+        timeout=within, check=False,
+    )  # fmt: skip
+
+
 def spawn(command: list[str], log: IO[bytes], *, own_session: bool = False) -> subprocess.Popen[bytes]:
     """Start a child whose words go to a log.
 
@@ -60,8 +68,7 @@ def _end_with_parent() -> Callable[[], None] | None:
 
 def end(process: subprocess.Popen[bytes], within: float) -> None:
     """TERM, and KILL when that does not help in time."""
-    with contextlib.suppress(ProcessLookupError):
-        process.terminate()
+    process.terminate()
     try:
         process.wait(within)
     except subprocess.TimeoutExpired:
@@ -71,21 +78,20 @@ def end(process: subprocess.Popen[bytes], within: float) -> None:
 
 def end_leftovers(state: Runtime | None) -> None:
     """End what an `up` that was killed left running. A process is ours if it works on our data folder."""
-    for pid in (state.children if state else {}).values():
-        if not _is_ours(pid, state):
-            continue
+    if state is None:
+        return
+    for pid in state.children.values():
         for word in (signal.SIGTERM, signal.SIGKILL):
+            if not _is_ours(pid, state):
+                break
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, word)
             deadline = time.monotonic() + 15
             while _is_ours(pid, state) and time.monotonic() < deadline:
                 time.sleep(0.05)
-            if not _is_ours(pid, state):
-                break
 
 
-def _is_ours(pid: int, state: Runtime | None) -> bool:
-    assert state is not None
+def _is_ours(pid: int, state: Runtime) -> bool:
     words = _command_line(pid)
     return state.data_dir in words and "deborgen_" in words
 
@@ -97,8 +103,7 @@ def _command_line(pid: int) -> str:
             return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace")
         except OSError:
             return ""
-    command = ["ps", "-o", "args=", "-p", str(pid)]
-    return subprocess.run(command, capture_output=True, text=True, errors="replace", check=False).stdout
+    return ask(["ps", "-o", "args=", "-p", str(pid)]).stdout
 
 
 class Ended(KeyboardInterrupt):

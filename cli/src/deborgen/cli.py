@@ -6,7 +6,7 @@ import functools
 import importlib
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -71,13 +71,21 @@ class App:
         from deborgen import output
         from deborgen.client import Client
 
-        client = Client._of(self.target)
-        client.connection.on_trouble = lambda sentence: output.hint(f"{sentence}; trying again")
+        client = Client(self.target.url, self.target.token)
+        client.connection.on_trouble = output.trouble
         return client
 
 
 class Closed(Exception):
     """Whoever read what we print has closed it."""
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """A question about the nearest command, if one is near."""
+    from difflib import get_close_matches
+
+    near = get_close_matches(name, known, n=1)
+    return f" Did you mean '{near[0]}'?" if near else ""
 
 
 class LazyGroup(click.Group):
@@ -99,10 +107,7 @@ class LazyGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0]
         if not name.startswith("-") and name not in self.list_commands(ctx):
-            from difflib import get_close_matches
-
-            near = get_close_matches(name, self.list_commands(ctx), n=1)
-            ctx.fail(f"there is no command '{name}'." + (f" Did you mean '{near[0]}'?" if near else ""))
+            ctx.fail(f"there is no command '{name}'.{did_you_mean(name, self.list_commands(ctx))}")
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -118,12 +123,12 @@ class LazyGroup(click.Group):
                 formatter.write_dl([(name.ljust(width), text) for name, text in commands.items()])
 
 
-def _url_option(help_text: str) -> Callable[[Any], Any]:
+def url_option(help_text: str) -> Callable[[Any], Any]:
     return click.option("--url", metavar="URL", help=help_text)
 
 
 @click.group(cls=LazyGroup, context_settings=CONTEXT, no_args_is_help=True)
-@_url_option("The coordinator. [default: DEBORGEN_URL, the profile, or a running `deborgen up`]")
+@url_option("The coordinator. [default: DEBORGEN_URL, the profile, or a running `deborgen up`]")
 @click.version_option(package_name="deborgen", message="deborgen %(version)s")
 @click.pass_context
 def cli(ctx: click.Context, url: str | None) -> None:
@@ -139,29 +144,25 @@ def cli(ctx: click.Context, url: str | None) -> None:
     ctx.obj = App(url)
 
 
-def command(**attributes: Any) -> Callable[[Callable[..., Any]], click.Command]:
+def verb(make: Callable[..., Any] = click.command, **attributes: Any) -> Callable[[Callable[..., Any]], click.Command]:
     """A command that talks to a coordinator: takes `--url`, and gets the `App` as its first argument."""
-    return _decorator(click.command, attributes)
 
-
-def subcommand(group: click.Group, **attributes: Any) -> Callable[[Callable[..., Any]], click.Command]:
-    return _decorator(group.command, attributes)
-
-
-def _decorator(make: Callable[..., Any], attributes: dict[str, Any]) -> Callable[[Callable[..., Any]], click.Command]:
     def decorate(function: Callable[..., Any]) -> click.Command:
         @functools.wraps(function)
         def call(*args: Any, url: str | None, **kwargs: Any) -> Any:
-            app = click.get_current_context().find_object(App) or App()
-            if url:
-                app.url = url
-            return function(app, *args, **kwargs)
+            return function(the_app(url), *args, **kwargs)
 
-        option = _url_option("The coordinator.")
-        made: click.Command = make(context_settings=CONTEXT, **attributes)(option(call))
+        made: click.Command = make(context_settings=CONTEXT, **attributes)(url_option("The coordinator.")(call))
         return made
 
     return decorate
+
+
+def the_app(url: str | None) -> App:
+    """The `App` of this call of the program, with the address that a command was given itself."""
+    app = click.get_current_context().find_object(App) or App()
+    app.url = url or app.url
+    return app
 
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print versioned JSON.")

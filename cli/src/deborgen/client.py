@@ -15,31 +15,26 @@ from pathlib import Path
 from typing import Any, Literal
 from uuid import uuid4
 
-from deborgen import refs
+import msgspec
+
+from deborgen import refs, stream
 from deborgen.connection import Connection
 from deborgen.errors import NotFound
-from deborgen.profile import Target, find, normalize
+from deborgen.profile import find
+from deborgen.results import Results
 from deborgen.runs import Job, Run
 from deborgen_shared import contract, messages
 from deborgen_shared.queries import EventsQuery, RunJobsQuery, RunsQuery
 from deborgen_shared.states import State
 
-__all__ = ["Client", "Job", "Run"]
+__all__ = ["Client", "Job", "Results", "Run"]
 
 
 class Client:
     """A coordinator, found as the command finds it: argument, environment, profile, or a running `deborgen up`."""
 
     def __init__(self, url: str | None = None, token: str | None = None) -> None:
-        self._open(find(url, token) if not (url and token) else Target(normalize(url), token, "argument", "argument"))
-
-    @classmethod
-    def _of(cls, target: Target) -> Client:
-        client = cls.__new__(cls)
-        client._open(target)
-        return client
-
-    def _open(self, target: Target) -> None:
+        target = find(url, token)
         self.url = target.url
         self.connection = Connection(target.url, target.token)
 
@@ -85,6 +80,10 @@ class Client:
         job = {"name": name, "run": preparation.braces_to_template(command), "sweep": {"cases": rows}, **keys}
         return self.submit(job)
 
+    def named(self, name: str) -> Run | Job:
+        """What a person names: a run by its number or `last`, or a job by its id."""
+        return self.run(name) if refs.parse(name).index is None else self.job(name)
+
     def run(self, run: int | str) -> Run:
         """A run by its number, or `last`: my newest."""
         ref = refs.parse(str(run))
@@ -111,12 +110,10 @@ class Client:
         number = self._number(ref)
         if ref.index is None:
             only = list(self.connection.items(contract.LIST_RUN_JOBS, RunJobsQuery(), 2, run=number))
-            if len(only) != 1:
-                raise (
-                    NotFound(f"run {number} has more than one job", f"name one of them: {number}.1, {number}.2 …")
-                    if only
-                    else NotFound(f"run {number} has no jobs")
-                )
+            if not only:
+                raise NotFound(f"run {number} has no jobs")
+            if len(only) > 1:
+                raise NotFound(f"run {number} has more than one job", f"name one of them: {number}.1, {number}.2 …")
             return Job(self.connection, only[0])
         return Job(self.connection, self.connection.call(contract.GET_JOB, job=f"{number}.{ref.index}"))
 
@@ -140,15 +137,13 @@ class Client:
         on_trouble: Callable[[str], None] = lambda sentence: None,
     ) -> Iterator[messages.Event]:
         """The history: the newest events, or with `after` those that came after it. With `follow`, as things happen."""
-        from deborgen import stream
-
         query = EventsQuery(run=run, job=job, worker=worker)
         if follow:
             yield from stream.events(self.connection, query, after, on_trouble=on_trouble)
         elif after is None and limit is not None:
             yield from stream.latest(self.connection, query, limit)
         else:
-            yield from stream.history(self.connection, query, after or 0, limit)
+            yield from stream.history(self.connection, msgspec.structs.replace(query, after=after or 0), limit)
 
     def steer(self, worker: str, order: Literal["pause", "resume", "drain"]) -> messages.Worker:
         """Pause, resume or drain a worker (admin)."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any, Protocol, TypeVar
 from urllib.parse import urlsplit
 
@@ -22,16 +23,26 @@ T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
 READ_SECONDS = 60.0
+CONNECTIONS = 16
 
 #: How long a call that may be repeated goes on trying, when the line is cut or the coordinator is busy.
 PATIENCE_SECONDS = 20.0
 #: The coordinator's wish to be asked later is granted up to this.
 LONGEST_PAUSE_SECONDS = 10.0
 
-_BUSY = frozenset({429, 502, 503, 504})
 _LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 #: If nobody has ever answered there, a person should hear of these at once.
 _HOPELESS = frozenset({Trouble.NAME, Trouble.NOTHING_LISTENS, Trouble.CERTIFICATE})
+
+#: What a person is told when there is no answer, and what to do about it.
+_SENTENCES = {
+    Trouble.CERTIFICATE: ("{url}: the certificate is not trusted", ""),
+    Trouble.NO_ANSWER: ("{url} does not answer", "is the machine on, and in the same network?"),
+    Trouble.NOTHING_LISTENS: ("nothing listens at {url}", "is the coordinator running? deborgen doctor looks further"),
+    Trouble.NAME: ("the name {host} is not known", "check the address"),
+    Trouble.TOO_SLOW: ("{url} did not answer in time", ""),
+    Trouble.CUT: ("the connection to {url} was cut", ""),
+}
 
 
 class Page(Protocol[T_co]):
@@ -46,14 +57,14 @@ class Page(Protocol[T_co]):
 class Connection:
     """One coordinator, one token."""
 
-    def __init__(self, url: str, token: str, *, patience: float = PATIENCE_SECONDS, pool: int = 16) -> None:
+    def __init__(self, url: str, token: str, *, patience: float = PATIENCE_SECONDS) -> None:
         self.url = url
         self.patience = patience
         self.on_trouble: Callable[[str], None] = lambda sentence: None
         self._answered = False
         # A proxy from the environment has no business between this machine and itself.
         remote = urlsplit(url).hostname not in _LOOPBACK
-        self.transport = Transport(url, lambda: token, connections=pool, use_proxies=remote, resend=False)
+        self.transport = Transport(url, lambda: token, connections=CONNECTIONS, use_proxies=remote, resend=False)
 
     def close(self) -> None:
         self.transport.close()
@@ -81,27 +92,32 @@ class Connection:
         """Make a call, decode the answer. With a `key`, the coordinator takes a repeat for the same request."""
         headers = {h.IDEMPOTENCY_KEY: key} if key else None
 
-        def once() -> T:
+        def once() -> Reply:
             # A long table may take its time, as long as something comes.
             with self.transport.open(call, body, query, headers=headers, seconds=READ_SECONDS, **names) as answer:
-                reply = Reply(answer.status, answer.headers, answer.read())
-            return self._decode(call, reply)
+                return Reply(answer.status, answer.headers, answer.read())
 
-        return self._patiently(once, repeatable)
+        reply = self._patiently(once, repeatable)
+        try:
+            return decode(call, reply)
+        except transport.Unreachable as why:
+            raise DeborgenError(
+                f"{self.url} answered something that this version does not understand: {why}",
+                "deborgen doctor compares the versions",
+            ) from None
 
-    def items(self, call: Call[Page[T]], query: Query, limit: int | None = None, **names: Any) -> Iterator[T]:
-        """The items of a list, page after page, at most `limit` of them."""
-        left = limit
-        while left is None or left > 0:
-            query = msgspec.structs.replace(query, limit=min(left, 1000) if left is not None else 1000)
-            page = self.call(call, None, query, **names)
-            for item in page.items:
-                yield item
-                if left is not None:
-                    left -= 1
+    def items(
+        self, call: Call[Page[T]], query: Query, limit: int | None = None, *, cursor: str = "cursor", **names: Any
+    ) -> Iterator[T]:
+        """The items of a list, page after page, at most `limit`. `cursor` names the parameter for the next page."""
+        left = math.inf if limit is None else limit
+        while left > 0:
+            page = self.call(call, None, msgspec.structs.replace(query, limit=min(left, 1000)), **names)
+            yield from page.items
             if not page.next or not page.items:
                 return
-            query = msgspec.structs.replace(query, cursor=page.next)
+            left -= len(page.items)
+            query = msgspec.structs.replace(query, **{cursor: page.next})
 
     @contextmanager
     def open(
@@ -114,19 +130,17 @@ class Connection:
         **names: Any,
     ) -> Iterator[Incoming]:
         """An answer that is read as it comes. Opening it is repeated, reading it is not."""
-        opening = self._patiently(lambda: self._opened(call, query, headers, seconds, names), True)
-        try:
-            with opening as answer:
+        with ExitStack() as opened:
+            opening = self.transport.open
+            answer = self._patiently(
+                lambda: opened.enter_context(opening(call, None, query, headers=headers, seconds=seconds, **names))
+            )
+            try:
                 yield answer
-        except transport.Unreachable as trouble:
-            raise self._unreachable(trouble) from None
+            except transport.Unreachable as trouble:
+                raise self._unreachable(trouble) from None
 
-    def _opened(
-        self, call: Call[Any], query: Query | None, headers: dict[str, str] | None, seconds: float, names: Any
-    ) -> _Opened:
-        return _Opened(self.transport.open(call, None, query, headers=headers, seconds=seconds, **names))
-
-    def _patiently(self, once: Callable[[], T], repeatable: bool) -> T:
+    def _patiently(self, once: Callable[[], T], repeatable: bool = True) -> T:
         """Do it. What may be repeated is repeated until the patience ends."""
         deadline = time.monotonic() + self.patience
         back_off = BackOff(first=0.2, most=LONGEST_PAUSE_SECONDS)
@@ -139,7 +153,7 @@ class Connection:
             except transport.Unreachable as trouble:
                 error = self._unreachable(trouble)
                 hopeless = trouble.trouble in _HOPELESS and not self._answered
-                final = trouble.status not in _BUSY if trouble.status else trouble.trouble is Trouble.NONSENSE
+                final = not isinstance(error, Unreachable)
                 self._answered = self._answered or bool(trouble.status)
                 pause = back_off.after_failure(trouble.retry_after)
                 if not repeatable or hopeless or final or time.monotonic() + pause > deadline:
@@ -150,58 +164,21 @@ class Connection:
                 self._answered = True
                 return result
 
-    def _decode(self, call: Call[T], reply: Reply) -> T:
-        try:
-            return decode(call, reply)
-        except transport.Unreachable as why:
-            raise DeborgenError(
-                f"{self.url} answered something that this version does not understand: {why}",
-                "deborgen doctor compares the versions",
-            ) from None
-
     def _unreachable(self, trouble: transport.Unreachable) -> DeborgenError:
         if trouble.status:
-            return self._answer(trouble.status, trouble.code, trouble.message, trouble.hint)
-        message, hint = self._sentence(trouble.trouble)
+            return self._answer(trouble, {})
+        sentence, hint = _SENTENCES[trouble.trouble]
+        message = sentence.format(url=self.url, host=urlsplit(self.url).hostname)
         return Unreachable(message, hint, details={"trouble": trouble.trouble})
-
-    def _sentence(self, trouble: Trouble) -> tuple[str, str]:
-        match trouble:
-            case Trouble.CERTIFICATE:
-                return f"{self.url}: the certificate is not trusted", ""
-            case Trouble.NO_ANSWER:
-                return f"{self.url} does not answer", "is the machine on, and in the same network?"
-            case Trouble.NOTHING_LISTENS:
-                return f"nothing listens at {self.url}", "is the coordinator running? deborgen doctor looks further"
-            case Trouble.NAME:
-                return f"the name {urlsplit(self.url).hostname} is not known", "check the address"
-            case Trouble.TOO_SLOW:
-                return f"{self.url} did not answer in time", ""
-            case _:
-                return f"the connection to {self.url} was cut", ""
 
     def explained(self, refused: Refused) -> DeborgenError:
         """The refusal as the error that a person sees."""
         if refused.status in transport.REDIRECTS:
             return NotAllowed(f"{self.url} answers with a redirect", "give the address that it redirects to")
-        return self._answer(refused.status, refused.code, refused.message, refused.hint, dict(refused.details))
+        return self._answer(refused, dict(refused.details))
 
-    def _answer(self, status: int, code: str, message: str, hint: str = "", details: Any = None) -> DeborgenError:
-        if not code:
-            message = f"{self.url} is not a deborgen coordinator, or it is unhealthy"
-            hint = f"it answered {status} without saying why"
-        return from_answer(status, {"code": code, "message": message, "hint": hint, **(details or {})})
-
-
-class _Opened:
-    """An answer whose head has been read, so that a refusal was raised already."""
-
-    def __init__(self, opening: Any) -> None:
-        self._opening = opening
-        self._answer: Incoming = opening.__enter__()
-
-    def __enter__(self) -> Incoming:
-        return self._answer
-
-    def __exit__(self, *error: Any) -> Any:
-        return self._opening.__exit__(*error)
+    def _answer(self, said: Refused | transport.Unreachable, details: dict[str, Any]) -> DeborgenError:
+        if said.code:
+            return from_answer(said.status, said.code, said.message, said.hint, details)
+        message = f"{self.url} is not a deborgen coordinator, or it is unhealthy"
+        return from_answer(said.status, "", message, f"it answered {said.status} without saying why", details)

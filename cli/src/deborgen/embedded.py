@@ -23,28 +23,15 @@ from deborgen.pair import HEALTHY_WITHIN_SECONDS, STOPPED_WITHIN_SECONDS, Pair, 
 from deborgen.places import data_dir
 
 
-class NotInstalled(DeborgenError):
-    exit_code = 1
-
-
-def default_data_dir() -> Path:
-    return data_dir() / "up"
-
-
-def require_parts() -> None:
-    missing = [name for name in ("deborgen_coordinator", "deborgen_worker") if find_spec(name) is None]
-    if missing:
-        raise NotInstalled("the coordinator and the worker are not installed here", "pip install 'deborgen[up]'")
-
-
 def plan(folder: Path | None, port: int | None, runner: str, cpus: str | None, memory: str | None) -> Plan:
     """Decide what can be decided before anything starts."""
-    require_parts()
+    if not (find_spec("deborgen_coordinator") and find_spec("deborgen_worker")):
+        raise DeborgenError("the coordinator and the worker are not installed here", "pip install 'deborgen[up]'")
     reason = "" if runner == "subprocess" else why_not_podman()
     if runner == "podman" and reason:
         raise NotPossible(f"Podman does not work here: {reason}", "deborgen up --runner subprocess does without")
     chosen: Runner = "subprocess" if reason or runner == "subprocess" else "podman"
-    where = (folder or default_data_dir()).absolute()
+    where = (folder or data_dir() / "up").absolute()
     return Plan(where, port, chosen, reason, runner == "auto", cpus, memory)
 
 
@@ -53,14 +40,7 @@ def why_not_podman() -> str:
     if shutil.which("podman") is None:
         return "it is not installed"
     try:
-        done = subprocess.run(
-            ["podman", "info", "--format", "{{.Host.OCIRuntime.Name}}"],
-            capture_output=True,
-            text=True,
-            timeout=20,
-            stdin=subprocess.DEVNULL,
-            check=False,
-        )
+        done = children.ask(["podman", "info", "--format", "{{.Host.OCIRuntime.Name}}"], 20)
     except subprocess.TimeoutExpired:
         return "`podman info` does not answer"
     except OSError as why:
@@ -90,8 +70,6 @@ def already_up() -> NotPossible:
 
 def detach(arguments: list[str], folder: Path) -> runtime.Runtime:
     """Start `deborgen up` as a process of its own, and return when it is up."""
-    if runtime.is_locked():
-        raise already_up()
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     log = folder / "up.log"
     with log.open("wb") as out:
@@ -113,8 +91,7 @@ def down() -> runtime.Runtime | None:
     """End the `up` of this person and wait until it is gone. None when nothing was up."""
     state = runtime.find()
     if state is None:
-        leftovers = runtime.read()
-        children.end_leftovers(leftovers)
+        children.end_leftovers(runtime.read())
         runtime.clear()
         return None
     with contextlib.suppress(ProcessLookupError):

@@ -37,6 +37,12 @@ class DeborgenError(Exception):
         self.details = details or {}
 
 
+class WrongUsage(DeborgenError):
+    """A name, address, parameter or column that cannot be what the person meant."""
+
+    exit_code = 2
+
+
 class InvalidJob(DeborgenError):
     """The job file is wrong. The message is the whole report: every problem, where it stands, what to write."""
 
@@ -96,14 +102,10 @@ _HINTS = {
 _SPEAKS_HTTP = re.compile(r"(GET|POST|PUT|HEAD|PATCH|DELETE) /|[Ss]end (the header|Authorization)")
 
 
-def from_answer(status: int, error: dict[str, Any]) -> DeborgenError:
+def from_answer(status: int, code: str, message: str, hint: str, details: dict[str, Any]) -> DeborgenError:
     """The refusal of a coordinator, as the error a person sees."""
-    code = str(error.get("code") or "")
-    message = str(error.get("message") or f"the coordinator answered {status}")
-    hint = str(error.get("hint") or "")
     # Hints that speak HTTP are for people with curl.
-    hint = "" if _SPEAKS_HTTP.match(hint) else hint
-    if status in _HINTS and not hint:
-        hint = _HINTS[status]
-    details = {k: v for k, v in error.items() if k not in ("code", "message", "hint")}
-    return _BY_STATUS.get(status, DeborgenError)(message, hint, code=code, details=details)
+    if not hint or _SPEAKS_HTTP.match(hint):
+        hint = _HINTS.get(status, "")
+    kind = _BY_STATUS.get(status, DeborgenError)
+    return kind(message or f"the coordinator answered {status}", hint, code=code, details=details)

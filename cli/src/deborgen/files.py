@@ -9,11 +9,10 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
-from typing import Any
 
 from pathspec import GitIgnoreSpec
 
@@ -30,9 +29,6 @@ class LocalFile:
     mode: int
     sha256: str = ""
 
-    def wire(self) -> dict[str, Any]:
-        return {"path": self.path, "sha256": self.sha256, "size": self.size, "mode": self.mode}
-
 
 @dataclass
 class Collection:
@@ -41,43 +37,27 @@ class Collection:
     files: list[LocalFile] = field(default_factory=list)
     skipped: list[str] = field(default_factory=list)
 
-    @property
-    def size(self) -> int:
-        """The bytes to upload if the coordinator has none of them; equal files count once they are hashed."""
-        unique = {file.sha256 or file.path: file.size for file in self.files}
-        return sum(unique.values())
-
 
 class FileMissing(Exception):
-    """An entry of `files` that names nothing."""
-
-    def __init__(self, entry: str, why: str) -> None:
-        super().__init__(f"{entry!r} {why}")
-        self.entry = entry
-        self.why = why
+    """An entry of `files` that names nothing that can be read."""
 
 
-def collect(base: Path, entries: Iterable[str]) -> Collection:
-    """All files that the entries mean, relative to `base`; raises FileMissing for an entry that names nothing."""
-    found: dict[str, LocalFile] = {}
+def collect(base: Path, entry: str) -> Collection:
+    """All files that an entry means, relative to `base`; raises FileMissing when it names nothing."""
+    path = base / entry
+    name = str(PurePosixPath(entry))
+    try:
+        mode = path.stat().st_mode
+    except FileNotFoundError:
+        raise FileMissing(f"{entry!r} does not exist") from None
+    except OSError as why:
+        raise FileMissing(f"{entry!r} cannot be read: {why.strerror}") from None
+    if stat.S_ISREG(mode):
+        return Collection([_local(name, path)])
+    if not stat.S_ISDIR(mode):
+        raise FileMissing(f"{entry!r} is neither a file nor a folder")
     collection = Collection()
-    for entry in entries:
-        path = base / entry
-        name = str(PurePosixPath(entry))
-        try:
-            mode = path.stat().st_mode
-        except FileNotFoundError:
-            raise FileMissing(entry, "does not exist") from None
-        except OSError as why:
-            raise FileMissing(entry, f"cannot be read: {why.strerror}") from None
-        if stat.S_ISDIR(mode):
-            for file in _walk(base, path, name, collection.skipped):
-                found[file.path] = file
-        elif stat.S_ISREG(mode):
-            found[name] = _local(name, path)
-        else:
-            raise FileMissing(entry, "is neither a file nor a folder")
-    collection.files = [found[name] for name in sorted(found)]
+    collection.files = sorted(_walk(base, path, name, collection.skipped), key=lambda file: file.path)
     return collection
 
 
@@ -89,11 +69,8 @@ def _local(name: str, path: Path) -> LocalFile:
 def _walk(base: Path, folder: Path, name: str, skipped: list[str]) -> Iterator[LocalFile]:
     # The ignore files between the job file and the folder speak about the folder, too.
     specs: list[tuple[str, GitIgnoreSpec]] = []
-    here = base
-    for part in ("", *PurePosixPath(name).parts):
-        here = here / part if part and part != "." else here
-        if here != folder:
-            specs += _specs(here, _relative(here, base))
+    for above in reversed(PurePosixPath(name).parents):
+        specs += _specs(base / above, str(above) if above.name else "")
     if name != "." and _ignored(name + "/", specs):
         specs = []  # it is named, so it is meant: then only the ignore files in it count
     yield from _descend(folder, "" if name == "." else name, specs, skipped)
@@ -107,7 +84,7 @@ def _descend(
         with os.scandir(folder) as listing:
             entries = sorted(listing, key=lambda entry: entry.name)
     except OSError as why:
-        raise FileMissing(name or ".", f"cannot be read: {why.strerror}") from None
+        raise FileMissing(f"{name or '.'!r} cannot be read: {why.strerror}") from None
     for entry in entries:
         path = f"{name}/{entry.name}" if name else entry.name
         if entry.is_dir(follow_symlinks=False):
@@ -130,11 +107,6 @@ def _kind(entry: os.DirEntry[str]) -> str:
         return f"not readable: {why.strerror}"
 
 
-def _relative(here: Path, base: Path) -> str:
-    relative = here.relative_to(base).as_posix()
-    return "" if relative == "." else relative
-
-
 def _specs(folder: Path, name: str) -> list[tuple[str, GitIgnoreSpec]]:
     found = []
     for ignore in IGNORE_FILES:
@@ -154,20 +126,12 @@ def _ignored(path: str, specs: list[tuple[str, GitIgnoreSpec]]) -> bool:
     return False
 
 
-def digest(path: Path, seen: Callable[[int], None] = lambda count: None) -> str:
-    total = hashlib.sha256()
-    with path.open("rb") as file:
-        while chunk := file.read(1 << 20):
-            total.update(chunk)
-            seen(len(chunk))
-    return total.hexdigest()
-
-
 def hashed(files: Iterable[LocalFile]) -> list[LocalFile]:
     """The same files with their digests, read in parallel."""
 
     def one(file: LocalFile) -> LocalFile:
-        return LocalFile(file.path, file.source, file.size, file.mode, digest(file.source))
+        with file.source.open("rb") as source:
+            return replace(file, sha256=hashlib.file_digest(source, "sha256").hexdigest())
 
     with ThreadPoolExecutor(max_workers=4) as pool:
         return list(pool.map(one, files))

@@ -3,32 +3,32 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterable, Iterator
 from queue import Queue
 
 from deborgen import logs, output, stream
 from deborgen.connection import Connection
 from deborgen.errors import DeborgenError
-from deborgen.live import describe
-from deborgen.pulse import Pulse
-from deborgen.runs import TERMINAL_EVENTS, Job, Run, is_terminal, patiently
+from deborgen.runs import TERMINAL_EVENTS, Job, Run, patiently
+from deborgen.waiting import describe
 from deborgen_shared.queries import EventsQuery
 from deborgen_shared.states import State
 
 #: So many logs are followed at once; the others come as places get free.
 AT_ONCE = 4
+LONGEST_LINE = 64 * 1024
 
 
-class Printer:
-    """Writes a log to stdout: the bytes as they are in a pipe, inert text on a terminal."""
-
-    def __init__(self) -> None:
-        self._inert = output.InertStream() if output.on_terminal() else None
-
-    def feed(self, chunk: bytes, final: bool = False) -> None:
-        if self._inert:
-            output.write(self._inert.feed(chunk, final))
-        elif chunk:
+def write(chunks: Iterable[bytes]) -> None:
+    """Write a log to stdout: the bytes as they are in a pipe, inert text on a terminal."""
+    if not output.on_terminal():
+        for chunk in chunks:
             output.write_bytes(chunk)
+        return
+    inert = output.InertStream()
+    for chunk in chunks:
+        output.write(inert.feed(chunk))
+    output.write(inert.feed(b"", final=True))
 
 
 def one(job: Job, attempt: int | None = None, follow: bool = False) -> None:
@@ -40,12 +40,9 @@ def one(job: Job, attempt: int | None = None, follow: bool = False) -> None:
         wait_for_start(job)
     if not job.data.attempts:
         return
-    printer = Printer()
     while True:
         number = attempt or job.data.attempts
-        for chunk in logs.chunks(job._connection, job.id, number, follow=follow, on_trouble=_trouble):
-            printer.feed(chunk)
-        printer.feed(b"", final=True)
+        write(logs.chunks(job._connection, job.id, number, follow=follow, on_trouble=output.trouble))
         # A job that is tried again goes on in its next attempt.
         if not follow or attempt or not _goes_on(job, number):
             return
@@ -53,21 +50,21 @@ def one(job: Job, attempt: int | None = None, follow: bool = False) -> None:
 
 
 def _goes_on(job: Job, number: int) -> bool:
-    with Pulse(job._connection, EventsQuery(job=job.id)) as pulse:
-        patiently(job.refresh, _trouble)
-        while not is_terminal(job.state) and job.data.attempts == number:
+    with job.pulse() as pulse:
+        patiently(job.refresh, output.trouble)
+        while not job.ended and job.data.attempts == number:
             pulse.wait()
-            patiently(job.refresh, _trouble)
+            patiently(job.refresh, output.trouble)
     return job.data.attempts > number
 
 
 def wait_for_start(job: Job) -> None:
-    with Pulse(job._connection, EventsQuery(job=job.id)) as pulse:
+    with job.pulse() as pulse:
         said = False
-        while not job.data.attempts and not is_terminal(job.state):
+        while not job.data.attempts and not job.ended:
             if not pulse.wait(1.0) and not said:
                 said = patiently(lambda: output.hint(f"job {job.id} waits: {job.why().summary}"))
-            patiently(job.refresh, _trouble)
+            patiently(job.refresh, output.trouble)
 
 
 def one_after_another(run: Run, attempt: int | None, failed: bool) -> int:
@@ -87,14 +84,7 @@ def all_of(run: Run) -> None:
     total = run.refresh().total
     screen = Screen(run._connection)
     ended: set[str] = set()
-    for event in stream.events(
-        run._connection,
-        EventsQuery(run=run.id),
-        0,
-        stop=screen.line.stopped,
-        on_open=screen.line.opened,
-        on_trouble=_trouble,
-    ):
+    for event in stream.events(run._connection, EventsQuery(run=run.id), 0, screen.line, output.trouble):
         if event.attempt and event.type == "job.started":
             screen.add(event.attempt)
         elif event.job and event.type in TERMINAL_EVENTS:
@@ -139,11 +129,9 @@ class Screen:
     def _run(self) -> None:
         while attempt := self._waiting.get():
             job, _, number = attempt.partition("/")
-            lines = Lines()
             try:
-                for chunk in logs.chunks(self._connection, job, int(number), follow=True):
-                    self._print(lines.feed(chunk), job)
-                self._print(lines.rest(), job)
+                for lines in whole_lines(logs.chunks(self._connection, job, int(number), follow=True)):
+                    self._print(lines, job)
             except DeborgenError as failure:
                 output.hint(f"the log of {job} cannot be read: {failure.message}")
             except OSError as failure:  # a closed pipe: whoever read it has seen enough
@@ -161,24 +149,14 @@ class Screen:
                     output.write_bytes(job.encode() + b" | " + line + b"\n")
 
 
-class Lines:
-    """Cuts chunks into whole lines; a piece of this size without a line end is a line, too."""
-
-    LONGEST = 64 * 1024
-
-    def __init__(self) -> None:
-        self._rest = b""
-
-    def feed(self, chunk: bytes) -> list[bytes]:
-        *lines, self._rest = (self._rest + chunk).split(b"\n")
-        if len(self._rest) > self.LONGEST:
-            lines.append(self._rest)
-            self._rest = b""
-        return lines
-
-    def rest(self) -> list[bytes]:
-        return [self._rest] if self._rest else []
-
-
-def _trouble(sentence: str) -> None:
-    output.hint(f"{sentence}; trying again")
+def whole_lines(chunks: Iterable[bytes]) -> Iterator[list[bytes]]:
+    """The whole lines that each chunk brings. A piece of LONGEST_LINE bytes without a line end is a line, too."""
+    rest = b""
+    for chunk in chunks:
+        *lines, rest = (rest + chunk).split(b"\n")
+        if len(rest) > LONGEST_LINE:
+            lines.append(rest)
+            rest = b""
+        yield lines
+    if rest:
+        yield [rest]

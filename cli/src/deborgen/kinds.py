@@ -1,44 +1,36 @@
-"""Kinds of arguments: durations and sizes as the job file spells them, `KEY=VALUE` pairs."""
+"""Kinds of arguments: durations as the job file spells them, `KEY=VALUE` pairs, axes of a sweep."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import click
 
 
-class _Duration(click.ParamType[float]):
-    name = "duration"
+def duration(text: str) -> float:
+    from deborgen_shared.jobfile.units import parse_duration
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        from deborgen_shared.jobfile.units import parse_duration
-
-        if isinstance(value, float):
-            return value
-        try:
-            return parse_duration(value)
-        except ValueError as why:
-            self.fail(f"{value!r} is not a duration: {why}", param, ctx)
+    try:
+        return parse_duration(text)
+    except ValueError as why:
+        raise click.BadParameter(f"{text!r} is not a duration: {why}") from None
 
 
-class _Pair(click.ParamType[tuple[str, str]]):
-    name = "pair"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, str]:
-        if isinstance(value, tuple):
-            return value
-        key, equals, text = str(value).partition("=")
-        if not equals or not key:
-            self.fail(f"{value!r} is not KEY=VALUE", param, ctx)
-        return key, text
+def pair(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not equals or not key:
+        raise click.BadParameter(f"{text!r} is not KEY=VALUE")
+    return key, value
 
 
-DURATION = _Duration()
-PAIR = _Pair()
+def axes_option(help_text: str) -> Callable[[Any], Any]:
+    """The option `-p NAME=VALUES`; the command gets a dict of axes."""
+    metavar = "NAME=VALUES"
+    return click.option("-p", "--param", "axes", multiple=True, metavar=metavar, callback=_axes, help=help_text)
 
 
-def parameters(pairs: tuple[tuple[str, str], ...]) -> dict[str, Any]:
-    """The axes of `-p NAME=VALUES`."""
+def _axes(ctx: click.Context, param: click.Parameter, texts: tuple[str, ...]) -> dict[str, Any]:
     from deborgen_shared.jobfile.overriding import parse_axis
 
-    return {name: parse_axis(text) for name, text in pairs}
+    return {name: parse_axis(text) for name, text in map(pair, texts)}

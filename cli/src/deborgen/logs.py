@@ -21,6 +21,10 @@ SILENCE_SECONDS = 60.0
 #: A stream that ended without a byte is asked for again after this.
 AGAIN_SECONDS = 0.2
 
+#: How many of a log's last lines are shown, and how many of its last bytes are read to find them.
+TAIL_LINES = 5
+TAIL_BYTES = 8192
+
 
 def chunks(
     connection: Connection,
@@ -58,16 +62,13 @@ def chunks(
             time.sleep(pause)
 
 
-def tail(connection: Connection, job: str, lines: int = 5, most: int = 8192) -> list[str]:
+def tail(connection: Connection, job: str) -> list[str]:
     """The last lines of a job's log, as text."""
-    data, size = _from(connection, job, 0, most)
-    if size > most:
-        data, _ = _from(connection, job, size - most, most)
-    return [line for line in data.decode("utf-8", "replace").splitlines() if line.strip()][-lines:]
-
-
-def _from(connection: Connection, job: str, offset: int, most: int) -> tuple[bytes, int]:
-    """The rest of a log from the offset on, empty if it is longer than `most` bytes; and the size of the whole log."""
-    with connection.open(contract.READ_LOG, LogQuery(offset=offset), job=job) as answer:
-        size = int(answer.headers.get(h.LOG_SIZE, "0"))
-        return (answer.read()[:most] if size - offset <= most else b""), size
+    offset = 0
+    while True:
+        with connection.open(contract.READ_LOG, LogQuery(offset=offset), job=job) as answer:
+            size = int(answer.headers.get(h.LOG_SIZE, "0"))
+            if size - offset <= TAIL_BYTES:
+                text = answer.read()[:TAIL_BYTES].decode("utf-8", "replace")
+                return [line for line in text.splitlines() if line.strip()][-TAIL_LINES:]
+        offset = size - TAIL_BYTES

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
 
 from deborgen import output
-
-if TYPE_CHECKING:
-    from deborgen_shared.messages import Metrics, Worker
+from deborgen_shared.messages import Metrics, Worker
 
 
 def availability(worker: Worker) -> str:

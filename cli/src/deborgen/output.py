@@ -7,10 +7,12 @@ Nothing that came from outside (a name, a label, a log) can steer the terminal.
 from __future__ import annotations
 
 import codecs
+import io
 import os
 import sys
-from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, datetime
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from deborgen_shared.states import Availability, State, WorkerState
@@ -32,6 +34,9 @@ STYLES: dict[str, str] = {
     WorkerState.RESTING: "yellow",
     WorkerState.LEFT: "dim",
 }
+
+#: Fewer bytes than this are through before a progress bar is drawn.
+WORTH_A_BAR = 1 << 20
 
 #: Control characters, and the ones that turn the direction of text around, each with a visible stand-in.
 _INERT: dict[int, str] = {code: chr(0x2400 + code) for code in range(0x20) if chr(code) not in "\n\t"}
@@ -56,16 +61,12 @@ class InertStream:
     """Turns the bytes of a log, chunk by chunk, into text that a terminal shows and does not obey."""
 
     def __init__(self) -> None:
-        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        self._held = ""
+        decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        # Progress bars redraw their line with a lone carriage return: give each picture a line of its own.
+        self._decoder = io.IncrementalNewlineDecoder(decoder, translate=True)
 
     def feed(self, data: bytes, final: bool = False) -> str:
-        text = self._held + self._decoder.decode(data, final)
-        # A carriage return at the very end may be half of a line end: wait for what follows.
-        self._held = "\r" if text.endswith("\r") and not final else ""
-        text = text[: len(text) - len(self._held)]
-        # Progress bars redraw their line with a lone carriage return: give each picture a line of its own.
-        return inert(text.replace("\r\n", "\n").replace("\r", "\n"))
+        return inert(self._decoder.decode(data, final))
 
 
 def on_terminal() -> bool:
@@ -89,6 +90,23 @@ def console(stderr: bool = False) -> Console:
     return Console(stderr=stderr, markup=False, emoji=False, highlight=False, no_color=_plain(), soft_wrap=True)
 
 
+@contextmanager
+def bar(verb: str, total: int) -> Iterator[Callable[[int], None]]:
+    """A progress bar on stderr for bytes that go up or down. Yields a function to be told of every byte.
+
+    Nothing at all is drawn where stderr is no terminal.
+    """
+    if total < WORTH_A_BAR or not progress_on_terminal():
+        yield lambda count: None
+        return
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+
+    columns = (TextColumn(verb), BarColumn(), DownloadColumn(binary_units=True), TransferSpeedColumn())
+    with Progress(*columns, console=console(stderr=True), transient=True) as progress:
+        task = progress.add_task(verb, total=total)
+        yield lambda count: progress.advance(task, count)
+
+
 def say(sentence: str = "") -> None:
     """A sentence for the person: to stderr."""
     sys.stderr.write(inert(sentence) + "\n")
@@ -103,6 +121,11 @@ def hint(sentence: str) -> None:
     sys.stderr.flush()
 
 
+def trouble(sentence: str) -> None:
+    """Something that is tried again, as a hint."""
+    hint(f"{sentence}; trying again")
+
+
 def write(text: str) -> None:
     """Data: to stdout, as it is."""
     sys.stdout.write(text)
@@ -114,19 +137,12 @@ def write_bytes(data: bytes) -> None:
     sys.stdout.buffer.flush()
 
 
-def json(noun: str, value: Any) -> None:
-    """The versioned JSON of a command: one object with `version` and one noun."""
+def json(noun: str, value: Any, *, indent: int = 2) -> None:
+    """The versioned JSON of a command: one object with `version` and one noun. With indent -1 it is on one line."""
     import msgspec
 
     encoded = msgspec.json.encode({"version": 1, noun: value})
-    write(msgspec.json.format(encoded, indent=2).decode() + "\n")
-
-
-def json_line(noun: str, value: Any) -> None:
-    """One versioned object on one line: for streams."""
-    import msgspec
-
-    write(msgspec.json.encode({"version": 1, noun: value}).decode() + "\n")
+    write(msgspec.json.format(encoded, indent=indent).decode() + "\n")
 
 
 def cell(value: Any) -> str:
@@ -139,6 +155,8 @@ def cell(value: Any) -> str:
         return value
     if isinstance(value, datetime):
         return value.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    if isinstance(value, timedelta):
+        return f"{value.total_seconds():.3f}"
     if isinstance(value, Mapping):
         return " ".join(f"{k}={cell(v)}" for k, v in value.items())
     if isinstance(value, list | tuple):
@@ -155,28 +173,28 @@ def table(
     columns: Sequence[str],
     rows: Iterable[Sequence[Any]],
     *,
-    full: Iterable[Sequence[Any]] | None = None,
-    numeric: Iterable[str] = (),
+    shown: Mapping[str, Callable[[Any], Any]] | None = None,
+    numeric: Collection[str] = (),
 ) -> None:
-    """Print rows: a table of `rows` on a terminal, else tab-separated `full` values (by default the same)."""
+    """Print rows: a table on a terminal, else tab-separated. `shown` is what a person sees of a column's values."""
     if not on_terminal():
-        lines = ["\t".join(columns), *map(tsv, full if full is not None else rows)]
-        write("\n".join(lines) + "\n")
+        write("\n".join(["\t".join(columns), *map(tsv, rows)]) + "\n")
         return
     from rich.table import Table
     from rich.text import Text
 
-    right = set(numeric)
     picture = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     for name in columns:
         picture.add_column(
             name.upper().replace("_", " "),
-            justify="right" if name in right else "left",
+            justify="right" if name in numeric else "left",
             overflow="ellipsis",
             no_wrap=True,
         )
+    as_seen: list[Callable[[Any], Any]] = [(shown or {}).get(name, cell) for name in columns]
     for row in rows:
-        picture.add_row(*(v if isinstance(v, Text) else Text(one_line(cell(v)), STYLES.get(cell(v), "")) for v in row))
+        texts = [cell(see(value)) for see, value in zip(as_seen, row, strict=True)]
+        picture.add_row(*(Text(one_line(text), STYLES.get(text, "")) for text in texts))
     out = console()
     out.soft_wrap = False
     out.print(picture)
@@ -186,13 +204,15 @@ def age(then: datetime | None, now: datetime | None = None) -> str:
     """How long ago, in the one or two largest units."""
     if then is None:
         return "never"
-    return f"{seconds(((now or datetime.now(UTC)) - then).total_seconds())} ago"
+    return f"{seconds((now or datetime.now(UTC)) - then)} ago"
 
 
-def seconds(value: float | None) -> str:
+def seconds(value: float | timedelta | None) -> str:
     """A duration for people: 0.4s, 12s, 3m 20s, 2h 5m, 4d 1h."""
     if value is None:
         return ""
+    if isinstance(value, timedelta):
+        value = value.total_seconds()
     if value < 10:
         return f"{max(value, 0):.1f}s"
     whole = round(value)

@@ -10,15 +10,18 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from deborgen import children, runtime
 from deborgen.errors import DeborgenError, NotPossible, Unreachable
 from deborgen.places import write_private
 from deborgen_shared.states import Role, WorkerState
+
+if TYPE_CHECKING:
+    from deborgen.connection import Connection
 
 PORT = 8765
 HEALTHY_WITHIN_SECONDS = 30.0
@@ -45,15 +48,18 @@ class Plan:
 
 
 def worker_name() -> str:
-    return re.sub(r"[^A-Za-z0-9._-]", "-", socket.gethostname().split(".")[0]).strip("-._")[:63] or "local"
+    return _as_name(socket.gethostname().split(".")[0]) or "local"
 
 
 def person_name() -> str:
     try:
-        name = getpass.getuser()
+        return _as_name(getpass.getuser()) or "me"
     except (KeyError, OSError):
-        name = "me"
-    return re.sub(r"[^A-Za-z0-9._-]", "-", name).strip("-._")[:63] or "me"
+        return "me"
+
+
+def _as_name(text: str) -> str:
+    return re.sub(r"[^A-Za-z0-9._-]", "-", text).strip("-._")[:63]
 
 
 def free_port() -> int:
@@ -112,7 +118,7 @@ class Pair:
             ]  # fmt: skip
             self._spawn("coordinator", serve)
             try:
-                self._until_ours(secret)
+                self._until("coordinator", secret, _is_ours, "the coordinator did not come up in time")
                 break
             except DeborgenError:
                 if self.plan.port is not None or not tries_left:
@@ -129,7 +135,7 @@ class Pair:
             if value := getattr(self.plan, name):
                 run += [f"--{name}", value]
         self._spawn("worker", run)
-        self._until_open(secret)
+        self._until("worker", secret, _is_open, "the worker did not join in time")
 
     def wait(self) -> None:
         """Until a signal ends it; raises when one of the two ends by itself."""
@@ -158,9 +164,7 @@ class Pair:
             sys.executable, "-m", "deborgen_coordinator", "token", "create", "--role", role, "--name", name,
             "--data-dir", str(self.plan.data_dir / "coordinator"),
         ]  # fmt: skip
-        done = subprocess.run(
-            command, env=children.environment(), capture_output=True, text=True, timeout=60, check=False
-        )
+        done = children.ask(command, 60)
         if done.returncode:
             raise NotPossible(f"no token could be made: {done.stderr.strip()[-500:]}")
         write_private(path, done.stdout.strip() + "\n")
@@ -170,39 +174,38 @@ class Pair:
         with self.log(name).open("ab") as log:
             self.processes[name] = children.spawn([sys.executable, "-m", *arguments], log)
 
-    def _until_ours(self, secret: str) -> None:
-        """Until a coordinator answers that knows our token. One that does not is somebody else's."""
+    def _until(self, name: str, secret: str, ready: Callable[[Connection], bool], otherwise: str) -> None:
         from deborgen.connection import Connection
-        from deborgen_shared import contract
 
         connection = Connection(self.url, secret, patience=0)
-        for _ in self._tries("coordinator"):
-            with contextlib.suppress(DeborgenError):
-                connection.call(contract.ME)
-                return
-        raise Unreachable("the coordinator did not come up in time", f"see {self.log('coordinator')}")
-
-    def _until_open(self, token: str) -> None:
-        from deborgen.connection import Connection
-        from deborgen_shared import contract
-
-        connection = Connection(self.url, token, patience=0)
-        for _ in self._tries("worker"):
-            for worker in connection.call(contract.LIST_WORKERS).items:
-                if worker.name == worker_name() and worker.state == WorkerState.OPEN:
-                    return
-        raise Unreachable("the worker did not join in time", f"see {self.log('worker')}")
-
-    def _tries(self, name: str) -> Iterator[None]:
         deadline = time.monotonic() + HEALTHY_WITHIN_SECONDS
         while time.monotonic() < deadline:
             if self.processes[name].poll() is not None:
                 raise self._died(name)
-            yield
+            if ready(connection):
+                return
             time.sleep(0.05)
+        raise Unreachable(otherwise, f"see {self.log(name)}")
 
     def _died(self, name: str) -> DeborgenError:
         log = self.log(name)
         lines = log.read_text("utf-8", errors="replace").strip().splitlines()
         last = lines[-1] if lines else "it said nothing"
         return DeborgenError(f"the {name} ended: {last[-500:]}", f"see {log}")
+
+
+def _is_ours(connection: Connection) -> bool:
+    """Whether a coordinator answers that knows our token. One that does not is somebody else's."""
+    from deborgen_shared import contract
+
+    with contextlib.suppress(DeborgenError):
+        connection.call(contract.ME)
+        return True
+    return False
+
+
+def _is_open(connection: Connection) -> bool:
+    from deborgen_shared import contract
+
+    workers = connection.call(contract.LIST_WORKERS).items
+    return any(worker.name == worker_name() and worker.state == WorkerState.OPEN for worker in workers)

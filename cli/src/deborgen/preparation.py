@@ -4,26 +4,25 @@ from __future__ import annotations
 
 import re
 import string
-from collections.abc import Callable, Iterator, Mapping
+import sys
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from deborgen import files
-from deborgen.errors import DeborgenError, InvalidJob
+from deborgen.errors import InvalidJob, WrongUsage
 from deborgen_shared.jobfile import limits
 from deborgen_shared.jobfile.document import Document
 from deborgen_shared.jobfile.model import JobFile
 from deborgen_shared.jobfile.overriding import override
 from deborgen_shared.jobfile.paths import check_path
-from deborgen_shared.jobfile.problems import JobFileInvalid, Problem
+from deborgen_shared.jobfile.problems import JobFileInvalid, Problem, did_you_mean
 from deborgen_shared.jobfile.reading import load, parse, parse_document
 
 ProblemPath = tuple[str | int, ...]
 
-
-class BadParameter(DeborgenError):
-    exit_code = 2
+NOT_SUBMITTED = "nothing was submitted"
 
 
 @dataclass
@@ -44,12 +43,15 @@ class Prepared:
     def skipped(self) -> list[str]:
         return [text for each in self.collections.values() for text in each.skipped]
 
-    @property
-    def upload_size(self) -> int:
-        return sum(file.size for file in self.files)
+
+def prepare(file: str, params: Mapping[str, Any], *, outcome: str = NOT_SUBMITTED) -> Prepared:
+    """Read and check the job file that a person names to a command: `-` is standard input."""
+    if file == "-":
+        return prepare_text(sys.stdin.buffer.read(), "<stdin>", "stdin", Path(), params, outcome=outcome)
+    return prepare_file(Path(file), params, outcome=outcome)
 
 
-def prepare_file(path: Path, params: Mapping[str, Any], *, outcome: str = "nothing was submitted") -> Prepared:
+def prepare_file(path: Path, params: Mapping[str, Any], *, outcome: str = NOT_SUBMITTED) -> Prepared:
     """Read and check a job file. InvalidJob has the whole report."""
     try:
         with path.open("rb") as file:
@@ -65,31 +67,21 @@ def prepare_file(path: Path, params: Mapping[str, Any], *, outcome: str = "nothi
 
 
 def prepare_text(
-    text: bytes,
-    source: str,
-    default_name: str,
-    base: Path,
-    params: Mapping[str, Any],
-    *,
-    outcome: str = "nothing was submitted",
+    text: bytes, source: str, default_name: str, base: Path, params: Mapping[str, Any], *, outcome: str = NOT_SUBMITTED
 ) -> Prepared:
     """The same for the text of a job file; `base` is the folder that its files are in."""
     try:
         document = load(text, source)
-        document.data = _overridden(document.data, params)
-        problems: list[Problem] = []
-        jobfile = None
-        try:
-            jobfile = parse_document(document, default_name=default_name)
-            problems += jobfile.not_yet
-        except JobFileInvalid as invalid:
-            problems += invalid.problems
-        collections = _collect(document.data, base, problems, document.locate)
-        if problems or jobfile is None:
-            raise JobFileInvalid(problems, source, document.lines)
     except JobFileInvalid as invalid:
         raise refused(invalid, outcome) from None
-    return Prepared(jobfile, _named(document.data, jobfile.name), document, collections)
+    document.data = data = _overridden(document.data, params)
+    jobfile, problems = None, []
+    try:
+        jobfile = parse_document(document, default_name=default_name)
+        problems += jobfile.not_yet
+    except JobFileInvalid as invalid:
+        problems += invalid.problems
+    return _prepared(data, jobfile, problems, base, document, outcome)
 
 
 def prepare_data(data: dict[str, Any], base: Path, params: Mapping[str, Any]) -> Prepared:
@@ -97,18 +89,26 @@ def prepare_data(data: dict[str, Any], base: Path, params: Mapping[str, Any]) ->
     data = _overridden(data, params)
     try:
         jobfile = parse(data, wire=False)
-        problems = list(jobfile.not_yet)
-        collections = _collect(data, base, problems, lambda problem: problem)
-        if problems:
-            raise JobFileInvalid(problems)
-    except JobFileInvalid as invalid:
-        invalid.source = "job"
-        raise refused(invalid, "nothing was submitted") from None
-    return Prepared(jobfile, _named(data, jobfile.name), None, collections)
+    except JobFileInvalid as invalid:  # its files are looked at only when the data itself is right
+        raise located(invalid.problems, None) from None
+    return _prepared(data, jobfile, list(jobfile.not_yet), base, None, NOT_SUBMITTED)
 
 
-def _named(data: dict[str, Any], name: str) -> dict[str, Any]:
-    return data if "name" in data else {"name": name, **data}
+def _prepared(
+    data: Any, jobfile: JobFile | None, problems: list[Problem], base: Path, document: Document | None, outcome: str
+) -> Prepared:
+    collections = _collect(data, base, problems)
+    if problems or jobfile is None:
+        raise located(problems, document, outcome)
+    named = data if "name" in data else {"name": jobfile.name, **data}
+    return Prepared(jobfile, named, document, collections)
+
+
+def located(problems: list[Problem], document: Document | None, outcome: str = NOT_SUBMITTED) -> InvalidJob:
+    """The report of all problems, each at its line in the person's file, if there is one."""
+    if document is None:
+        return refused(JobFileInvalid(problems, "job"), outcome)
+    return refused(JobFileInvalid(map(document.locate, problems), document.source, document.lines), outcome)
 
 
 def refused(invalid: JobFileInvalid, outcome: str) -> InvalidJob:
@@ -123,7 +123,7 @@ def _overridden(data: Any, params: Mapping[str, Any]) -> Any:
     try:
         return override(data, axes)
     except ValueError as why:
-        raise BadParameter(str(why), "the names of parameters stand under sweep:") from None
+        raise WrongUsage(str(why), "the names of parameters stand under sweep:") from None
 
 
 def _levels(data: Any) -> Iterator[tuple[ProblemPath, dict[str, Any]]]:
@@ -136,9 +136,7 @@ def _levels(data: Any) -> Iterator[tuple[ProblemPath, dict[str, Any]]]:
                 yield ("steps", index), step
 
 
-def _collect(
-    data: Any, base: Path, problems: list[Problem], locate: Callable[[Problem], Problem]
-) -> dict[ProblemPath, files.Collection]:
+def _collect(data: Any, base: Path, problems: list[Problem]) -> dict[ProblemPath, files.Collection]:
     found: dict[ProblemPath, files.Collection] = {}
     wrong = {problem.path for problem in problems}
     for path, level in _levels(data):
@@ -151,21 +149,18 @@ def _collect(
             if not isinstance(entry, str) or where in wrong:
                 continue
             try:
-                one = files.collect(base, [entry])
+                one = files.collect(base, entry)
             except files.FileMissing as missing:
-                message = f"the file {missing.entry!r} {missing.why}"
-                problems.append(locate(Problem(where, message, _nearby(base, entry))))
+                problems.append(Problem(where, f"the file {missing}", _nearby(base, entry)))
                 continue
             collection.files += one.files
             collection.skipped += one.skipped
             for file in one.files:
                 if wrong_path := check_path(file.path):
-                    problems.append(
-                        locate(Problem(where, f"the path of the file {file.path!r} {wrong_path}", _EXCLUDE))
-                    )
+                    problems.append(Problem(where, f"the path of the file {file.path!r} {wrong_path}", _EXCLUDE))
         if len(collection.files) > limits.FILES:
             message = f"these are {len(collection.files):,} files, and the limit is {limits.FILES:,}"
-            problems.append(locate(Problem((*path, "files"), message, _EXCLUDE)))
+            problems.append(Problem((*path, "files"), message, _EXCLUDE))
         found[path] = collection
     return found
 
@@ -174,15 +169,12 @@ _EXCLUDE = "rename or pack them, or exclude them in a .deborgenignore file"
 
 
 def _nearby(base: Path, entry: str) -> str:
-    from difflib import get_close_matches
-
     path = base / entry
     try:
         names = [child.name for child in path.parent.iterdir()]
     except OSError:
         names = []
-    near = get_close_matches(path.name, names, n=1)
-    return f"did you mean '{near[0]}'?" if near else f"paths start at {base}/" if str(base) != "." else ""
+    return did_you_mean(path.name, names, f"paths start at {base}/" if str(base) != "." else "")
 
 
 def braces_to_template(command: str) -> str:
@@ -197,5 +189,5 @@ def braces_to_template(command: str) -> str:
                 text += "${{ " + name + " }}"
     except ValueError as why:
         hint = "write {name}, and {{ for a brace"
-        raise BadParameter(f"the command {command!r} is not a template: {why}", hint) from None
+        raise WrongUsage(f"the command {command!r} is not a template: {why}", hint) from None
     return text

@@ -14,7 +14,8 @@ from hashlib import sha256
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
-from deborgen.errors import DeborgenError, NotAllowed, Unreachable
+from deborgen import runtime
+from deborgen.errors import DeborgenError, NotAllowed, Unreachable, WrongUsage
 from deborgen.places import config_dir, write_private
 
 
@@ -28,29 +29,25 @@ class Target:
     token_from: str
 
 
-class BadUrl(DeborgenError):
-    exit_code = 2
-
-
 def normalize(url: str) -> str:
     """The one spelling of a coordinator's address: scheme, host and port in lower case, no slash at the end."""
+    no_address = WrongUsage(f"{url!r} is not the address of a coordinator", "write http://HOST:PORT or https://HOST")
     text = url.strip()
     if "://" not in text:
         text = f"http://{text}"
     try:
         parts = urlsplit(text)
     except ValueError:
-        raise BadUrl(f"{url!r} is not the address of a coordinator", "write http://HOST:PORT or https://HOST") from None
+        raise no_address from None
     try:
         port = parts.port
     except ValueError:
-        raise BadUrl(f"{url!r} has no valid port", "write http://HOST:PORT") from None
+        raise WrongUsage(f"{url!r} has no valid port", "write http://HOST:PORT") from None
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise BadUrl(f"{url!r} is not the address of a coordinator", "write http://HOST:PORT or https://HOST")
+        raise no_address
     if parts.username or parts.password:
-        raise BadUrl("the address must not carry a password", "give the token to deborgen login instead")
-    host = parts.hostname.lower()
-    host = f"[{host}]" if ":" in host else host
+        raise WrongUsage("the address must not carry a password", "give the token to deborgen login instead")
+    host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
     default = {"http": 80, "https": 443}[parts.scheme]
     netloc = host if port in (None, default) else f"{host}:{port}"
     return urlunsplit((parts.scheme, netloc, parts.path.rstrip("/"), "", ""))
@@ -103,8 +100,6 @@ def read_token(path: Path) -> str:
 
 def find(url: str | None = None, token: str | None = None) -> Target:
     """The coordinator that is meant here and now; refuses with the remedy when there is none."""
-    from deborgen import runtime
-
     up = runtime.find()
     if url:
         address, url_from = normalize(url), "--url"
@@ -123,9 +118,7 @@ def find(url: str | None = None, token: str | None = None) -> Target:
     return Target(address, secret, url_from, token_from)
 
 
-def _token_for(url: str, url_from: str, up: object) -> tuple[str, str]:
-    from deborgen.runtime import Runtime
-
+def _token_for(url: str, url_from: str, up: runtime.Runtime | None) -> tuple[str, str]:
     # A token from the environment is meant for the address beside it, or else for one that was named; not for one that
     # happened to be found.
     beside = os.environ.get("DEBORGEN_URL")
@@ -134,7 +127,7 @@ def _token_for(url: str, url_from: str, up: object) -> tuple[str, str]:
             return given.strip(), "DEBORGEN_TOKEN"
         if given := os.environ.get("DEBORGEN_TOKEN_FILE"):
             return read_token(Path(given)), "DEBORGEN_TOKEN_FILE"
-    if isinstance(up, Runtime) and up.url == url:
+    if up and up.url == url:
         return up.token, "deborgen up"
     path = token_file(url)
     if path.exists():

@@ -5,13 +5,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from deborgen.errors import DeborgenError
+from deborgen.errors import WrongUsage
 
 _REF = re.compile(r"(last|[1-9][0-9]{0,11})(?:\.([1-9][0-9]{0,8}))?(?:/([1-9][0-9]{0,8}))?")
-
-
-class BadReference(DeborgenError):
-    exit_code = 2
 
 
 @dataclass(frozen=True)
@@ -26,7 +22,7 @@ class Ref:
 def parse(text: str) -> Ref:
     match = _REF.fullmatch(text.strip())
     if not match or (match[3] and not match[2]):
-        raise BadReference(f"{text!r} names neither a run nor a job", "write 42, 42.7, last, or last.7")
+        raise WrongUsage(f"{text!r} names neither a run nor a job", "write 42, 42.7, last, or last.7")
     return Ref(
         None if match[1] == "last" else int(match[1]),
         int(match[2]) if match[2] else None,

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Literal
 
-from deborgen.errors import DeborgenError
+from deborgen.errors import DeborgenError, WrongUsage
+from deborgen_shared.jobfile.problems import did_you_mean
 from deborgen_shared.messages import ResultRow
 from deborgen_shared.results_table import Columns, csv_of
 
@@ -15,17 +16,11 @@ if TYPE_CHECKING:
 Row = dict[str, Any]
 
 
-class UnknownColumn(DeborgenError):
-    exit_code = 2
-
-
 class Results(list[Row]):
     """Rows as plain dicts: `job`, `step` (where there are steps), `state`, parameters, results, `seconds`, `worker`.
 
     A result that has the name of a parameter or of one of these columns is called `result.NAME`.
     """
-
-    columns: list[str]
 
     def __init__(self, rows: Iterable[Row] = (), columns: Iterable[str] = ()) -> None:
         super().__init__(rows)
@@ -65,11 +60,8 @@ class Results(list[Row]):
 
     def _known(self, key: str) -> None:
         if key not in self.columns:
-            from difflib import get_close_matches
-
-            near = get_close_matches(key, self.columns, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(self.columns)}"
-            raise UnknownColumn(f"the results have no column {key!r}", hint)
+            hint = did_you_mean(key, self.columns, f"there are: {', '.join(self.columns)}")
+            raise WrongUsage(f"the results have no column {key!r}", hint)
 
 
 def _order(value: Any) -> tuple[int, float, str]:

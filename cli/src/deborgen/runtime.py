@@ -64,17 +64,13 @@ def clear() -> None:
 def is_locked() -> bool:
     """Whether a process holds the lock of `deborgen up`."""
     try:
-        descriptor = os.open(lock_file(), os.O_RDONLY)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        with lock_file().open("rb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
-    else:
+    except OSError:
         return False
-    finally:
-        os.close(descriptor)
+    return False
 
 
 @contextmanager

@@ -8,15 +8,16 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from typing import Any
 
-from deborgen import files, uploads
+from deborgen import files, transfers
 from deborgen.connection import Connection
 from deborgen.errors import InvalidJob
-from deborgen.preparation import Prepared, refused
+from deborgen.preparation import NOT_SUBMITTED, Prepared, located
 from deborgen_shared import contract, messages
 from deborgen_shared.jobfile.document import Document
-from deborgen_shared.jobfile.problems import JobFileInvalid, Problem
+from deborgen_shared.jobfile.problems import Problem
 
 Bar = Callable[[str, int], AbstractContextManager[Callable[[int], None]]]
 
@@ -29,10 +30,11 @@ def wire(prepared: Prepared) -> dict[str, Any]:
         body["steps"] = [dict(step) if isinstance(step, dict) else step for step in body["steps"]]
     for path, collection in prepared.collections.items():
         level = body["steps"][path[1]] if path else body
-        unique = {file.path: digests[file.source] for file in collection.files}
-        level["files"] = [file.wire() | {"path": name} for name, file in unique.items()]
-    for collection in prepared.collections.values():
-        collection.files = [digests[file.source] for file in collection.files]
+        collection.files = [replace(digests[file.source], path=file.path) for file in collection.files]
+        unique = {file.path: file for file in collection.files}
+        level["files"] = [
+            {"path": path, "sha256": file.sha256, "size": file.size, "mode": file.mode} for path, file in unique.items()
+        ]
     return body
 
 
@@ -45,21 +47,19 @@ def send(
     """Upload what is missing and submit. Sent again under the same key, it is the same run."""
     body = wire(prepared)
     if prepared.files:
-        wanted = uploads.missing(connection, prepared.files)
+        wanted = transfers.missing(connection, prepared.files)
         if wanted:
             # What would be refused is refused before its files are on their way.
-            ask(connection, prepared, body, "nothing was submitted")
+            ask(connection, prepared, body, NOT_SUBMITTED)
         with bar("uploading", sum(file.size for file, _ in wanted)) as seen:
-            uploads.upload(connection, wanted, seen)
+            transfers.upload(connection, wanted, seen)
     try:
         return connection.call(contract.SUBMIT, body, key=key)
     except InvalidJob as refusal:
         raise explained(refusal, prepared.document) from None
 
 
-def ask(
-    connection: Connection, prepared: Prepared, body: dict[str, Any], outcome: str = "it cannot be submitted"
-) -> list[str]:
+def ask(connection: Connection, prepared: Prepared, body: dict[str, Any], outcome: str) -> list[str]:
     """What the coordinator would warn of. It stores nothing; what it would refuse raises."""
     try:
         return connection.call(contract.CHECK, body).warnings
@@ -70,7 +70,7 @@ def ask(
 _PART = re.compile(r"\[(\d+)\]|([^.\[\]]+)")
 
 
-def explained(refusal: InvalidJob, document: Document | None, outcome: str = "nothing was submitted") -> InvalidJob:
+def explained(refusal: InvalidJob, document: Document | None, outcome: str = NOT_SUBMITTED) -> InvalidJob:
     """The coordinator's problems, each at its line in the person's file."""
     found = refusal.details.get("problems")
     if not isinstance(found, list) or not found:
@@ -78,7 +78,5 @@ def explained(refusal: InvalidJob, document: Document | None, outcome: str = "no
     problems = []
     for item in found:
         path = tuple(int(m[1]) if m[1] else m[2] for m in _PART.finditer(str(item.get("path", ""))))
-        problem = Problem(path, str(item.get("message", "")), str(item.get("hint", "")))
-        problems.append(document.locate(problem) if document else problem)
-    source, lines = (document.source, document.lines) if document else ("job", [])
-    return refused(JobFileInvalid(problems, source, lines), outcome)
+        problems.append(Problem(path, str(item.get("message", "")), str(item.get("hint", ""))))
+    return located(problems, document, outcome)

@@ -1,13 +1,13 @@
-"""What the commands that wait have in common: Ctrl-C detaches, and the exit code says how it ended."""
+"""Watching and waiting for a run or a job: Ctrl-C detaches, and the exit code says how it ended."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from deborgen import output
-from deborgen.errors import DeborgenError, JobsCanceled, JobsFailed
-from deborgen.runs import Job, Run
+from deborgen import logs, output
+from deborgen.errors import DeborgenError
+from deborgen.runs import Job, Run, patiently
 from deborgen_shared.states import State
 
 
@@ -20,36 +20,19 @@ class Detached(DeborgenError):
 @contextmanager
 def detachable(what: Run | Job) -> Iterator[None]:
     """Turn an interrupt in the block into a word of farewell that says how to cancel."""
-    noun = "run" if isinstance(what, Run) else "job"
     try:
         yield
     except KeyboardInterrupt:
         output.say()
         raise Detached(
-            f"detached; {noun} {what.id} goes on",
-            f"deborgen watch {what.id} looks again, deborgen cancel {what.id} ends it",
+            f"detached; {what.noun} {what.data.id} goes on",
+            f"deborgen watch {what.data.id} looks again, deborgen cancel {what.data.id} ends it",
         ) from None
 
 
-def exit_code(run: Run) -> int:
-    failure = run.failure()
+def exit_code(what: Run | Job) -> int:
+    failure = what.failure()
     return failure.exit_code if failure else 0
-
-
-def job_exit_code(job: Job) -> int:
-    codes: dict[str, int] = {
-        State.SUCCEEDED: 0,
-        State.FAILED: JobsFailed.exit_code,
-        State.CANCELED: JobsCanceled.exit_code,
-    }
-    return codes.get(job.state, 1)
-
-
-def conclude(run: Run) -> int:
-    """The last words on a run that has ended: what to type next. The exit code says how it ended."""
-    if run.state == State.SUCCEEDED:
-        output.hint(f"results: deborgen results {run.id}    files: deborgen artifacts pull {run.id}")
-    return exit_code(run)
 
 
 def report(run: Run) -> int:
@@ -63,3 +46,66 @@ def report(run: Run) -> int:
         output.say(f"  {failed.id}: {failed.reason}")
         output.hint(f"  deborgen why {failed.id}    deborgen logs {run.id} --failed    deborgen retry {run.id}")
     return failure.exit_code
+
+
+def watch(run: Run) -> int:
+    """Show the run until it ends: live on a terminal, as plain lines otherwise. The exit code says how it ended."""
+    with detachable(run):
+        if output.progress_on_terminal():
+            from deborgen import live
+
+            live.watch(run)
+        else:
+            _watch_plain(run)
+    if run.state == State.SUCCEEDED:
+        output.hint(f"results: deborgen results {run.id}    files: deborgen artifacts pull {run.id}")
+    return exit_code(run)
+
+
+def _watch_plain(run: Run) -> None:
+    """A line when something changed, at most one a second, and one for each job that failed."""
+    told: set[str] = set()
+    before = ""
+    with run._connection.impatient(), run.pulse() as pulse:
+        while True:
+            patiently(run.refresh, output.trouble)
+            counts = run.counts
+            if counts[State.FAILED] > len(told):
+                for job in run.jobs(State.FAILED):
+                    if job.id not in told:
+                        told.add(job.id)
+                        output.say(f"{describe(job)} failed: {job.reason}")
+                        if len(told) == 1:
+                            for line in last_lines(job):
+                                output.say(f"    {line}")
+                            output.hint(f"  {next_command([job])}")
+            tally = ", ".join(f"{counts[state]:,} {state}" for state in counts if counts[state])
+            line = f"run {run.id}: {run.done:,}/{run.total:,} done ({tally})"
+            if line != before:
+                output.say(line)
+            before = line
+            if run.ended:
+                return
+            pulse.wait(None, 1.0)
+
+
+def last_lines(job: Job) -> list[str]:
+    """The end of a job's log, fit for a terminal; nothing when it cannot be had."""
+    if not job.data.attempts:
+        return []
+    try:
+        return [output.one_line(line) for line in logs.tail(job._connection, job.id)]
+    except DeborgenError:
+        return []
+
+
+def next_command(failed: list[Job]) -> str:
+    """What to type when something failed."""
+    run = failed[0].data.run
+    return f"next: deborgen logs {failed[0].id}    deborgen why {failed[0].id}    deborgen retry {run} --failed"
+
+
+def describe(job: Job) -> str:
+    """`42.7 (seed=3)`"""
+    named = " ".join(filter(None, [job.data.step, output.cell(job.data.params)]))
+    return f"{job.id} ({output.one_line(named)})" if named else job.id

@@ -97,7 +97,7 @@ def test_a_reader_that_has_seen_enough_is_no_error() -> None:
 def test_exit_codes_are_one_table() -> None:
     used = {
         kind.exit_code
-        for module in ("errors", "profile", "refs", "results", "preparation", "waiting", "embedded", "downloads")
+        for module in ("errors", "waiting", "transfers")
         for kind in vars(importlib.import_module(f"deborgen.{module}")).values()
         if isinstance(kind, type) and issubclass(kind, errors.DeborgenError)
     }

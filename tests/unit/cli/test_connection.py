@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 
-from deborgen import downloads, logs, uploads
+from deborgen import logs, transfers
 from deborgen.connection import Connection
 from deborgen.errors import DeborgenError, InvalidJob, NotAllowed, NotFound, NotPossible, Unreachable
-from deborgen.files import LocalFile, digest
-from deborgen.transfers import all_at_once
+from deborgen.files import LocalFile
 from deborgen_shared import contract
+from deborgen_shared.client.blobs import digest_of
 
 Reply = tuple[int, dict[str, str], bytes]
 Handler = Callable[[BaseHTTPRequestHandler, bytes], Reply | None]
@@ -154,7 +154,7 @@ def test_an_upload_that_is_cut_goes_on_where_it_stopped(tmp_path: Path) -> None:
     content = bytes(range(256)) * 4096
     path = tmp_path / "big"
     path.write_bytes(content)
-    file = LocalFile("big", path, len(content), 0o644, digest(path))
+    file = LocalFile("big", path, len(content), 0o644, digest_of(path))
     have = bytearray()
     cuts = [300_000, 700_000]
 
@@ -171,7 +171,7 @@ def test_an_upload_that_is_cut_goes_on_where_it_stopped(tmp_path: Path) -> None:
         return 201, {}, b"{}"
 
     with serving(handle) as (url, seen):
-        uploads.upload(Connection(url, "t"), [(file, f"/v1/blobs/{file.sha256}")])
+        transfers.upload(Connection(url, "t"), [(file, f"/v1/blobs/{file.sha256}")])
     assert bytes(have) == content
     assert [request.command for request in seen] == ["PUT", "HEAD", "PATCH", "HEAD", "PATCH"]
 
@@ -179,7 +179,7 @@ def test_an_upload_that_is_cut_goes_on_where_it_stopped(tmp_path: Path) -> None:
 def test_an_upload_whose_cut_the_coordinator_has_not_noticed_is_sent_as_a_whole(tmp_path: Path) -> None:
     path = tmp_path / "x"
     path.write_bytes(b"content")
-    file = LocalFile("x", path, 7, 0o644, digest(path))
+    file = LocalFile("x", path, 7, 0o644, digest_of(path))
     got = []
 
     def handle(request: BaseHTTPRequestHandler, body: bytes) -> Reply | None:
@@ -191,7 +191,7 @@ def test_an_upload_whose_cut_the_coordinator_has_not_noticed_is_sent_as_a_whole(
         return None if len(got) == 1 else (201, {}, b"{}")
 
     with serving(handle) as (url, seen):
-        uploads.upload(Connection(url, "t"), [(file, f"/v1/blobs/{file.sha256}")])
+        transfers.upload(Connection(url, "t"), [(file, f"/v1/blobs/{file.sha256}")])
     assert got[-1] == b"content"
     assert [request.command for request in seen] == ["PUT", "HEAD", "PATCH", "PUT"]
 
@@ -199,28 +199,28 @@ def test_an_upload_whose_cut_the_coordinator_has_not_noticed_is_sent_as_a_whole(
 def test_an_upload_whose_answer_was_lost_is_not_sent_again(tmp_path: Path) -> None:
     path = tmp_path / "x"
     path.write_bytes(b"content")
-    file = LocalFile("x", path, 7, 0o644, digest(path))
+    file = LocalFile("x", path, 7, 0o644, digest_of(path))
 
     def handle(request: BaseHTTPRequestHandler, body: bytes) -> Reply | None:
         return (200, {"Content-Length": "7"}, b"content") if request.command == "HEAD" else None
 
     with serving(handle) as (url, seen):
-        uploads.upload(Connection(url, "t"), [(file, f"/v1/blobs/{file.sha256}")])
+        transfers.upload(Connection(url, "t"), [(file, f"/v1/blobs/{file.sha256}")])
     assert [request.command for request in seen] == ["PUT", "HEAD"]
 
 
 def test_a_signed_address_elsewhere_gets_the_blob_and_not_the_token(tmp_path: Path) -> None:
     path = tmp_path / "x"
     path.write_bytes(b"content")
-    file = LocalFile("x", path, 7, 0o644, digest(path))
+    file = LocalFile("x", path, 7, 0o644, digest_of(path))
     got = []
     with serving(lambda request, body: got.append(body) or ok({})) as (storage, seen):  # type: ignore[func-returns-value]
-        uploads.upload(Connection("http://127.0.0.1:1", "secret"), [(file, f"{storage}/signed")])
+        transfers.upload(Connection("http://127.0.0.1:1", "secret"), [(file, f"{storage}/signed")])
         assert (got, seen[0].headers["Authorization"]) == ([b"content"], None)
 
 
-def wanted(content: bytes, target: str = "out/x.bin") -> downloads.Wanted:
-    return downloads.Wanted("1.1", "x.bin", hashlib.sha256(content).hexdigest(), len(content), target)
+def wanted(content: bytes, target: str = "out/x.bin") -> transfers.Wanted:
+    return transfers.Wanted("1.1", "x.bin", hashlib.sha256(content).hexdigest(), len(content), target)
 
 
 def test_a_download_that_is_cut_goes_on_where_it_stopped(tmp_path: Path) -> None:
@@ -236,25 +236,25 @@ def test_a_download_that_is_cut_goes_on_where_it_stopped(tmp_path: Path) -> None
         return 206 if given else 200, {"Content-Length": str(len(rest))}, piece
 
     with serving(handle) as (url, _):
-        (path,) = downloads.pull(Connection(url, "t"), [wanted(content)], tmp_path)
+        (path,) = transfers.pull(Connection(url, "t"), [wanted(content)], tmp_path)
         assert path.read_bytes() == content
         assert ranges == [None, "bytes=200000-", "bytes=400000-"]
-        downloads.pull(Connection(url, "t"), [wanted(content)], tmp_path)
+        transfers.pull(Connection(url, "t"), [wanted(content)], tmp_path)
         assert len(ranges) == 3, "what is there already is not fetched again"
     assert [file.name for file in (tmp_path / "out").iterdir()] == ["x.bin"]
 
 
 def test_wrong_bytes_are_not_kept(tmp_path: Path) -> None:
-    with serving(lambda request, body: (200, {}, b"evil!")) as (url, _), pytest.raises(downloads.WrongDigest):
-        downloads.pull(Connection(url, "t"), [wanted(b"right")], tmp_path)
+    with serving(lambda request, body: (200, {}, b"evil!")) as (url, _), pytest.raises(transfers.WrongDigest):
+        transfers.pull(Connection(url, "t"), [wanted(b"right")], tmp_path)
     assert list((tmp_path / "out").iterdir()) == []
 
 
 @pytest.mark.parametrize("target", ["../x", "/etc/x", "a/../../x", "a//x", "a\\x", "C:x", "a\0x", ".", "a/./x"])
 def test_an_artifact_cannot_name_a_place_outside_the_folder(tmp_path: Path, target: str) -> None:
     folder = tmp_path / "into"
-    with pytest.raises(downloads.UnsafeTarget):
-        downloads.pull(Connection("http://127.0.0.1:1", "t"), [wanted(b"x", target)], folder)
+    with pytest.raises(transfers.UnsafeTarget):
+        transfers.pull(Connection("http://127.0.0.1:1", "t"), [wanted(b"x", target)], folder)
     assert not folder.exists()
 
 
@@ -267,9 +267,9 @@ def test_a_link_in_the_target_leads_nowhere(tmp_path: Path) -> None:
     (folder / "out").symlink_to(outside)
     (folder / "precious").symlink_to(outside / "precious")
     with serving(lambda request, body: (200, {}, b"right")) as (url, _):
-        with pytest.raises(downloads.UnsafeTarget):
-            downloads.pull(Connection(url, "t"), [wanted(b"right", "out/x.bin")], folder)
-        downloads.pull(Connection(url, "t"), [wanted(b"right", "precious")], folder)
+        with pytest.raises(transfers.UnsafeTarget):
+            transfers.pull(Connection(url, "t"), [wanted(b"right", "out/x.bin")], folder)
+        transfers.pull(Connection(url, "t"), [wanted(b"right", "precious")], folder)
     assert (outside / "precious").read_text() == "mine"
     assert (folder / "precious").read_bytes() == b"right"
     assert not (folder / "precious").is_symlink()
@@ -301,4 +301,4 @@ def test_when_one_transfer_fails_the_others_stop() -> None:
             going.set()
 
     with pytest.raises(NotFound):
-        all_at_once(["endless", "bad", "endless too", "never started"], transfer, lambda count: None)
+        transfers.all_at_once(["endless", "bad", "endless too", "never started"], transfer, lambda count: None)

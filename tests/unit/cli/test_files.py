@@ -20,7 +20,7 @@ def tree(base: Path, *paths: str, **texts: str) -> Path:
 
 
 def names(base: Path, *entries: str) -> list[str]:
-    return [file.path for file in files.collect(base, entries).files]
+    return [file.path for entry in entries for file in files.collect(base, entry).files]
 
 
 def test_a_folder_is_taken_whole_and_in_order(tmp_path: Path) -> None:
@@ -67,7 +67,7 @@ def test_a_folder_that_is_named_is_taken_although_it_is_ignored(tmp_path: Path, 
 def test_a_link_to_itself_is_left_out_and_named(tmp_path: Path) -> None:
     tree(tmp_path, "d/a")
     (tmp_path / "d/loop").symlink_to("loop")
-    found = files.collect(tmp_path, ["d"])
+    found = files.collect(tmp_path, "d")
     assert [file.path for file in found.files] == ["d/a"]
     assert found.skipped
     assert "d/loop" in found.skipped[0]
@@ -81,7 +81,7 @@ def test_the_whole_folder_of_the_job_file_can_be_named(tmp_path: Path) -> None:
 def test_what_runs_stays_executable(tmp_path: Path) -> None:
     tree(tmp_path, "run.sh", "data")
     (tmp_path / "run.sh").chmod(0o700)
-    found = files.collect(tmp_path, ["run.sh", "data"]).files
+    found = files.collect(tmp_path, ".").files
     assert {file.path: oct(file.mode) for file in found} == {"run.sh": "0o755", "data": "0o644"}
 
 
@@ -91,18 +91,18 @@ def test_links_to_files_are_followed_and_links_to_folders_are_named(tmp_path: Pa
     (tmp_path / "d/link.txt").symlink_to(tmp_path / "real.txt")
     (tmp_path / "d/loop").symlink_to(tmp_path / "d")
     os.mkfifo(tmp_path / "d/pipe")
-    collection = files.collect(tmp_path, ["d"])
+    collection = files.collect(tmp_path, "d")
     assert [file.path for file in collection.files] == ["d/link.txt"]
     assert collection.skipped == ["d/loop is a link to a folder", "d/pipe is not a regular file"]
 
 
 def test_what_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(files.FileMissing, match="does not exist"):
-        files.collect(tmp_path, ["nothing"])
+        files.collect(tmp_path, "nothing")
 
 
 def test_equal_files_have_equal_digests(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"same")
     (tmp_path / "b").write_bytes(b"same")
-    found = files.hashed(files.collect(tmp_path, ["a", "b"]).files)
+    found = files.hashed(files.collect(tmp_path, ".").files)
     assert {file.sha256 for file in found} == {hashlib.sha256(b"same").hexdigest()}

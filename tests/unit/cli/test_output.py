@@ -38,7 +38,7 @@ def test_a_tab_separated_line_has_as_many_tabs_as_it_should() -> None:
 
 
 def test_in_a_pipe_a_table_is_tab_separated_with_full_values(capsys: pytest.CaptureFixture[str]) -> None:
-    output.table(["name", "size"], [["long…", "1 KiB"]], full=[["long and whole", 1024]])
+    output.table(["name", "size"], [["long and whole", 1024]], shown={"size": output.size})
     assert capsys.readouterr().out == "name\tsize\nlong and whole\t1024\n"
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from deborgen import profile, runtime
-from deborgen.errors import NotAllowed, Unreachable
+from deborgen.errors import NotAllowed, Unreachable, WrongUsage
 
 
 @pytest.fixture(autouse=True)
@@ -44,7 +44,7 @@ def test_an_address_has_one_spelling(written: str, meant: str) -> None:
     "wrong", ["ftp://pool", "http://", "http://pool:port", "http://me:secret@pool", "http://pool:99999"]
 )
 def test_what_is_no_address_is_refused(wrong: str) -> None:
-    with pytest.raises(profile.BadUrl) as refusal:
+    with pytest.raises(WrongUsage) as refusal:
         profile.normalize(wrong)
     assert refusal.value.exit_code == 2
 

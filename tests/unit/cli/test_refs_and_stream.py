@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from deborgen.errors import WrongUsage
 from deborgen.live import Estimate
-from deborgen.refs import BadReference, Ref, parse
+from deborgen.refs import Ref, parse
 from deborgen.stream import parse as parse_stream
 
 
@@ -25,7 +26,7 @@ def test_a_reference_is_understood(text: str, meant: Ref) -> None:
 
 @pytest.mark.parametrize("text", ["", "0", "x", "42.", "42.0", "42/1", "-1", "4 2", "42.7/0", "../1", "९"])
 def test_what_is_no_reference_is_refused(text: str) -> None:
-    with pytest.raises(BadReference) as refusal:
+    with pytest.raises(WrongUsage) as refusal:
         parse(text)
     assert refusal.value.exit_code == 2
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from deborgen.errors import DeborgenError
-from deborgen.results import Results, UnknownColumn
+from deborgen.errors import DeborgenError, WrongUsage
+from deborgen.results import Results
 from deborgen_shared.messages import ResultRow
 
 
@@ -62,7 +62,7 @@ def test_the_best_row_is_found_among_those_that_have_a_number() -> None:
 
 
 def test_an_unknown_column_is_refused_with_the_nearest() -> None:
-    with pytest.raises(UnknownColumn) as refusal:
+    with pytest.raises(WrongUsage) as refusal:
         TABLE.sorted_by("eror")
     assert refusal.value.hint == "did you mean 'error'?"
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from deborgen import preparation, submission
-from deborgen.errors import InvalidJob
+from deborgen.errors import InvalidJob, WrongUsage
 from deborgen_shared.jobfile import limits
 
 
@@ -103,7 +103,7 @@ def test_a_parameter_overrides_its_axis_or_adds_one(tmp_path: Path) -> None:
 
 
 def test_a_parameter_that_no_step_uses_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(preparation.BadParameter, match="no step has a parameter 'y'"):
+    with pytest.raises(WrongUsage, match="no step has a parameter 'y'"):
         prepare(tmp_path, "steps: [{id: a, run: ls}]", y=1)
 
 
@@ -128,5 +128,5 @@ def test_braces_become_lookups(command: str, template: str) -> None:
 
 @pytest.mark.parametrize("command", ["{", "{}", "{x:03d}", "{x!r}", "{0}", "{a b}"])
 def test_what_is_no_lookup_is_refused(command: str) -> None:
-    with pytest.raises(preparation.BadParameter):
+    with pytest.raises(WrongUsage):
         preparation.braces_to_template(command)

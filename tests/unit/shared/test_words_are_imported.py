@@ -34,6 +34,7 @@ IN_HTTP = re.compile(r"(?<=\r\n)(?:" + "|".join(sorted(HEADERS)) + "):", re.IGNO
 
 #: Where a word of the wire means something else: the file, the word, and what it means there.
 ALLOWED: dict[tuple[str, str], str] = {
+    ("cli/src/deborgen/commands/doctor.py", "open"): "the name of something that the doctor looks at",
     ("cli/src/deborgen/commands/events.py", "worker"): "the heading of a column",
     ("cli/src/deborgen/commands/list.py", "failed"): "the heading of a column",
     ("cli/src/deborgen/commands/list.py", "submitter"): "the heading of a column",
@@ -48,7 +49,6 @@ ALLOWED: dict[tuple[str, str], str] = {
     ("cli/src/deborgen/commands/workers.py", "running"): "the heading of a column",
     ("cli/src/deborgen/commands/workers.py", "worker"): "the heading of a column",
     ("cli/src/deborgen/errors.py", "canceled"): "what an exit code means, in words",
-    ("cli/src/deborgen/examination.py", "open"): "the name of something that the doctor looks at",
     ("cli/src/deborgen/output.py", "left"): "a side of a column",
     ("cli/src/deborgen/pair.py", "worker"): "the name of a process, of its log and of its folder",
     (

@@ -6,9 +6,8 @@ from collections import Counter
 
 import click
 
-from deborgen import output, refs
-from deborgen.cli import App, json_option
-from deborgen.cli import command as verb
+from deborgen import output
+from deborgen.cli import App, json_option, verb
 from deborgen.errors import NotPossible
 from deborgen_shared.states import State
 
@@ -31,8 +30,7 @@ def command(app: App, references: tuple[str, ...], reason: str, as_json: bool) -
     """
     answers: dict[str, str] = {}
     for text in references:
-        named = refs.parse(text)
-        answers |= (app.client.run(text) if named.index is None else app.client.job(text)).cancel(reason)
+        answers |= app.client.named(text).cancel(reason)
     if as_json:
         output.json("jobs", answers)
     else:

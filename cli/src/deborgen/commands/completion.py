@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import click
+from click.shell_completion import get_completion_class
 
 from deborgen import output
 from deborgen.cli import CONTEXT, cli
@@ -18,8 +19,6 @@ WHERE = {
 @click.argument("shell", type=click.Choice(list(WHERE)))
 def command(shell: str) -> None:
     """Print the completion script for a shell."""
-    from click.shell_completion import get_completion_class
-
     kind = get_completion_class(shell)
     assert kind is not None
     output.write(kind(cli, {}, "deborgen", "_DEBORGEN_COMPLETE").source() + "\n")

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-from deborgen import output
-from deborgen.cli import App, json_option
-from deborgen.cli import command as verb
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from deborgen import __version__, machines, output
+from deborgen.cli import App, json_option, verb
+from deborgen.client import Client
+from deborgen.errors import DeborgenError, NotAllowed
+from deborgen_shared.states import Role, WorkerState
 
 MARK = {True: "✓", False: "✗", None: "-"}
 
@@ -16,11 +22,9 @@ def command(app: App, as_json: bool) -> int:
 
     The exit code is 0 when a job could run now.
     """
-    from deborgen import examination
-
     findings = []
     code = 0
-    for finding in examination.examine(app):
+    for finding in examine(app):
         findings.append(finding)
         code = code or finding.exit_code
         if not as_json:
@@ -30,3 +34,71 @@ def command(app: App, as_json: bool) -> int:
     if as_json:
         output.json("checks", [{"check": f.name, "ok": f.well, "what": f.what, "remedy": f.remedy} for f in findings])
     return code
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was looked at. `well` is None for what is worth knowing and no fault."""
+
+    name: str
+    well: bool | None
+    what: str
+    remedy: str = ""
+    exit_code: int = 0
+
+
+def examine(app: App) -> Iterator[Finding]:
+    """Look at one thing after the other, and stop where nothing further can be known."""
+    yield Finding("python", True, f"Python {sys.version.split()[0]}")
+    try:
+        target = app.target
+    except DeborgenError as failure:
+        yield Finding("coordinator", False, failure.message, failure.hint, failure.exit_code)
+        return
+    yield Finding("coordinator", True, f"the coordinator is {target.url} (from {target.url_from})")
+    client = app.client
+    client.connection.patience = 0
+    try:
+        health = client.health()
+    except DeborgenError as failure:
+        remedy = "deborgen up starts it again" if target.url_from == "deborgen up" else failure.hint
+        yield Finding("reach", False, failure.message, remedy, failure.exit_code)
+        return
+    yield Finding("reach", True, f"it answers, and is well (version {health.version})")
+    if health.version.split(".")[:2] != __version__.split(".")[:2]:
+        what = f"this command is version {__version__}, the coordinator {health.version}"
+        yield Finding("version", None, what, "install the same version, should something not work")
+    try:
+        me = client.me()
+    except NotAllowed as failure:
+        what = "no token is known for it" if not target.token else f"it refuses the token: {failure.message}"
+        yield Finding("token", False, what, f"deborgen login {target.url}", failure.exit_code)
+        return
+    yield Finding("token", True, f"it knows you as {me.name}, {me.role} (token from {target.token_from})")
+    if me.role == Role.WORKER:
+        yield Finding("role", False, "a worker's token is no person's", "ask an admin for a token of your own", 4)
+        return
+    yield from _workers(client)
+
+
+def _workers(client: Client) -> Iterator[Finding]:
+    workers = client.workers()
+    present = [worker for worker in workers if worker.state not in (WorkerState.OFFLINE, WorkerState.LEFT)]
+    if not present:
+        gone = f": {', '.join(worker.name for worker in workers)}" if workers else ""
+        what = f"all {len(workers)} workers are away{gone}" if workers else "no machine has joined yet"
+        yield Finding("workers", False, what, "on a machine: deborgen-worker run, or here: deborgen up", 5)
+        return
+    named = ", ".join(worker.name for worker in present)
+    yield Finding("workers", True, f"{output.counted(len(present), 'machine')} there: {named}")
+    ready = [worker for worker in present if worker.state == WorkerState.OPEN]
+    if not ready:
+        reasons = "; ".join(machines.sentence(worker) for worker in present)
+        yield Finding("open", False, f"none of them takes jobs: {reasons}", "deborgen workers resume NAME", 7)
+        return
+    for runner, sentence in {"podman": "jobs with an image", "subprocess": "jobs without an image"}.items():
+        able = [worker.name for worker in ready if worker.labels.get(f"runner.{runner}") in (True, "true")]
+        if able:
+            yield Finding(f"runner.{runner}", True, f"{sentence} can run on {', '.join(able)}")
+        else:
+            yield Finding(f"runner.{runner}", None, f"no machine runs {sentence}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from deborgen import output
+from deborgen import embedded, output
 from deborgen.cli import CONTEXT
 
 
@@ -14,8 +14,6 @@ def command() -> None:
 
     Runs and results are kept; what was running is given back and runs again after the next `up`.
     """
-    from deborgen import embedded
-
     state = embedded.down()
     if state is None:
         output.say("nothing was up.")

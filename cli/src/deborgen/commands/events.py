@@ -8,8 +8,7 @@ import click
 import msgspec
 
 from deborgen import output, refs
-from deborgen.cli import App, json_option
-from deborgen.cli import command as verb
+from deborgen.cli import App, json_option, verb
 from deborgen_shared.messages import Event
 from deborgen_shared.program_events import JOB_EVENT
 
@@ -40,19 +39,13 @@ def command(
         if named.index is not None:
             run, job = None, f"{run}.{named.index}"
     found = app.client.events(
-        after=after,
-        run=run,
-        job=job,
-        worker=worker,
-        limit=limit,
-        follow=follow,
-        on_trouble=lambda sentence: output.hint(f"{sentence}; trying again"),
+        after=after, run=run, job=job, worker=worker, limit=limit, follow=follow, on_trouble=output.trouble
     )
     if not as_json and not output.on_terminal():
         output.write("\t".join(COLUMNS) + "\n")
     for event in found:
         if as_json:
-            output.json_line("event", event)
+            output.json("event", event, indent=-1)
         elif output.on_terminal():
             output.write(_sentence(event) + "\n")
         else:

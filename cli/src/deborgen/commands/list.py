@@ -5,9 +5,8 @@ from __future__ import annotations
 import click
 
 from deborgen import output
-from deborgen.cli import App, json_option
-from deborgen.cli import command as verb
-from deborgen_shared.states import TERMINAL, State
+from deborgen.cli import App, json_option, verb
+from deborgen_shared.states import State
 
 COLUMNS = ["run", "name", "state", "done", "jobs", "failed", "submitter", "created"]
 
@@ -25,13 +24,10 @@ def command(app: App, state: str | None, submitter: str | None, label: str | Non
         output.json("runs", [run.data for run in runs])
         return
     rows = []
-    full = []
     for run in runs:
-        counts = run.counts
-        done = sum(counts[ended] for ended in TERMINAL)
-        row = [run.id, run.name, run.state, done, run.total, counts[State.FAILED], run.data.submitter]
-        rows.append([*row[:5], counts[State.FAILED] or "", run.data.submitter, output.age(run.data.created_at)])
-        full.append([*row, run.data.created_at])
-    output.table(COLUMNS, rows, full=full, numeric=["run", "done", "jobs", "failed"])
+        failed, data = run.counts[State.FAILED], run.data
+        rows.append([run.id, run.name, run.state, run.done, run.total, failed, data.submitter, data.created_at])
+    shown = {"failed": lambda count: count or "", "created": output.age}
+    output.table(COLUMNS, rows, shown=shown, numeric=["run", "done", "jobs", "failed"])
     if not runs:
         output.hint("no runs" if state or submitter or label else "no runs yet. Next: deborgen submit FILE")

@@ -9,6 +9,7 @@ import click
 
 from deborgen import output, profile
 from deborgen.cli import CONTEXT
+from deborgen.client import Client
 from deborgen.errors import NotAllowed
 
 
@@ -21,9 +22,6 @@ def command(url: str, token_file: Path | None) -> None:
     Asks for the token, or reads it from standard input when that is no terminal. It is tried first; then it lies in a
     file of its own, readable by you alone, and is sent to this address only.
     """
-    from deborgen.client import Client
-    from deborgen.profile import Target
-
     address = profile.normalize(url)
     if token_file:
         token = profile.read_token(token_file)
@@ -35,7 +33,7 @@ def command(url: str, token_file: Path | None) -> None:
         raise NotAllowed("that is no token", "a token reads dbg_ROLE_ID_SECRET; an admin makes one")
     if address.startswith("http://") and not address.startswith(("http://127.", "http://localhost", "http://[::1]")):
         output.hint("note: this address is not encrypted; use it only inside a VPN such as Tailscale or WireGuard")
-    client = Client._of(Target(address, token, "argument", "argument"))
+    client = Client(address, token)
     client.health()
     me = client.me()
     path = profile.store(address, token)

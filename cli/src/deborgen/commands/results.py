@@ -5,8 +5,7 @@ from __future__ import annotations
 import click
 
 from deborgen import output
-from deborgen.cli import App, json_option
-from deborgen.cli import command as verb
+from deborgen.cli import App, json_option, verb
 from deborgen.results import Results, Row
 from deborgen.runs import Run
 from deborgen_shared.states import State
@@ -15,20 +14,13 @@ from deborgen_shared.states import State
 SMALLER_IS_BETTER = frozenset({"error", "err", "loss", "cost", "rmse", "mse", "mae", "residual"})
 
 
-def _best(ctx: click.Context, param: click.Parameter, value: str | None) -> tuple[str, str] | None:
-    if value is None:
-        return None
-    key, _, which = value.rpartition(":") if value.endswith((":min", ":max")) else (value, "", "min")
-    return key, which
-
-
 @verb(name="results")
 @click.argument("ref", metavar="[RUN]", default="last")
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV.")
 @json_option
 @click.option("--sort", "sort", metavar="KEY", help="Order by a column; -KEY for the largest first.")
-@click.option("--best", metavar="KEY[:min|max]", callback=_best, help="Only the row with the best value.")
-def command(app: App, ref: str, as_csv: bool, as_json: bool, sort: str | None, best: tuple[str, str] | None) -> None:
+@click.option("--best", metavar="KEY[:min|max]", help="Only the row with the best value.")
+def command(app: App, ref: str, as_csv: bool, as_json: bool, sort: str | None, best: str | None) -> None:
     """Print the results table of a run.
 
     One row a job: its parameters, what it wrote to $DEBORGEN_RESULT, its state, seconds and worker.
@@ -40,7 +32,8 @@ def command(app: App, ref: str, as_csv: bool, as_json: bool, sort: str | None, b
     if sort:
         table = table.sorted_by(sort.removeprefix("-"), reverse=sort.startswith("-"))
     if best:
-        row = table.best(best[0], "max" if best[1] == "max" else "min")
+        key = best[: -len(":min")] if best.endswith((":min", ":max")) else best
+        row = table.best(key, "max" if best.endswith(":max") else "min")
         table = Results([row] if row else [], table.columns)
     if as_json:
         output.json("results", {"run": run.id, "columns": table.columns, "rows": list(table)})

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import click
 
-from deborgen import output, waiting
-from deborgen.cli import App, json_option
-from deborgen.cli import command as verb
+from deborgen import output
+from deborgen.cli import App, json_option, verb
+from deborgen.commands.submit import see_through
+from deborgen_shared.messages import Retried
 from deborgen_shared.states import State
-
-if TYPE_CHECKING:
-    from deborgen_shared.messages import Retried
 
 
 @verb(name="retry")
@@ -38,11 +34,4 @@ def command(app: App, ref: str, only: Retried, watch: bool, as_json: bool) -> in
         output.write(f"Run {new.id}: {output.counted(new.total, 'job')} of run {old.id} again\n")
     else:
         output.write(f"{new.id}\n")
-    if not watch:
-        output.hint(f"next: deborgen watch {new.id}")
-        return 0
-    from deborgen import live
-
-    with waiting.detachable(new):
-        live.watch(new)
-    return waiting.conclude(new)
+    return see_through(new, watch=watch)

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import click
 
 from deborgen import output
-from deborgen.cli import App
-from deborgen.cli import command as verb
-from deborgen.commands.submit import announce, see_through
-from deborgen.kinds import PAIR, parameters
-from deborgen.runs import Run
+from deborgen.cli import App, verb
+from deborgen.commands.submit import announce, see_through, send
+from deborgen.kinds import axes_option, pair
+from deborgen.preparation import prepare_data
 
 
 @verb(name="run")
@@ -21,8 +19,8 @@ from deborgen.runs import Run
 @click.option("--name", metavar="NAME", help="The name of the run. [default: the command]")
 @click.option("-i", "--image", metavar="IMAGE", help="Container image.")
 @click.option("-F", "--file", "files", multiple=True, metavar="PATH", help="Upload a file or folder. May be repeated.")
-@click.option("-e", "--env", type=PAIR, multiple=True, metavar="NAME=VALUE", help="Environment. May be repeated.")
-@click.option("-p", "--param", "params", type=PAIR, multiple=True, metavar="NAME=VALUES", help="Sweep over an axis.")
+@click.option("-e", "--env", type=pair, multiple=True, metavar="NAME=VALUE", help="Environment. May be repeated.")
+@axes_option("Sweep over an axis.")
 @click.option("-a", "--artifact", "artifacts", multiple=True, metavar="GLOB", help="Keep these files. May be repeated.")
 @click.option("--cpus", type=float, metavar="N", help="Processors.")
 @click.option("--memory", metavar="SIZE", help="Memory, as in 2GiB.")
@@ -30,37 +28,28 @@ from deborgen.runs import Run
 @click.option("--timeout", metavar="DURATION", help="Time limit, as in 30m.")
 @click.option("--network", type=click.Choice(["none", "internet"]), help="Network.")
 @click.option("-d", "--detach", is_flag=True, help="Only submit; print the number of the run.")
-def command(app: App, words: tuple[str, ...], params: tuple[tuple[str, str], ...], detach: bool, **given: Any) -> int:
+def command(app: App, words: tuple[str, ...], axes: dict[str, Any], detach: bool, **given: Any) -> int:
     """Run one command as a job.
 
     Prints what it writes, and waits until it ends; the exit code says how. Everything after -- is the command. With
     -p it is run once a value, and ${{ name }} in an argument is the value.
     """
-    from deborgen import preparation, submission
-    from deborgen.progress import bar
-
-    job: dict[str, Any] = {"name": given["name"] or Path(words[0]).name, "run": list(words)}
-    resources = {key: given[key] for key in ("cpus", "memory", "gpus") if given[key] is not None}
-    for key, value in {
+    job: dict[str, Any] = {
+        "name": given["name"] or Path(words[0]).name,
+        "run": list(words),
         "image": given["image"],
         "files": list(given["files"]),
         "env": dict(given["env"]),
         "artifacts": list(given["artifacts"]),
-        "resources": resources,
+        "resources": {key: given[key] for key in ("cpus", "memory", "gpus") if given[key] is not None},
         "timeout": given["timeout"],
         "network": given["network"],
-    }.items():
-        if value:
-            job[key] = value
-    prepared = preparation.prepare_data(job, Path(), parameters(params))
-    for text in prepared.skipped:
-        output.say(f"left out: {text}")
-    connection = app.client.connection
-    run = Run(connection, submission.send(connection, prepared, str(uuid4()), bar))
+    }
+    run = send(app, prepare_data({key: value for key, value in job.items() if value}, Path(), axes))
     if detach:
         announce(run)
     else:
         for warning in run.warnings:
             output.say(f"warning: {warning}")
         output.hint(f"run {run.id}")
-    return see_through(run, watch=False, wait=False, follow=not detach)
+    return see_through(run, follow=not detach)

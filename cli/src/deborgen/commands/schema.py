@@ -8,6 +8,7 @@ import click
 
 from deborgen import output
 from deborgen.cli import CONTEXT
+from deborgen_shared.jobfile.json_schema import schema
 
 
 @click.command(name="schema", context_settings=CONTEXT)
@@ -19,6 +20,4 @@ def command() -> None:
       deborgen schema > job.schema.json
       # yaml-language-server: $schema=job.schema.json      (first line of the job file)
     """
-    from deborgen_shared.jobfile.json_schema import schema
-
     output.write(json.dumps(schema(wire=False), indent=2, ensure_ascii=False) + "\n")

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import click
+import msgspec
 
-from deborgen import output, refs
-from deborgen.cli import App, json_option
-from deborgen.cli import command as verb
+from deborgen import output
+from deborgen.cli import App, json_option, verb
 from deborgen.runs import Job, Run
 from deborgen_shared.jobfile.template import render
 from deborgen_shared.states import State
@@ -24,24 +24,16 @@ def command(app: App, ref: str, limit: int, as_json: bool) -> None:
 
     In a pipe it prints the table of the run's jobs, or of the job's attempts.
     """
-    if refs.parse(ref).index is not None:
-        _show_job(app.client.job(ref), as_json)
-        return
-    run = app.client.run(ref)
-    if as_json:
-        jobs = [job.data for job in run.jobs(limit=limit)]
-        output.json("run", {**_fields(run.data), "items": jobs})
-    elif run.total == 1 and output.on_terminal():
-        _show_job(next(run.jobs(limit=1)), as_json)
+    named = app.client.named(ref)
+    if isinstance(named, Job):
+        _show_job(named, as_json)
+    elif as_json:
+        jobs = [job.data for job in named.jobs(limit=limit)]
+        output.json("run", {**msgspec.structs.asdict(named.data), "items": jobs})
+    elif named.total == 1 and output.on_terminal():
+        _show_job(next(named.jobs(limit=1)), as_json)
     else:
-        _show_run(run, limit)
-
-
-def _fields(value: object) -> dict[str, object]:
-    import msgspec
-
-    fields: dict[str, object] = msgspec.structs.asdict(value)  # type: ignore[arg-type]
-    return fields
+        _show_run(named, limit)
 
 
 def _show_run(run: Run, limit: int) -> None:
@@ -51,7 +43,7 @@ def _show_run(run: Run, limit: int) -> None:
         output.write(f"run {run.id}  {output.one_line(run.name)}  {run.state}: {tally}\n")
         output.write(f"submitted by {output.one_line(data.submitter)} {output.age(data.created_at)}")
         if data.finished_at:
-            output.write(f", took {output.seconds((data.finished_at - data.created_at).total_seconds())}")
+            output.write(f", took {output.seconds(data.finished_at - data.created_at)}")
         output.write(f", a retry of run {data.retry_of}\n" if data.retry_of else "\n")
         if data.labels:
             output.write(f"labels: {output.one_line(output.cell(data.labels))}\n")
@@ -60,15 +52,12 @@ def _show_run(run: Run, limit: int) -> None:
         output.write("\n")
     jobs = list(run.jobs(limit=limit))
     rows = []
-    full = []
     for job in jobs:
         one = job.data
-        took = (one.finished_at - one.started_at).total_seconds() if one.started_at and one.finished_at else None
+        took = one.finished_at - one.started_at if one.started_at and one.finished_at else None
         named = {"step": one.step, **one.params} if one.step else one.params
-        row = [job.id, one.state, named, one.worker, one.exit_code]
-        rows.append([*row, output.seconds(took), one.reason])
-        full.append([*row, "" if took is None else f"{took:.3f}", one.reason])
-    output.table(JOB_COLUMNS, rows, full=full, numeric=["seconds", "exit_code"])
+        rows.append([job.id, one.state, named, one.worker, one.exit_code, took, one.reason])
+    output.table(JOB_COLUMNS, rows, shown={"seconds": output.seconds}, numeric=["seconds", "exit_code"])
     if run.total > len(jobs):
         output.hint(f"… and {run.total - len(jobs):,} more: deborgen show {run.id} --limit {run.total}")
 
@@ -98,13 +87,16 @@ def _show_job(job: Job, as_json: bool) -> None:
         for artifact in detail.artifacts:
             output.write(f"{'artifact':<12}{output.one_line(artifact.path)} ({output.size(artifact.size)})\n")
         output.write("\n")
-    rows = []
-    full = []
-    for a in detail.history:
-        row = [a.number, a.worker, a.outcome or State.RUNNING, a.exit_code]
-        rows.append([*row, output.seconds(a.seconds), output.size(a.log_size), output.age(a.started_at), a.reason])
-        full.append([*row, a.seconds, a.log_size, a.started_at, a.reason])
     if detail.history or not output.on_terminal():
-        output.table(ATTEMPT_COLUMNS, rows, full=full, numeric=["seconds", "exit_code", "log"])
+        rows = [
+            [a.number, a.worker, a.outcome or State.RUNNING, a.exit_code, a.seconds, a.log_size, a.started_at, a.reason]
+            for a in detail.history
+        ]
+        output.table(
+            ATTEMPT_COLUMNS,
+            rows,
+            shown={"seconds": output.seconds, "log": output.size, "started": output.age},
+            numeric=["seconds", "exit_code", "log"],
+        )
     else:
         output.hint(f"not started yet. Next: deborgen why {detail.id}")

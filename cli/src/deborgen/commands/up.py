@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from deborgen import output
+from deborgen import embedded, output, profile, runtime
 from deborgen.cli import CONTEXT
 from deborgen.runtime import Runtime
 
@@ -31,40 +31,25 @@ from deborgen.runtime import Runtime
 @click.option("--memory", metavar="SIZE", help="Memory for jobs. [default: most of it]")
 def command(
     detach: bool, data_dir: Path | None, port: int | None, runner: str, cpus: str | None, memory: str | None
-) -> int:
+) -> None:
     """Start a coordinator and a worker on this machine.
 
     It stays up until Ctrl-C or `deborgen down`; meanwhile the other commands find it without any configuration. Runs,
     results and logs outlive it: the next `up` goes on where this one stopped.
     """
-    from deborgen import embedded, runtime
-
     if runtime.is_locked():
         raise embedded.already_up()
     plan = embedded.plan(data_dir, port, runner, cpus, memory)
     if detach:
-        given = {
-            "--data-dir": plan.data_dir,
-            "--port": plan.port,
-            "--runner": runner,
-            "--cpus": cpus,
-            "--memory": memory,
-        }
+        given = {"--data-dir": plan.data_dir, "--port": port, "--runner": runner, "--cpus": cpus, "--memory": memory}
         arguments = [str(word) for pair in given.items() if pair[1] is not None for word in pair]
-        _announce(embedded.detach(arguments, plan.data_dir))
-        output.hint("stop it: deborgen down")
-        return 0
-
-    def on_up(state: Runtime) -> None:
-        _announce(state)
-        output.hint("stop it: Ctrl-C, or deborgen down")
-
-    embedded.run(plan, on_up)
+        _announce(embedded.detach(arguments, plan.data_dir), "deborgen down")
+        return
+    embedded.run(plan, lambda state: _announce(state, "Ctrl-C, or deborgen down"))
     output.say("\ndown. Runs and results are kept; deborgen up goes on with them.")
-    return 0
 
 
-def _announce(state: Runtime) -> None:
+def _announce(state: Runtime, end: str) -> None:
     output.say(f"deborgen is up at {state.url}, with this machine as worker '{state.worker}'.")
     if state.runner == "podman":
         output.say("runner: Podman for jobs with an image; jobs without one run as your own processes.")
@@ -72,7 +57,7 @@ def _announce(state: Runtime) -> None:
         reason = f" (Podman: {state.why_not_podman})" if state.why_not_podman else ""
         output.say(f"runner: subprocess{reason}; jobs run as your own processes, those with an image wait.")
     output.say(f"data:   {state.data_dir}")
-    from deborgen import profile
-
-    if profile.find().url != state.url:
-        output.say(f"note:   your commands go to {profile.find().url}; for this one: export DEBORGEN_URL={state.url}")
+    meant = profile.find().url
+    if meant != state.url:
+        output.say(f"note:   your commands go to {meant}; for this one: export DEBORGEN_URL={state.url}")
+    output.hint(f"stop it: {end}")

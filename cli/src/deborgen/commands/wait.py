@@ -6,15 +6,14 @@ import time
 
 import click
 
-from deborgen import output, refs, waiting
-from deborgen.cli import App
-from deborgen.cli import command as verb
-from deborgen.kinds import DURATION
+from deborgen import output, waiting
+from deborgen.cli import App, verb
+from deborgen.kinds import duration
 
 
 @verb(name="wait")
 @click.argument("references", metavar="[RUN|JOB]...", nargs=-1)
-@click.option("--timeout", type=DURATION, metavar="DURATION", help="Give up after this long, with exit code 124.")
+@click.option("--timeout", type=duration, metavar="DURATION", help="Give up after this long, with exit code 124.")
 @click.option("-q", "--quiet", is_flag=True, help="Say nothing; the exit code tells.")
 def command(app: App, references: tuple[str, ...], timeout: float | None, quiet: bool) -> int:
     """Wait until runs or jobs have ended; for scripts.
@@ -27,18 +26,10 @@ def command(app: App, references: tuple[str, ...], timeout: float | None, quiet:
     code = 0
     for text in references or ("last",):
         left = None if deadline is None else max(0.0, deadline - time.monotonic())
-        ref = refs.parse(text)
-        if ref.index is None:
-            run = app.client.run(text)
-            with waiting.detachable(run):
-                run.wait(left)
-            ended, state = waiting.exit_code(run), f"run {run.id} {run.state}"
-        else:
-            job = app.client.job(text)
-            with waiting.detachable(job):
-                job.wait(left)
-            ended, state = waiting.job_exit_code(job), f"job {job.id} {job.state}"
+        what = app.client.named(text)
+        with waiting.detachable(what):
+            what.wait(left)
         if not quiet:
-            output.say(state)
-        code = code or ended
+            output.say(f"{what.noun} {what.data.id} {what.state}")
+        code = code or waiting.exit_code(what)
     return code

@@ -5,8 +5,7 @@ from __future__ import annotations
 import click
 
 from deborgen import waiting
-from deborgen.cli import App
-from deborgen.cli import command as verb
+from deborgen.cli import App, verb
 
 
 @verb(name="watch")
@@ -16,9 +15,4 @@ def command(app: App, ref: str) -> int:
 
     Ctrl-C detaches: the run goes on. The exit code says how the run ended.
     """
-    from deborgen import live
-
-    run = app.client.run(ref)
-    with waiting.detachable(run):
-        live.watch(run)
-    return waiting.conclude(run)
+    return waiting.watch(app.client.run(ref))

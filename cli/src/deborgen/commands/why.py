@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import click
 
-from deborgen import output, refs
-from deborgen.cli import App, json_option
-from deborgen.cli import command as verb
+from deborgen import output
+from deborgen.cli import App, json_option, verb
+from deborgen.client import Client
+from deborgen.runs import Job
 from deborgen_shared.states import State
-
-if TYPE_CHECKING:
-    from deborgen.client import Client
-    from deborgen.runs import Job
 
 #: Of which state the job is that is looked at, if a run has jobs of several.
 FIRST_LOOKED_AT = (State.QUEUED, State.FAILED, State.CANCELED, State.RUNNING, State.SUCCEEDED)
@@ -43,14 +38,15 @@ def command(app: App, ref: str, as_json: bool) -> None:
 
 
 def _job(client: Client, ref: str) -> Job:
-    if refs.parse(ref).index is not None:
-        return client.job(ref)
+    run = client.named(ref)
+    if isinstance(run, Job):
+        return run
     while True:
-        run = client.run(ref)
         state = next(state for state in FIRST_LOOKED_AT if run.counts[state])
         job = next(run.jobs(state, 1), None)
         if job is not None:  # else it has just gone on to another state
             break
+        run.refresh()
     if run.total > 1:
         output.hint(f"run {run.id}: {run.counts[state]:,} of {output.counted(run.total, 'job')} {state}; the first is")
     return job

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import click
 
 from deborgen import machines, output
-from deborgen.cli import CONTEXT, App, json_option, subcommand
-
-if TYPE_CHECKING:
-    from deborgen_shared.messages import Worker
+from deborgen.cli import CONTEXT, App, did_you_mean, json_option, the_app, url_option, verb
+from deborgen_shared.messages import Worker
 
 COLUMNS = ["worker", "availability", "cpus", "memory", "gpus", "running", "last_seen", "labels", "reason"]
 #: In a pipe there is room for more; `state` is there for scripts of release 0.1.
@@ -26,11 +24,8 @@ class Workers(click.Group):
         name, further = args[0], args[1:]
         if name in self.commands or name.startswith("-"):
             return super().resolve_command(ctx, args)
-        if further and not further[0].startswith("-"):
-            from difflib import get_close_matches
-
-            if near := get_close_matches(name, self.commands, n=1):
-                ctx.fail(f"there is no command '{name}'. Did you mean '{near[0]}'?")
+        if further and not further[0].startswith("-") and (meant := did_you_mean(name, self.commands)):
+            ctx.fail(f"there is no command '{name}'.{meant}")
         return show.name, show, [*args, "--json"] if ctx.params.get("as_json") else args
 
 
@@ -41,7 +36,7 @@ class Workers(click.Group):
     invoke_without_command=True,
     subcommand_metavar="[NAME | COMMAND [ARGS]...]",
 )
-@click.option("--url", metavar="URL", help="The coordinator.")
+@url_option("The coordinator.")
 @json_option
 @click.pass_context
 def command(ctx: click.Context, url: str | None, as_json: bool) -> None:
@@ -50,9 +45,7 @@ def command(ctx: click.Context, url: str | None, as_json: bool) -> None:
     Without a further word it lists them; with the name of one it shows all that is known of it. Free and offered: `3/8`
     cpus are 3 free of 8.
     """
-    app = ctx.find_object(App) or App()
-    if url:
-        app.url = url
+    app = the_app(url)
     if ctx.invoked_subcommand is None:
         _list(app, as_json)
 
@@ -117,7 +110,7 @@ def _runners(labels: dict[str, object]) -> str:
     return " ".join([*runners, *(str(labels[key]) for key in ("os", "arch", "gpu") if labels.get(key))])
 
 
-@subcommand(command, name="show")
+@verb(command.command, name="show")
 @click.argument("name")
 @json_option
 def show(app: App, name: str, as_json: bool) -> None:
@@ -159,21 +152,21 @@ def _steer(app: App, name: str, order: Literal["pause", "resume", "drain"], sent
     output.say(f"{worker.name} {sentence}")
 
 
-@subcommand(command, name="pause")
+@verb(command.command, name="pause")
 @click.argument("name")
 def pause(app: App, name: str) -> None:
     """Give this worker no new jobs; what it runs goes on."""
     _steer(app, name, "pause", f"takes no new jobs. Undo: deborgen workers resume {name}")
 
 
-@subcommand(command, name="resume")
+@verb(command.command, name="resume")
 @click.argument("name")
 def resume(app: App, name: str) -> None:
     """Give this worker jobs again."""
     _steer(app, name, "resume", "takes jobs again")
 
 
-@subcommand(command, name="drain")
+@verb(command.command, name="drain")
 @click.argument("name")
 def drain(app: App, name: str) -> None:
     """Let this worker finish what it runs, and stop."""
