@@ -13,7 +13,8 @@ from typing import Any
 
 from deborgen_coordinator.app import open_context
 from deborgen_coordinator.leases import longest_lag
-from deborgen_coordinator.operations import events, jobs, logs, program_events, runs, workers
+from deborgen_coordinator.operations import history, jobs, logs, program_events, runs, workers
+from deborgen_coordinator.operations import submit as submitting
 from deborgen_coordinator.operations.audit import Report, run_audit
 from deborgen_coordinator.operations.context import Actor, Context
 from deborgen_coordinator.operations.sweep import Sweeper
@@ -97,7 +98,7 @@ class InProcessCoordinator:
         body = {"max_attempts": 1, **(document or {}), **keys}
         if "steps" not in body:
             body = {"run": "true", **body}
-        return runs.submit(self.ctx, person(by), body, key, repr(sorted(body.items(), key=str)))[0]
+        return submitting.submit(self.ctx, person(by), body, key, repr(sorted(body.items(), key=str)))[0]
 
     def run(self, run: int) -> m.Run:
         return runs.get_run(self.ctx, run)
@@ -113,7 +114,7 @@ class InProcessCoordinator:
 
     def events(self, **where: Any) -> list[m.Event]:
         filters = {"after": 0, "run": None, "job": None, "worker": None, "limit": 1000, **where}
-        return events.list_events(self.ctx, **filters).items
+        return history.list_events(self.ctx, **filters).items
 
     def types(self, **where: Any) -> list[str]:
         return [event.type for event in self.events(**where)]

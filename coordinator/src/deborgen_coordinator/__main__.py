@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from importlib.metadata import version
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from deborgen_coordinator import logs, settings
 from deborgen_shared.errors import Refusal
 from deborgen_shared.states import Role
+
+if TYPE_CHECKING:
+    from deborgen_coordinator.operations.context import Context
 
 #: What the commands beside `serve` need to know: where the data is.
 PLACE = ["data_dir", "database", "log_format", "log_level"]
@@ -73,91 +78,76 @@ def _serve(given: argparse.Namespace, chosen: settings.Settings) -> None:
     serve(chosen)
 
 
-def _migrate(given: argparse.Namespace, chosen: settings.Settings) -> None:
+@contextlib.contextmanager
+def _opened(chosen: settings.Settings, *, alone: bool = False) -> Iterator[Context]:
+    """The data, for a command that is over in a moment; with `alone` no coordinator may work on it meanwhile.
+
+    It says what went wrong, and nothing else unless it was asked to.
+    """
     from deborgen_coordinator.app import open_context
     from deborgen_coordinator.server import lock_data_dir
 
-    _quietly(chosen)
+    logs.configure(chosen.log_format, "warning" if chosen.log_level == "info" else chosen.log_level)
     Path(chosen.data_dir).mkdir(parents=True, exist_ok=True, mode=0o700)
-    with lock_data_dir(chosen):
-        open_context(chosen).store.close()
+    with lock_data_dir(chosen) if alone else contextlib.nullcontext():
+        context = open_context(chosen)
+        try:
+            yield context
+        finally:
+            context.store.close()
+
+
+def _migrate(given: argparse.Namespace, chosen: settings.Settings) -> None:
+    with _opened(chosen, alone=True):
+        pass  # to open the data is to bring it up to date
     print("The database is up to date.")
 
 
 def _token(given: argparse.Namespace, chosen: settings.Settings) -> None:
-    from deborgen_coordinator.app import open_context
     from deborgen_coordinator.http.decoding import convert
     from deborgen_coordinator.operations import tokens
     from deborgen_coordinator.operations.context import COORDINATOR
     from deborgen_shared.jobfile.units import parse_duration
     from deborgen_shared.messages import NewToken
 
-    _quietly(chosen)
     wanted = {"role": given.role, "name": given.name}
     if given.expires_in:
         wanted["expires_in_seconds"] = parse_duration(given.expires_in)
     body = convert(wanted, NewToken)
-    Path(chosen.data_dir).mkdir(parents=True, exist_ok=True, mode=0o700)
-    context = open_context(chosen)
-    try:
+    with _opened(chosen) as context:
         print(tokens.create(context, COORDINATOR, body).token)
-    finally:
-        context.store.close()
 
 
 def _backup(given: argparse.Namespace, chosen: settings.Settings) -> None:
-    from deborgen_coordinator.app import open_context
     from deborgen_coordinator.operations.backup import backup
 
-    _quietly(chosen)
-    context = open_context(chosen)
-    try:
+    with _opened(chosen) as context:
         backup(context, given.file)
-    finally:
-        context.store.close()
     print(f"All data is in {given.file}.")
 
 
 def _restore(given: argparse.Namespace, chosen: settings.Settings) -> None:
-    from deborgen_coordinator.app import open_context
     from deborgen_coordinator.operations.backup import restore
-    from deborgen_coordinator.server import lock_data_dir
 
-    _quietly(chosen)
-    Path(chosen.data_dir).mkdir(parents=True, exist_ok=True, mode=0o700)
-    with lock_data_dir(chosen):
-        context = open_context(chosen)
-        try:
-            restore(context, given.file)
-        finally:
-            context.store.close()
+    with _opened(chosen, alone=True) as context:
+        restore(context, given.file)
     print(f"All data of {given.file} is back.")
 
 
 def _audit(given: argparse.Namespace, chosen: settings.Settings) -> None:
     """Print what does not agree; exits with 1 if there is anything."""
-    from deborgen_coordinator.app import open_context
     from deborgen_coordinator.operations.audit import run_audit
 
-    _quietly(chosen)
     if chosen.uses_sqlite and not Path(chosen.data_dir).is_dir():
         _fail(f"there is no data in {chosen.data_dir}", 2)
-    context = open_context(chosen)
-    try:
+    with _opened(chosen) as context:
         report = run_audit(context, quick=given.quick)
-    finally:
-        context.store.close()
     if given.json:
         print(json.dumps(report.as_json(), indent=2))
     else:
         print("\n".join(report.lines()))
     if not report.clean:
         raise SystemExit(1)
-
-
-def _quietly(chosen: settings.Settings) -> None:
-    """A command that is over in a moment says what went wrong, and nothing else unless it was asked to."""
-    logs.configure(chosen.log_format, "warning" if chosen.log_level == "info" else chosen.log_level)
 
 
 def _fail(sentence: str, code: int) -> None:

@@ -29,7 +29,7 @@ def open_context(settings: Settings, clock: Clock | None = None) -> Context:
         metrics.recorded(events)
         log_committed(events)
 
-    store = Store.open(settings.database, Path(settings.data_dir), wakeups.tell, recorded)
+    store = Store(settings.database, Path(settings.data_dir), wakeups.tell, recorded)
     return Context(
         settings=settings,
         store=store,

@@ -17,8 +17,6 @@ import msgspec
 
 _encode = msgspec.json.Encoder().encode
 
-FIELDS = ("run", "job", "attempt", "worker", "lease", "actor", "event")
-
 _TOKEN = re.compile(r"dbg_([a-z]+)_([A-Za-z0-9]+)_[A-Za-z0-9_-]+")
 _BEARER = re.compile(r"(?i)(bearer\s+)\S+")
 
@@ -34,43 +32,31 @@ class TextFormatter(logging.Formatter):
     """`2026-01-31T12:00:00.123Z info deborgen.leases lease expired job=42.7 attempt=42.7/2`"""
 
     def format(self, record: logging.LogRecord) -> str:
-        if lines := getattr(record, "lines", None):
-            start = f"{_moment(record)} {record.levelname.lower()} {record.name} "
-            return masked("\n".join(start + text + _spelled(fields) for text, fields in lines))
-        fields = "".join(f" {name}={value}" for name, value in _fields(record))
-        # A line break in a message must not look like another line of the log.
-        message = record.getMessage().replace("\r", "\\r").replace("\n", "\\n")
-        line = f"{_moment(record)} {record.levelname.lower()} {record.name} {message}{fields}"
+        start = f"{_moment(record)} {record.levelname.lower()} {record.name} "
+        lines = getattr(record, "lines", None) or [(record.getMessage(), {})]
+        text = "\n".join(start + _on_one_line(message, fields) for message, fields in lines)
         if record.exc_info:
-            line += "\n" + self.formatException(record.exc_info)
-        return masked(line)
+            text += "\n" + self.formatException(record.exc_info)
+        return masked(text)
 
 
 class JsonFormatter(logging.Formatter):
     """One JSON object a line, with a field for all that is known of what it is about."""
 
     def format(self, record: logging.LogRecord) -> str:
+        start = {"time": _moment(record), "level": record.levelname.lower(), "logger": record.name}
         if lines := getattr(record, "lines", None):
-            start = {"time": _moment(record), "level": record.levelname.lower(), "logger": record.name}
             return masked("\n".join(_encode({**start, "message": text, **fields}).decode() for text, fields in lines))
-        line = {
-            "time": _moment(record),
-            "level": record.levelname.lower(),
-            "logger": record.name,
-            "message": masked(record.getMessage()),
-        }
-        line.update((name, masked(str(value))) for name, value in _fields(record))
+        line = {**start, "message": masked(record.getMessage())}
         if record.exc_info:
             line["traceback"] = masked(self.formatException(record.exc_info))
         return json.dumps(line, ensure_ascii=False)
 
 
-def _spelled(fields: dict[str, object]) -> str:
-    return "".join(f" {name}={value}" for name, value in fields.items()).replace("\r", "\\r").replace("\n", "\\n")
-
-
-def _fields(record: logging.LogRecord) -> list[tuple[str, object]]:
-    return [(name, value) for name in FIELDS if (value := getattr(record, name, None)) is not None]
+def _on_one_line(message: str, fields: dict[str, object]) -> str:
+    """A line break in a message must not look like another line of the log."""
+    spelled = message + "".join(f" {name}={value}" for name, value in fields.items())
+    return spelled.replace("\r", "\\r").replace("\n", "\\n")
 
 
 def _moment(record: logging.LogRecord) -> str:

@@ -12,6 +12,7 @@ import pytest
 
 from deborgen_coordinator.operations import runs
 from deborgen_coordinator.operations import submit as submitting
+from deborgen_coordinator.operations.retry import retry_run
 from deborgen_coordinator.settings import Settings
 from deborgen_coordinator.storage.transactions import Tx
 from support.in_process import InProcessCoordinator, person
@@ -31,7 +32,7 @@ def submit(
 ) -> int:
     """Submit exactly this; the number of the run. The coordinator's own `submit` would say one attempt."""
     body = {**(document or {"run": "true"}), **keys}
-    return runs.submit(pool.ctx, person("alice"), body, key, repr(body))[0].id
+    return submitting.submit(pool.ctx, person("alice"), body, key, repr(body))[0].id
 
 
 def attempts(pool: InProcessCoordinator, run: int, count: int = 1) -> list[int]:
@@ -97,7 +98,7 @@ def test_rule_06_a_retry_keeps_what_was_recorded(pool: InProcessCoordinator) -> 
     worker = pool.worker()
     worker.finish(worker.take(), "failed")
     set_default(pool, 7)
-    runs.retry_run(pool.ctx, person("alice"), 1, "failed")
+    retry_run(pool.ctx, person("alice"), 1, "failed")
     assert attempts(pool, 2) == [3]
 
 
@@ -128,7 +129,7 @@ def test_rule_06_jobs_that_were_submitted_to_the_first_release_keep_their_one_at
     for attempt in (worker := pool.worker()).start(2):
         worker.finish(attempt, "error", reason="no such image")
     assert [pool.job(job).state for job in ("1.1", "2.1")] == ["failed", "failed"]
-    runs.retry_run(pool.ctx, person("alice"), 2, "failed")
+    retry_run(pool.ctx, person("alice"), 2, "failed")
     assert pool.job("3.1").max_attempts == 1
 
 

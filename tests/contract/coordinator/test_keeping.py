@@ -13,8 +13,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from deborgen_coordinator.operations import backup, blobs, logs, runs, tidy, tokens
+from deborgen_coordinator.blobs.local import LocalBlobs
+from deborgen_coordinator.operations import backup, blobs, logs, tidy, tokens
 from deborgen_coordinator.operations.context import COORDINATOR
+from deborgen_coordinator.operations.retry import retry_run
 from deborgen_coordinator.operations.tidy import DAY, LATE_LOG_SECONDS, TIDY_SECONDS, Tidier
 from deborgen_coordinator.storage import blobs as blob_rows
 from deborgen_shared import messages as m
@@ -189,7 +191,7 @@ def test_what_cannot_be_sealed_keeps_nothing_else_from_being_tidied(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(Tidier, "seal_logs", full)
-    monkeypatch.setattr(Tidier, "remove_orphans", full)
+    monkeypatch.setattr(LocalBlobs, "remove_orphans", full)
     monkeypatch.setattr(Tidier, "apply_retention", lambda _tidier: done.append("retention"))
     monkeypatch.setattr(Tidier, "collect_blobs", lambda _tidier: done.append("blobs"))
     with pytest.raises(OSError, match="No space left"):
@@ -290,7 +292,7 @@ def test_a_retry_comes_back_wherever_its_row_lay(make_pool: Any, tmp_path: Path)
     worker = pool.worker()
     first, second = worker.start(2)
     worker.finish(first, "failed")
-    runs.retry_run(pool.ctx, person("alice"), 1, "failed")
+    retry_run(pool.ctx, person("alice"), 1, "failed")
     worker.finish(second)  # PostgreSQL lays the row of run 1 behind that of run 2
     backup.backup(pool.ctx, tmp_path / "all.tar.gz")
     fresh = InProcessCoordinator(tmp_path / "fresh")

@@ -10,7 +10,8 @@ import pytest
 
 from deborgen_coordinator.leases import FAILURES_BEFORE_REST, FIRST_REST
 from deborgen_coordinator.lifecycle import TRANSITIONS, Event
-from deborgen_coordinator.operations import blobs, jobs, metrics, runs, workers
+from deborgen_coordinator.operations import blobs, jobs, workers
+from deborgen_coordinator.operations.retry import retry_run
 from deborgen_coordinator.storage import attempts as attempt_rows
 from deborgen_coordinator.storage import jobs as job_rows
 from deborgen_shared import messages as m
@@ -198,8 +199,8 @@ def test_rule_06_with_nobody_else_the_same_machine_gets_it_in_the_end(pool: InPr
     assert worker.claim() == ["1.1/2"]
 
 
-def retries(pool: InProcessCoordinator) -> int:
-    return metrics.snapshot(pool.ctx).job_retries_total
+def retries(pool: InProcessCoordinator) -> float | None:
+    return pool.ctx.metrics.registry.get_sample_value("deborgen_job_retries_total")
 
 
 def test_every_job_that_is_queued_again_counts_as_one_retry_however_its_attempt_ended(
@@ -512,7 +513,7 @@ def test_a_transition_that_the_table_does_not_know_is_refused(pool: InProcessCoo
     pool.submit()
     worker = pool.worker()
     worker.finish(worker.take())
-    refused(Code.INVALID_TRANSITION, runs.retry_run, pool.ctx, person("alice"), 1, "failed")
+    refused(Code.INVALID_TRANSITION, retry_run, pool.ctx, person("alice"), 1, "failed")
     assert pool.cancel("1.1") == {"1.1": "already_terminal"}
 
 

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from deborgen_coordinator.operations import blobs, jobs, runs
+from deborgen_coordinator.operations import submit as submitting
+from deborgen_coordinator.operations.retry import retry_run
 from deborgen_shared import messages as m
 from deborgen_shared.errors import Code, Refusal
 from support.in_process import InProcessCoordinator, InProcessWorker, person
@@ -22,7 +24,7 @@ PIPELINE: dict[str, Any] = {
 
 
 def submit(pool: InProcessCoordinator, document: dict[str, Any], by: str = "alice") -> m.Run:
-    return runs.submit(pool.ctx, person(by), document, None, "")[0]
+    return submitting.submit(pool.ctx, person(by), document, None, "")[0]
 
 
 def artifact(pool: InProcessCoordinator, path: str, data: bytes) -> m.Artifact:
@@ -107,7 +109,7 @@ def test_a_retry_is_a_new_run_of_the_same_jobs_under_their_old_index(pool: InPro
         outcome = "failed" if attempt == "1.3/1" else "succeeded"
         made = [artifact(pool, "out.txt", attempt.encode())] if outcome == "succeeded" else []
         worker.finish(attempt, outcome, artifacts=made)
-    again, created = runs.retry_run(pool.ctx, person("alice"), 1, "failed")
+    again, created = retry_run(pool.ctx, person("alice"), 1, "failed")
     assert (created, again.id, again.retry_of, again.jobs.queued) == (True, 2, 1, 2)
     (retried,) = worker.assignments(10)
     assert (retried.attempt, retried.params) == ("2.3/1", {"seed": 2})
@@ -128,7 +130,7 @@ def test_a_retry_of_all_runs_everything_again(pool: InProcessCoordinator) -> Non
     worker = pool.worker()
     through(pool, worker)
     worker.finish(*worker.start(10))
-    again, _ = runs.retry_run(pool.ctx, person("alice"), 1, "all")
+    again, _ = retry_run(pool.ctx, person("alice"), 1, "all")
     through(pool, worker)
     worker.finish(*worker.start(10))
     assert pool.run(again.id).state == "succeeded"
@@ -139,7 +141,7 @@ def test_files_of_a_job_that_was_tried_again_come_from_the_later_run_alone(pool:
     worker = pool.worker()
     through(pool, worker)
     worker.finish(*worker.start(10))
-    runs.retry_run(pool.ctx, person("alice"), 1, "all")
+    retry_run(pool.ctx, person("alice"), 1, "all")
     (first,) = worker.start(10)
     worker.finish(first, artifacts=[artifact(pool, "data/c.csv", b"c")])
     assert {tuple(laid(assignment)) for assignment in worker.assignments(10)} == {("inputs/prepare/data/c.csv",)}
@@ -155,11 +157,11 @@ def test_a_retry_takes_along_what_its_jobs_need_and_what_did_not_succeed(pool: I
     one, _, three = worker.start(10)
     worker.finish(one, "failed")
     with pytest.raises(Refusal, match=r"job 1\.2, which others need, has not ended"):
-        runs.retry_run(pool.ctx, person("alice"), 1, only)
+        retry_run(pool.ctx, person("alice"), 1, only)
     pool.cancel("1.2")
     worker.finish("1.2/1", "canceled")
     worker.finish(three)
-    runs.retry_run(pool.ctx, person("alice"), 1, only)
+    retry_run(pool.ctx, person("alice"), 1, only)
     listed = runs.list_jobs(pool.ctx, run=2, state=None, worker=None, cursor=None, limit=9).items
     assert [job.id for job in listed] == ["2.1", "2.2", "2.3"]
 
@@ -172,14 +174,14 @@ def test_a_retry_of_what_failed_leaves_alone_what_somebody_canceled_elsewhere(po
     worker = pool.worker()
     [attempt] = worker.start(10)
     worker.finish(attempt, "failed")
-    runs.retry_run(pool.ctx, person("alice"), 1, "failed")
+    retry_run(pool.ctx, person("alice"), 1, "failed")
     listed = runs.list_jobs(pool.ctx, run=2, state=None, worker=None, cursor=None, limit=9).items
     assert [job.id for job in listed] == ["2.3"]
 
 
 def retried(pool: InProcessCoordinator, run: int, only: str) -> list[str]:
     """The jobs of the new run."""
-    new, _ = runs.retry_run(pool.ctx, person("alice"), run, only)
+    new, _ = retry_run(pool.ctx, person("alice"), run, only)
     return [job.id for job in runs.list_jobs(pool.ctx, run=new.id, state=None, worker=None, cursor=None, limit=9).items]
 
 
@@ -206,10 +208,10 @@ def test_a_retry_of_what_failed_takes_along_what_followed_a_cancel_of_its_siblin
 def test_a_repeated_retry_under_one_key_makes_one_run(pool: InProcessCoordinator) -> None:
     pool.submit()
     pool.cancel("1")
-    first = runs.retry_run(pool.ctx, person("alice"), 1, "canceled", "key", "digest")
-    assert runs.retry_run(pool.ctx, person("alice"), 1, "canceled", "key", "digest") == (first[0], False)
+    first = retry_run(pool.ctx, person("alice"), 1, "canceled", "key", "digest")
+    assert retry_run(pool.ctx, person("alice"), 1, "canceled", "key", "digest") == (first[0], False)
     with pytest.raises(Refusal) as caught:
-        runs.retry_run(pool.ctx, person("alice"), 1, "all", "key", "other")
+        retry_run(pool.ctx, person("alice"), 1, "all", "key", "other")
     assert caught.value.code is Code.IDEMPOTENCY_CONFLICT
 
 

@@ -24,7 +24,7 @@ from support.waiting import wait_until
 
 @pytest.fixture
 def store(tmp_path: Path, database: str) -> Any:
-    opened = Store.open(database, tmp_path)
+    opened = Store(database, tmp_path)
     yield opened
     opened.close()
 
@@ -173,7 +173,7 @@ def fresh_and_empty(tmp_path: Path, request: pytest.FixtureRequest, database: st
 
 def prepared(database: Database, **how: Any) -> Database:
     if database.dialect == "sqlite":
-        database.path.parent.mkdir(parents=True, exist_ok=True)  # type: ignore[attr-defined]
+        database.path.parent.mkdir(parents=True, exist_ok=True)  # type: ignore[union-attr]
     connection = database.connect(readonly=False)
     migrate(connection, database, **how)
     connection.close()
@@ -222,7 +222,7 @@ def test_comments_and_semicolons_do_not_confuse_the_statements() -> None:
 
 
 def test_sqlite_is_in_wal_mode_and_flushes_every_commit(tmp_path: Path) -> None:
-    store = Store.open("", tmp_path)
+    store = Store("", tmp_path)
     pragmas = store.write(
         lambda tx: [tx.one(f"PRAGMA {name}") for name in ("journal_mode", "synchronous", "foreign_keys")]
     )
@@ -232,7 +232,7 @@ def test_sqlite_is_in_wal_mode_and_flushes_every_commit(tmp_path: Path) -> None:
 
 def test_fault_44_a_damaged_database_file_is_refused(tmp_path: Path) -> None:
     """Seen to fail when nobody looks whether the whole file is sound."""
-    Store.open("", tmp_path).close()
+    Store("", tmp_path).close()
     path = tmp_path / "deborgen.sqlite"
     whole = path.read_bytes()
     for damaged in (whole[: len(whole) // 2], b"not a database at all" * 100, whole[:4096] + bytes(len(whole) - 4096)):
@@ -240,21 +240,21 @@ def test_fault_44_a_damaged_database_file_is_refused(tmp_path: Path) -> None:
         for leftover in tmp_path.glob("deborgen.sqlite-*"):
             leftover.unlink()
         with pytest.raises(DatabaseDamaged):
-            Store.open("", tmp_path)
+            Store("", tmp_path)
     path.write_bytes(whole)
-    store = Store.open("", tmp_path)
+    store = Store("", tmp_path)
     for number in range(300):
         store.write(add_submitter(f"somebody with a long name, and number {number}"))
     store.close()
     # One page that nobody reads when the file is opened: only a look at all of it finds the damage.
     path.write_bytes(path.read_bytes()[:-4096] + b"\xff" * 4096)
     with pytest.raises(DatabaseDamaged):
-        Store.open("", tmp_path)
+        Store("", tmp_path)
 
 
 def test_fault_42_a_file_that_another_process_keeps_locked_is_a_refusal_and_then_all_is_well(tmp_path: Path) -> None:
     """Seen to fail when what the database refuses is passed on as it is."""
-    store = Store.open("", tmp_path)
+    store = Store("", tmp_path)
     intruder = sqlite3.connect(tmp_path / "deborgen.sqlite", isolation_level=None)
     intruder.execute("BEGIN IMMEDIATE")
     with pytest.raises(DatabaseUnavailable):
@@ -268,7 +268,7 @@ def test_fault_42_a_file_that_another_process_keeps_locked_is_a_refusal_and_then
 
 
 def test_an_interrupted_write_leaves_nobody_waiting(tmp_path: Path, database: str) -> None:
-    store = Store.open(database, tmp_path)
+    store = Store(database, tmp_path)
 
     def interrupted(tx: Tx) -> None:
         add_submitter("alice")(tx)
@@ -291,7 +291,7 @@ def test_a_commit_whose_answer_was_lost_is_asked_after_and_never_done_twice(
     """The connection is cut just after, then just before, the server has committed."""
     import psycopg
 
-    store = Store.open(postgres_url, tmp_path)
+    store = Store(postgres_url, tmp_path)
     real = Tx.commit
     cuts = iter(["after", "before"])
 
@@ -300,7 +300,7 @@ def test_a_commit_whose_answer_was_lost_is_asked_after_and_never_done_twice(
         if when != "before":
             real(tx)
         if when:
-            tx.connection._connection.close()  # type: ignore[attr-defined]
+            tx.connection._connection.close()
             raise psycopg.OperationalError("the line was cut")
 
     monkeypatch.setattr(Tx, "commit", cut)
@@ -316,7 +316,7 @@ def test_a_commit_that_never_reached_the_server_is_made_again_though_the_server_
 ) -> None:
     import psycopg
 
-    store = Store.open(postgres_url, tmp_path)
+    store = Store(postgres_url, tmp_path)
     real = Tx.commit
     silent: list[Any] = []
 
@@ -348,7 +348,7 @@ def test_a_commit_that_a_crash_of_postgres_swallowed_is_made_again_at_once(
     with psycopg.connect(own_postgres.url(), autocommit=True) as connection:
         connection.execute("ALTER SYSTEM SET wal_writer_delay = '10s'")
     own_postgres.restart()
-    store = Store.open(own_postgres.database(), tmp_path)
+    store = Store(own_postgres.database(), tmp_path)
     real = Tx.commit
 
     def crash(tx: Tx) -> None:
@@ -367,7 +367,7 @@ def test_a_commit_that_a_crash_of_postgres_swallowed_is_made_again_at_once(
 
 def test_a_writer_that_closes_leaves_no_trace_of_itself(tmp_path: Path, database: str) -> None:
     for name in ("alice", "bob"):
-        store = Store.open(database, tmp_path)
+        store = Store(database, tmp_path)
         store.write(add_submitter(name))
         store.close()
     connection = store.database.connect(readonly=True)
@@ -388,7 +388,7 @@ def test_fault_68_text_with_nul_is_taken_by_either_database(pool: InProcessCoord
 @pytest.mark.postgres
 def test_fault_45_postgres_restarted_under_load_loses_nothing(tmp_path: Path, own_postgres: PostgresCluster) -> None:
     """Seen to fail when work that the database interrupted counts as done."""
-    store = Store.open(own_postgres.database(), tmp_path)
+    store = Store(own_postgres.database(), tmp_path)
     acknowledged: list[str] = []
     refused: set[str] = set()
     enough = threading.Event()
@@ -429,7 +429,7 @@ def test_a_reader_that_was_kept_over_a_restart_of_the_server_is_replaced(
     tmp_path: Path, own_postgres: PostgresCluster
 ) -> None:
     """Each would refuse one request, long after the server is back."""
-    store = Store.open(own_postgres.database(), tmp_path)
+    store = Store(own_postgres.database(), tmp_path)
     store.write(add_submitter("ada"))
     assert names(store) == ["ada"]
     own_postgres.restart("fast")
@@ -450,8 +450,8 @@ def test_a_commit_in_one_process_wakes_another(tmp_path: Path, postgres_url: str
         told.append(signals)
         listening.set()
 
-    one = Store.open(postgres_url, tmp_path)
-    other = Store.open(postgres_url, tmp_path, hear)
+    one = Store(postgres_url, tmp_path)
+    other = Store(postgres_url, tmp_path, hear)
     assert listening.wait(20)  # the first word is that it listens now
     told.clear()
     one.write(lambda tx: tx.wake("jobs"))
@@ -461,10 +461,10 @@ def test_a_commit_in_one_process_wakes_another(tmp_path: Path, postgres_url: str
 
 
 def test_a_copy_of_the_file_taken_while_it_is_open_can_be_opened(tmp_path: Path) -> None:
-    store = Store.open("", tmp_path / "a")
+    store = Store("", tmp_path / "a")
     store.write(add_submitter("alice"))
     shutil.copytree(tmp_path / "a", tmp_path / "b")
-    copy = Store.open("", tmp_path / "b")
+    copy = Store("", tmp_path / "b")
     assert names(copy) == ["alice"]
     copy.close()
     store.close()

@@ -59,7 +59,6 @@ ALLOWED: dict[tuple[str, str], str] = {
         "coordinator/src/deborgen_coordinator/http/answers.py",
         "error",
     ): "the key under which every refusal stands in its answer",
-    ("coordinator/src/deborgen_coordinator/logs.py", "worker"): "a field of a line of the log",
     ("coordinator/src/deborgen_coordinator/operations/history.py", "worker"): "a field of an event",
     ("coordinator/src/deborgen_coordinator/operations/workers.py", "paused"): "a field of an event",
     ("coordinator/src/deborgen_coordinator/operations/views.py", "submitter"): "a field of a job",

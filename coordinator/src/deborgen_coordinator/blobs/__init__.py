@@ -11,11 +11,7 @@ from contextlib import AbstractContextManager
 from typing import Protocol
 
 
-class UploadError(Exception):
-    """An upload that cannot be taken as it is. Its subclasses say why."""
-
-
-class WrongDigest(UploadError):
+class WrongDigest(Exception):
     """The bytes do not have the name they were given; nothing of them is kept."""
 
     def __init__(self, found: str) -> None:
@@ -23,7 +19,7 @@ class WrongDigest(UploadError):
         self.found = found
 
 
-class WrongOffset(UploadError):
+class WrongOffset(Exception):
     """The upload goes on at another byte than the sender believes."""
 
     def __init__(self, offset: int) -> None:
@@ -31,11 +27,11 @@ class WrongOffset(UploadError):
         self.offset = offset
 
 
-class Busy(UploadError):
+class Busy(Exception):
     """Another request is uploading the same blob right now."""
 
 
-class NoSpace(UploadError):
+class NoSpace(Exception):
     """The disk is full; what was written of the upload is removed."""
 
 
@@ -75,11 +71,5 @@ class BlobStore(Protocol):
     def delete(self, digest: str) -> None:
         """Remove a blob; the caller holds its lock and has removed its row."""
 
-    def orphans(self, older_than: float) -> Iterator[str]:
-        """Names of broken uploads that nobody has written to for that many seconds."""
-
-    def discard(self, upload: str) -> None:
-        """Remove a broken upload that `orphans` named, unless it is being written to."""
-
-    def whole(self, older_than: float) -> Iterator[str]:
-        """Digests of all blobs whose file is older than that many seconds, to find those without a row."""
+    def remove_orphans(self, older_than: float) -> int:
+        """Remove broken uploads that nobody has written to for that many seconds, nor writes to now; how many."""

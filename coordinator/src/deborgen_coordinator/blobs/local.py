@@ -14,7 +14,6 @@ import os
 import secrets
 import threading
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from io import FileIO
 from pathlib import Path
@@ -57,7 +56,9 @@ class LocalBlobs:
         file, path = (part, self._part(digest)) if part is not None else self._temporary()
         with file:
             file.truncate(0)
-            return self._receive(file, path, hashlib.sha256(), chunks, digest, commit, keep=resumable)
+            seen = hashlib.sha256()
+            self._write(file, path, seen, chunks, keep=resumable)
+            return self._finish(file, path, seen.hexdigest(), digest, commit)
 
     def append(
         self, digest: str, offset: int, chunks: Iterable[bytes], total: int | None, commit: Callable[[int], None]
@@ -73,11 +74,9 @@ class LocalBlobs:
                 raise WrongOffset(size)
             seen = self._hashed.take(digest, file)
             part = self._part(digest)
-            if total is None:
-                return self._receive(file, part, seen, chunks, digest, commit, keep=True), True
             self._write(file, part, seen, chunks, keep=True)
             size = file.tell()
-            if size < total:
+            if total is not None and size < total:
                 self._hashed.keep(digest, file, seen)
                 return size, False
             return self._finish(file, part, seen.hexdigest(), digest, commit), True
@@ -91,8 +90,7 @@ class LocalBlobs:
             return digest, self._finish(file, path, digest, digest, lambda size: commit(digest, size))
 
     def open_range(self, digest: str, start: int, end: int) -> Iterator[bytes]:
-        file = FileIO(self._path(digest))
-        return _pieces(file, start, end)
+        return _pieces(FileIO(self._path(digest)), start, end)
 
     @contextlib.contextmanager
     def locked(self, digest: str) -> Iterator[None]:
@@ -103,20 +101,17 @@ class LocalBlobs:
     def delete(self, digest: str) -> None:
         self._path(digest).unlink(missing_ok=True)
 
-    def orphans(self, older_than: float) -> Iterator[str]:
-        for path in _older(self._uploads, older_than):
-            yield path.name
-
-    def discard(self, upload: str) -> None:
-        path = self._uploads / Path(upload).name
-        with contextlib.suppress(FileNotFoundError), path.open("rb+") as file, contextlib.suppress(BlockingIOError):
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            path.unlink(missing_ok=True)
-
-    def whole(self, older_than: float) -> Iterator[str]:
-        for folder in self._root.glob("[0-9a-f][0-9a-f]"):
-            for path in _older(folder, older_than):
-                yield path.name
+    def remove_orphans(self, older_than: float) -> int:
+        limit, removed = time.time() - older_than, 0
+        for path in list(self._uploads.iterdir()):
+            with contextlib.suppress(FileNotFoundError, BlockingIOError):
+                if path.stat().st_mtime > limit:
+                    continue
+                with path.open("rb+") as file:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    path.unlink(missing_ok=True)
+                    removed += 1
+        return removed
 
     def _path(self, digest: str) -> Path:
         return self._root / digest[:2] / digest
@@ -150,19 +145,6 @@ class LocalBlobs:
                 if os.stat(path).st_ino == os.fstat(file.fileno()).st_ino:  # noqa: PTH116
                     return file
             file.close()
-
-    def _receive(
-        self,
-        file: FileIO,
-        path: Path,
-        seen: Any,
-        chunks: Iterable[bytes],
-        digest: str,
-        commit: Callable[[int], None],
-        keep: bool,
-    ) -> int:
-        self._write(file, path, seen, chunks, keep)
-        return self._finish(file, path, seen.hexdigest(), digest, commit)
 
     def _write(self, file: FileIO, path: Path, seen: Any, chunks: Iterable[bytes], keep: bool) -> None:
         """Append the chunks. An upload that breaks off is kept where it can be resumed, and removed otherwise."""
@@ -208,7 +190,7 @@ class Hashed:
     """
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[str, tuple[tuple[int, int, int], Any]] = OrderedDict()
+        self._kept: dict[str, tuple[tuple[int, int, int], Any]] = {}
         self._lock = threading.Lock()
 
     def take(self, digest: str, file: FileIO) -> Any:
@@ -227,7 +209,7 @@ class Hashed:
         with self._lock:
             self._kept[digest] = (self._mark(file), seen)
             while len(self._kept) > KEEP_HASHES:
-                self._kept.popitem(last=False)
+                del self._kept[next(iter(self._kept))]
 
     @staticmethod
     def _mark(file: FileIO) -> tuple[int, int, int]:
@@ -258,15 +240,6 @@ def _pieces(file: FileIO, start: int, end: int) -> Iterator[bytes]:
         while left > 0 and (piece := file.read(min(CHUNK, left))):
             left -= len(piece)
             yield piece
-
-
-def _older(folder: Path, seconds: float) -> Iterator[Path]:
-    limit = time.time() - seconds
-    with os.scandir(folder) as entries:
-        for entry in entries:
-            with contextlib.suppress(FileNotFoundError):
-                if entry.is_file(follow_symlinks=False) and entry.stat().st_mtime <= limit:
-                    yield Path(entry.path)
 
 
 def _sync_file(file: FileIO) -> None:

@@ -28,12 +28,12 @@ def parse(body: bytes) -> Any:
         raise malformed(f"The body {problem}.") from None
 
 
-def convert(value: Any, kind: type[T]) -> T:
+def convert(value: Any, kind: type[T], what: str = "body") -> T:
     """The value as the message it should be."""
     try:
         return msgspec.convert(value, kind, strict=True)
     except msgspec.ValidationError as problem:
-        raise malformed(f"The body does not fit: {problem}.") from None
+        raise malformed(f"The {what} does not fit: {problem}.") from None
 
 
 def inflate(body: bytes, limit: int) -> bytes:

@@ -12,7 +12,7 @@ from flask import Response
 from deborgen_coordinator.http.decoding import malformed
 from deborgen_coordinator.http.routes import Request, serves
 from deborgen_coordinator.http.streams import Streams, client_is_gone
-from deborgen_coordinator.operations import events, program_events
+from deborgen_coordinator.operations import history, program_events
 from deborgen_coordinator.operations.context import Context
 from deborgen_shared import contract, headers
 from deborgen_shared import messages as m
@@ -33,9 +33,9 @@ def list_events(request: Request[None, EventsQuery]) -> m.Events | Response:
         raise malformed("The Last-Event-ID must be the number of an event.")
     if EVENT_STREAM not in (request.header(headers.ACCEPT) or ""):
         if isinstance(q.after, str):
-            return m.Events(items=[], next=str(events.newest(request.ctx)))
-        return events.list_events(request.ctx, after=q.after, run=q.run, job=q.job, worker=q.worker, limit=q.limit)
-    after = int(last) if last is not None else events.newest(request.ctx) if isinstance(q.after, str) else q.after
+            return m.Events(items=[], next=str(history.newest(request.ctx)))
+        return history.list_events(request.ctx, after=q.after, run=q.run, job=q.job, worker=q.worker, limit=q.limit)
+    after = int(last) if last is not None else history.newest(request.ctx) if isinstance(q.after, str) else q.after
     chunks = _stream(request.ctx, request.streams, request.environ, after, q)
     sent = {headers.CACHE_CONTROL: "no-store", headers.NO_BUFFERING: "no"}
     return Response(request.streams.live.open(chunks), 200, sent, content_type=EVENT_STREAM, direct_passthrough=True)
@@ -52,8 +52,8 @@ def _stream(ctx: Context, streams: Streams, environ: dict[str, Any], after: int,
     yield b"retry: 2000\n\n"
     spoke = time.monotonic()
     while not streams.closed:
-        newest = events.newest(ctx)
-        page = events.list_events(ctx, after=after, run=q.run, job=q.job, worker=q.worker, limit=1000)
+        newest = history.newest(ctx)
+        page = history.list_events(ctx, after=after, run=q.run, job=q.job, worker=q.worker, limit=1000)
         if page.items:
             after = page.items[-1].seq
             yield b"".join(b"id: %d\nevent: %s\ndata: %s\n\n" % (e.seq, e.type.encode(), encode(e)) for e in page.items)
@@ -66,4 +66,4 @@ def _stream(ctx: Context, streams: Streams, environ: dict[str, Any], after: int,
         if time.monotonic() - spoke >= KEEP_ALIVE_SECONDS:
             yield b": all quiet\n\n"
             spoke = time.monotonic()
-        events.wait_for_events(ctx, after, LOOK_SECONDS)
+        history.wait_for_events(ctx, after, LOOK_SECONDS)

@@ -50,17 +50,8 @@ def append(request: Request[None, AppendQuery]) -> m.LogSize:
     data = bodies.unpacked(request.environ, request.ctx.settings.max_log_chunk)
     if request.query.offset + len(data) >= 2**53:
         raise malformed("No log can be that long.")
-    run, index = request.job
-    return logs.append(
-        request.ctx,
-        request.actor,
-        run,
-        index,
-        request.names["number"],
-        request.query.offset,
-        data,
-        session,
-    )
+    attempt = (*request.job, request.names["number"])
+    return logs.append(request.ctx, request.actor, *attempt, request.query.offset, data, session)
 
 
 def _session(request: Request[None, AppendQuery]) -> str:

@@ -20,7 +20,14 @@ SCHEMAS = "#/components/schemas/"
 REQUIRED_HEADERS = {headers.UPLOAD_OFFSET}
 #: Headers that HTTP itself describes, and that OpenAPI says must not be listed as parameters.
 HTTP_OWN = {headers.ACCEPT, headers.CONTENT_TYPE, headers.AUTHORIZATION}
-COUNTS = {headers.UPLOAD_OFFSET, headers.UPLOAD_LENGTH, headers.LAST_EVENT_ID}
+#: Headers that are more than any text.
+HEADER_SCHEMAS: dict[str, dict[str, Any]] = {
+    headers.IDEMPOTENCY_KEY: {"type": "string", "pattern": "^[!-~]{1,200}$"},
+    headers.UPLOAD_OFFSET: {"type": "integer", "minimum": 0, "maximum": 2**36},
+    headers.UPLOAD_LENGTH: {"type": "integer", "minimum": 0, "maximum": 2**36},
+    headers.LAST_EVENT_ID: {"type": "integer", "minimum": 0, "maximum": 2**53 - 1},
+    headers.CONTENT_ENCODING: {"type": "string", "enum": ["identity", "gzip"]},
+}
 
 
 def document(routes: Iterable[Route], version: str) -> dict[str, object]:
@@ -100,16 +107,7 @@ def _parameters(call: Call[Any]) -> list[dict[str, Any]]:
         schema: dict[str, Any] = {"type": "string", "pattern": f"^{kind.pattern}$"}
         if name == "path":
             schema = {"type": "string", "minLength": 1, "maxLength": 1024}
-        found.append(
-            {
-                "name": name,
-                "in": "path",
-                "required": True,
-                "schema": schema,
-                "example": kind.example,
-                "description": kind.hint,
-            }
-        )
+        found.append(_parameter("path", name, True, schema, example=kind.example, description=kind.hint))
     for field in msgspec.structs.fields(call.query):
         schema = msgspec.json.schema(field.type)
         defined = schema.pop("$defs", {})
@@ -118,24 +116,17 @@ def _parameters(call: Call[Any]) -> list[dict[str, Any]]:
             schema = kinds[0] if len(kinds) == 1 else {"anyOf": kinds}
         if "$ref" in schema:
             schema = {"type": "string", "enum": defined[schema["$ref"].rpartition("/")[2]]["enum"]}
-        found.append({"name": field.encode_name, "in": "query", "required": field.required, "schema": schema})
+        found.append(_parameter("query", field.encode_name, field.required, schema))
     for name, explanation in call.headers.items():
-        if name in HTTP_OWN:
-            continue
-        schema = {"type": "string"}
-        if name == headers.IDEMPOTENCY_KEY:
-            schema = {"type": "string", "pattern": "^[!-~]{1,200}$"}
-        elif name in COUNTS:
-            schema = {"type": "integer", "minimum": 0, "maximum": 2**53 - 1 if name == headers.LAST_EVENT_ID else 2**36}
-        elif name == headers.CONTENT_ENCODING:
-            schema = {"type": "string", "enum": ["identity", "gzip"]}
-        found.append(
-            {
-                "name": name, "in": "header", "required": name in REQUIRED_HEADERS, "schema": schema,
-                "description": explanation,
-            }
-        )  # fmt: skip
+        if name not in HTTP_OWN:
+            schema = HEADER_SCHEMAS.get(name, {"type": "string"})
+            required = name in REQUIRED_HEADERS
+            found.append(_parameter("header", name, required, schema, description=explanation))
     return found
+
+
+def _parameter(where: str, name: str, required: bool, schema: dict[str, Any], **more: str) -> dict[str, Any]:
+    return {"name": name, "in": where, "required": required, "schema": schema, **more}
 
 
 def _body(call: Call[Any]) -> dict[str, Any]:

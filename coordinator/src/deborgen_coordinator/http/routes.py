@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from types import UnionType
 from typing import Any, Generic, Literal, NamedTuple, TypeVar, Union, get_args, get_origin
+from urllib.parse import parse_qsl
 
 import msgspec
 from flask import Flask, Response
@@ -201,7 +202,7 @@ def _query_reader(kind: Any) -> Callable[[str], Any]:
 
     def read(text: str) -> Any:
         if not text:
-            return _NO_QUERY if kind is NoQuery else _converted(kind, {})
+            return _NO_QUERY if kind is NoQuery else convert({}, kind, "query")
         found: dict[str, Any] = {}
         for name, value in _pairs(text):
             if name not in fields:
@@ -220,7 +221,7 @@ def _query_reader(kind: Any) -> Callable[[str], Any]:
                 raise malformed(f"The query parameter {name!r} must be a whole number{other}.")
             else:
                 found[name] = value
-        return _converted(kind, found)
+        return convert(found, kind, "query")
 
     return read
 
@@ -234,8 +235,6 @@ def _words(kind: Any) -> list[str]:
 
 
 def _pairs(text: str) -> list[tuple[str, str]]:
-    from urllib.parse import parse_qsl
-
     try:
         pairs = parse_qsl(text, keep_blank_values=True, strict_parsing=True, errors="strict", max_num_fields=50)
     except ValueError:
@@ -243,10 +242,3 @@ def _pairs(text: str) -> list[tuple[str, str]]:
     if any("\0" in name or "\0" in value for name, value in pairs):
         raise malformed("The query string holds a NUL character.")
     return pairs
-
-
-def _converted(kind: Any, values: dict[str, Any]) -> Any:
-    try:
-        return msgspec.convert(values, kind, strict=True)
-    except msgspec.ValidationError as problem:
-        raise malformed(f"The query does not fit: {problem}.") from None

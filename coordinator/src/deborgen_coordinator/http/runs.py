@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -12,6 +13,8 @@ from flask import Response
 from deborgen_coordinator.http.answers import Reply
 from deborgen_coordinator.http.routes import Request, serves
 from deborgen_coordinator.operations import artifacts, runs
+from deborgen_coordinator.operations import submit as submitting
+from deborgen_coordinator.operations.retry import retry_run as retry
 from deborgen_shared import contract, headers
 from deborgen_shared import messages as m
 from deborgen_shared.calls import JSON
@@ -23,13 +26,13 @@ from deborgen_shared.results_table import Columns, csv_of
 def submit(request: Request[Any, NoQuery]) -> Reply:
     key = request.idempotency_key()
     digest = _digest(request.raw) if key is not None else ""
-    run, created = runs.submit(request.ctx, request.actor, request.body, key, digest)
+    run, created = submitting.submit(request.ctx, request.actor, request.body, key, digest)
     return Reply(201 if created else 200, run)
 
 
 @serves(contract.CHECK)
 def check(request: Request[Any, NoQuery]) -> m.Checked:
-    return runs.check(request.ctx, request.body)
+    return submitting.check(request.ctx, request.body)
 
 
 @serves(contract.LIST_RUNS)
@@ -82,7 +85,7 @@ def retry_run(request: Request[m.Retry, NoQuery]) -> Reply:
     key = request.idempotency_key()
     # The path is part of what a key stands for: the same key for another run is another request.
     digest = _digest(b"retry %d %s" % (request.run, request.body.only.encode()))
-    run, created = runs.retry_run(request.ctx, request.actor, request.run, request.body.only, key, digest)
+    run, created = retry(request.ctx, request.actor, request.run, request.body.only, key, digest)
     return Reply(201 if created else 200, run)
 
 
@@ -93,13 +96,8 @@ def _digest(body: bytes) -> str:
 def _json_rows(rows: Iterator[m.ResultRow]) -> Iterator[bytes]:
     encode = msgspec.json.Encoder().encode
     yield b'{"items":['
-    batch: list[bytes] = []
-    first = True
-    for row in rows:
-        batch.append(encode(row))
-        if len(batch) == 500:
-            yield (b"" if first else b",") + b",".join(batch)
-            first, batch = False, []
-    if batch:
-        yield (b"" if first else b",") + b",".join(batch)
+    comma = b""
+    while page := [encode(row) for row in islice(rows, 500)]:
+        yield comma + b",".join(page)
+        comma = b","
     yield b'],"next":null}'

@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Iterator
-from itertools import groupby, islice
+from functools import partial
+from itertools import groupby
 from typing import Any
 
 import msgspec
@@ -14,7 +15,7 @@ from deborgen_shared.states import State
 
 from .. import ids
 from ..lifecycle import TRANSITIONS
-from ..storage import audit
+from ..storage import audit, blobs
 from ..storage.audit import DUPLICATED, LOST, UNEXPECTED
 from ..storage.database import Connection
 from .context import Context
@@ -87,8 +88,9 @@ def _name(subject: str, key: Any, attempt: int | None) -> str:
 
 def _by_history(reader: Connection) -> Iterator[Finding]:
     """Play the history of every job again: each move is legal, follows the one before, and ends where the job is."""
-    states = iter(list(audit.states(reader)))
-    while page := list(islice(states, PAGE)):
+    states = audit.states(reader)
+    for at in range(0, len(states), PAGE):
+        page = states[at : at + PAGE]
         told = audit.moves(reader, page[0][0], page[-1][0])
         stories = {job: list(moves) for job, moves in groupby(told, key=lambda move: move[0])}
         for job, state in page:
@@ -122,13 +124,13 @@ def _by_needs(reader: Connection) -> Iterator[Finding]:
 
 def _by_blobs(ctx: Context, quick: bool) -> Iterator[Finding]:
     """Every blob that the database knows is there, as long as it says, and has the bytes that its name promises."""
-    for digest, size in ctx.store.read(lambda reader: list(audit.blob_rows(reader))):
+    for digest, size in ctx.store.read(blobs.every):
         where = f"blob {digest}"
         try:
             found = ctx.blobs.size(digest)
             if found is None:
                 # It may have been collected since the snapshot: then its row is gone as well.
-                if ctx.store.read(lambda reader, digest=digest: audit.has_blob(reader, digest)):  # type: ignore[misc]
+                if ctx.store.read(partial(blobs.known_blobs, digests=[digest])):
                     yield Finding(LOST, "blob_missing", "its bytes are not there", where)
             elif found != size:
                 yield Finding(LOST, "blob_size", f"it has {found} bytes, not {size}", where)

@@ -16,6 +16,7 @@ import tarfile
 import tempfile
 import zlib
 from collections.abc import Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
@@ -47,7 +48,7 @@ def backup(ctx: Context, file: str | Path) -> dict[str, int]:
         with tarfile.open(partial, "w:gz", compresslevel=3) as archive, ctx.store.reading() as reader:
             counts, members = _write(ctx.blobs, reader, archive, hold)
             manifest = {"format": FORMAT, "schema": latest(), "rows": counts, "members": members}
-            _add(archive, MANIFEST, json.dumps(manifest).encode())
+            _add(archive, MANIFEST, io.BytesIO(json.dumps(manifest).encode()))
         with partial.open("rb") as written:
             os.fsync(written.fileno())
         partial.replace(target)
@@ -83,14 +84,14 @@ def _write(
         name = f"tables/{table}.jsonl"
         with tempfile.TemporaryFile() as spool:
             counts[table] = _spool(spool, dump.rows_out(reader, table)) - 1
-            members[name] = _add_file(archive, name, spool)
+            members[name] = _add(archive, name, spool)
     for digest, size in blob_rows.every(reader):
         hold.renew()
         if blobs.size(digest) != size:
             raise Refusal(Code.UNAVAILABLE, f"blob {digest} is not whole", "nothing was backed up; look at the disk")
         with tempfile.TemporaryFile() as spool:
             _spool(spool, blobs.open_range(digest, 0, size))
-            if _add_file(archive, f"blobs/{digest}", spool) != digest:
+            if _add(archive, f"blobs/{digest}", spool) != digest:
                 raise Refusal(Code.UNAVAILABLE, f"blob {digest} is damaged", "nothing was backed up; look at the disk")
     return counts, members
 
@@ -103,21 +104,15 @@ def _spool(spool: IO[bytes], pieces: Iterable[bytes]) -> int:
     return count
 
 
-def _add(archive: tarfile.TarFile, name: str, data: bytes) -> None:
+def _add(archive: tarfile.TarFile, name: str, content: IO[bytes]) -> str:
+    """Write a member of the archive; its digest."""
+    content.seek(0)
+    digest = hashlib.file_digest(content, "sha256").hexdigest()  # type: ignore[arg-type]
     info = tarfile.TarInfo(name)
-    info.size = len(data)
+    info.size = content.seek(0, os.SEEK_END)
     info.mode = 0o600
-    archive.addfile(info, io.BytesIO(data))
-
-
-def _add_file(archive: tarfile.TarFile, name: str, spool: IO[bytes]) -> str:
-    spool.seek(0)
-    digest = hashlib.file_digest(spool, "sha256").hexdigest()  # type: ignore[arg-type]
-    info = tarfile.TarInfo(name)
-    info.size = spool.tell()
-    info.mode = 0o600
-    spool.seek(0)
-    archive.addfile(info, spool)
+    content.seek(0)
+    archive.addfile(info, content)
     return digest
 
 
@@ -127,15 +122,11 @@ def check(file: str | Path) -> dict[str, Any]:
     found: dict[str, str] = {}
     manifest: dict[str, Any] | None = None
     try:
-        with tarfile.open(path, "r:gz") as archive:
-            for member, data in _members(archive):
-                if member == MANIFEST:
-                    manifest = json.loads(b"".join(data))
-                    continue
-                digest = hashlib.sha256()
-                for piece in data:
-                    digest.update(piece)
-                found[member] = digest.hexdigest()
+        for member, stream in _members(path):
+            if member == MANIFEST:
+                manifest = json.loads(stream.read())
+            else:
+                found[member] = hashlib.file_digest(stream, "sha256").hexdigest()  # type: ignore[arg-type]
     except FileNotFoundError:
         raise Refusal(Code.NOT_FOUND, f"there is no file {path}", "name the file that `backup` wrote") from None
     except (tarfile.TarError, OSError, EOFError, ValueError, zlib.error) as error:
@@ -157,11 +148,12 @@ def _damaged(path: Path, why: str) -> Refusal:
     return Refusal(Code.MALFORMED, f"{path} is not a sound backup: {why}", "use another copy; nothing was changed")
 
 
-def _members(archive: tarfile.TarFile) -> Iterator[tuple[str, Iterator[bytes]]]:
-    for info in archive:
-        stream = archive.extractfile(info)
-        if stream is not None:
-            yield info.name, iter(lambda s=stream: s.read(PIECE), b"")  # type: ignore[misc]
+def _members(file: str | Path) -> Iterator[tuple[str, IO[bytes]]]:
+    with tarfile.open(file, "r:gz") as archive:
+        for info in archive:
+            stream = archive.extractfile(info)
+            if stream is not None:
+                yield info.name, stream
 
 
 def restore(ctx: Context, file: str | Path) -> dict[str, int]:
@@ -171,19 +163,16 @@ def restore(ctx: Context, file: str | Path) -> dict[str, int]:
         raise Refusal(
             Code.INVALID_TRANSITION, "this coordinator has data already", "restore into an empty data directory"
         )
-    with tarfile.open(file, "r:gz") as archive:
-        for member, data in _members(archive):
-            if member.startswith("blobs/"):
-                ctx.blobs.put(member.removeprefix("blobs/"), data, lambda size: None)
-    ctx.store.write(lambda tx: _load(tx, Path(file)))
+    for member, stream in _members(file):
+        if member.startswith("blobs/"):
+            ctx.blobs.put(member.removeprefix("blobs/"), iter(partial(stream.read, PIECE), b""), lambda size: None)
+    ctx.store.write(lambda tx: _load(tx, file))
     return dict(manifest["rows"])
 
 
-def _load(tx: Tx, file: Path) -> None:
+def _load(tx: Tx, file: str | Path) -> None:
     dump.clear(tx.connection)
-    with tarfile.open(file, "r:gz") as archive:
-        for info in archive:
-            stream = archive.extractfile(info)
-            if stream is not None and info.name.startswith("tables/"):
-                dump.rows_in(tx.connection, Path(info.name).stem, stream)
+    for member, stream in _members(file):
+        if member.startswith("tables/"):
+            dump.rows_in(tx.connection, Path(member).stem, stream)
     dump.set_counters(tx.connection)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 
 from deborgen_shared import contract, headers
 from deborgen_shared.errors import Code, Refusal
@@ -34,7 +34,7 @@ def missing(ctx: Context, digests: list[str]) -> MissingBlobs:
 def put(ctx: Context, digest: str, chunks: Iterable[bytes]) -> BlobStored:
     """Store a whole blob. Storing what is there already changes nothing, and checks the bytes all the same."""
     with _refusals(digest):
-        size = ctx.blobs.put(digest, chunks, _registering(ctx, digest))
+        size = ctx.blobs.put(digest, chunks, lambda size: register(ctx, digest, size))
     return BlobStored(sha256=digest, size=size)
 
 
@@ -44,7 +44,7 @@ def patch(ctx: Context, digest: str, offset: int, chunks: Iterable[bytes], total
     if stored is not None:
         return BlobStored(sha256=digest, size=stored)
     with _refusals(digest):
-        size, whole = ctx.blobs.append(digest, offset, chunks, total, _registering(ctx, digest))
+        size, whole = ctx.blobs.append(digest, offset, chunks, total, lambda size: register(ctx, digest, size))
     return BlobStored(sha256=digest, size=size) if whole else size
 
 
@@ -74,11 +74,9 @@ def _known(ctx: Context, digest: str) -> int | None:
     return ctx.store.read(lambda reader: rows.known_blobs(reader, [digest])).get(digest)
 
 
-def _registering(ctx: Context, digest: str) -> Callable[[int], None]:
-    def commit(size: int) -> None:
-        ctx.store.write(lambda tx: rows.touch_blob(tx, digest, size, ctx.clock.wall()))
-
-    return commit
+def register(ctx: Context, digest: str, size: int) -> None:
+    """Write the row of a blob whose bytes are in place."""
+    ctx.store.write(lambda tx: rows.touch_blob(tx, digest, size, ctx.clock.wall()))
 
 
 @contextlib.contextmanager

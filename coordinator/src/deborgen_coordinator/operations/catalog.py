@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -17,6 +16,8 @@ from ..storage import specs
 from ..storage.database import Connection
 from ..storage.transactions import Tx
 
+K = TypeVar("K")
+V = TypeVar("V")
 _spec = msgspec.json.Decoder(JobSpec)
 
 
@@ -39,11 +40,11 @@ class Catalog:
         self._most = most
         self.submitters: dict[str, int] = {}
         self.stored: dict[str, tuple[int, int]] = {}
-        self._specs: OrderedDict[int, Spec] = OrderedDict()
-        self._needs: OrderedDict[int, Needs] = OrderedDict()
+        self._specs: dict[int, Spec] = {}
+        self._needs: dict[int, Needs] = {}
 
     def spec(self, reader: Tx | Connection, spec_id: int) -> Spec:
-        return self._specs.get(spec_id) or decode_spec(*_parts(reader, spec_id))
+        return self._specs.get(spec_id) or decode_spec(spec_id, *specs.get(reader, spec_id))
 
     def needs(self, reader: Tx | Connection, class_id: int) -> Needs:
         return self._needs.get(class_id) or decode_needs(specs.needs_of_class(reader, class_id))
@@ -51,25 +52,19 @@ class Catalog:
     def keep_submission(self, submitter: str, submitter_id: int, stored: dict[str, tuple[int, int]]) -> None:
         """Remember the number of a submitter, and of specs by their digest, that are committed."""
         with self._lock:
-            for known in (self.submitters, self.stored):
-                if len(known) > self._most:
-                    known.clear()
-            self.submitters[submitter] = submitter_id
-            self.stored.update(stored)
+            self._add(self.submitters, {submitter: submitter_id})
+            self._add(self.stored, stored)
 
     def keep(self, found: dict[int, Spec], needs: dict[int, Needs]) -> None:
         with self._lock:
-            self._specs.update(found)
-            self._needs.update(needs)
-            while len(self._specs) > self._most:
-                self._specs.popitem(last=False)
-            while len(self._needs) > self._most:
-                self._needs.popitem(last=False)
+            self._add(self._specs, found)
+            self._add(self._needs, needs)
 
-
-def _parts(reader: Tx | Connection, spec_id: int) -> tuple[int, int, bytes]:
-    row = specs.get(reader, spec_id)
-    return row.id, row.class_id, row.body
+    def _add(self, known: dict[K, V], found: dict[K, V]) -> None:
+        """Add what was found, and let go of what has been known for longest."""
+        known.update(found)
+        while len(known) > self._most:
+            del known[next(iter(known))]
 
 
 def decode_spec(spec_id: int, class_id: int, body: bytes) -> Spec:

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 from deborgen_shared.states import Role
 
 from ..clock import Clock
+from ..storage.rows import TokenRow
 from ..storage.store import Store
 from .catalog import Catalog
 from .fleet import Fleet
 from .metrics import Metrics
-from .token_cache import TokenCache
 from .wakeups import Wakeups
 
 if TYPE_CHECKING:
@@ -30,7 +30,8 @@ class Context:
     wakeups: Wakeups
     metrics: Metrics = field(default_factory=Metrics)
     catalog: Catalog = field(default_factory=Catalog)
-    token_cache: TokenCache = field(default_factory=TokenCache)
+    #: Tokens that were just looked up, each with the moment of that look.
+    known_tokens: dict[str, tuple[float, TokenRow]] = field(default_factory=dict)
 
     @cached_property
     def fleet(self) -> Fleet:
@@ -44,10 +45,6 @@ class Actor:
     role: Role
     name: str
     token_id: str
-
-    @property
-    def is_admin(self) -> bool:
-        return self.role is Role.ADMIN
 
     def __str__(self) -> str:
         return f"{self.role}:{self.name}"

@@ -1,4 +1,4 @@
-"""Recording what happened: in the history with the change itself, and in the log once that is committed."""
+"""The history: what happened is recorded with the change itself, logged once that is committed, and read by cursor."""
 
 from __future__ import annotations
 
@@ -8,10 +8,14 @@ from typing import Any
 
 import msgspec
 
+from deborgen_shared.messages import Event, Events
+
 from .. import ids
+from ..storage import events
 from ..storage.database import Row
 from ..storage.transactions import Tx
-from .context import Actor
+from . import views
+from .context import Actor, Context
 
 log = logging.getLogger("deborgen.history")
 _encode = msgspec.json.Encoder().encode
@@ -40,21 +44,21 @@ def record(
     tx.record((now, type_, key, attempt, worker, str(actor), old, new, text))
 
 
-def log_committed(events: list[Row]) -> None:
+def log_committed(recorded: list[Row]) -> None:
     """Write what was recorded to the log, once it is committed.
 
     A line per event, with the names it is about; jobs of a run to which the same happened share a line that names their
     span. One log record carries all lines of a commit, because a busy coordinator writes thousands per second.
     """
     if log.isEnabledFor(logging.INFO):
-        log.info("", extra={"lines": [_line(alike) for alike in _grouped(events)]})
+        log.info("", extra={"lines": [_line(alike) for alike in _grouped(recorded)]})
 
 
-def _grouped(events: list[Row]) -> Iterable[list[Row]]:
+def _grouped(recorded: list[Row]) -> Iterable[list[Row]]:
     """The events, those of several jobs together that differ in the job alone. The moments at which programs began
     always differ: only the history has them."""
     groups: dict[Row, list[Row]] = {}
-    for event in events:
+    for event in recorded:
         _, type_, key, *same = event
         if key is None or not ids.index_of(key):
             same.append(id(event))
@@ -65,24 +69,64 @@ def _grouped(events: list[Row]) -> Iterable[list[Row]]:
 
 
 def _line(alike: list[Row]) -> tuple[str, dict[str, Any]]:
-    _, type_, key, attempt, worker, actor, old, new, data = alike[0]
-    named: dict[str, Any] = {}
-    if key is not None:
-        named["run"] = ids.run_of(key)
-        if len(alike) > 1:
-            named["jobs"], named["attempt_number"] = ids.spans([event[2] for event in alike]), attempt
-            data = None if type_ == "attempt.started" else data
-        elif ids.index_of(key):
-            named["job"] = ids.name(key)
-            if attempt is not None:
-                named["attempt"] = named["lease"] = ids.attempt_name(key, attempt)
-    if worker is not None:
-        named["worker"] = worker
-    named["actor"] = actor
-    if old is not None:
-        named["old_state"] = old
-    if new is not None:
-        named["new_state"] = new
-    if data is not None:
-        named["data"] = data if len(data) <= LOGGED else f"{data[:LOGGED]}…"
-    return type_, named
+    _, type_, key, number, worker, actor, old, new, data = alike[0]
+    run, job, attempt = _names(key, number)
+    if data is not None and len(data) > LOGGED:
+        data = f"{data[:LOGGED]}…"
+    named = {"run": run, "job": job, "attempt": attempt, "lease": attempt}
+    if len(alike) > 1:
+        named = {"run": run, "jobs": ids.spans([event[2] for event in alike]), "attempt_number": number}
+        data = None if type_ == "attempt.started" else data
+    named |= {"worker": worker, "actor": actor, "old_state": old, "new_state": new, "data": data}
+    return type_, {name: value for name, value in named.items() if value is not None}
+
+
+def _names(key: int | None, number: int | None) -> tuple[int | None, str | None, str | None]:
+    """The run, the job and the attempt that an event is about. The key of a whole run has the index 0."""
+    if key is None:
+        return None, None, None
+    run, index = ids.run_of(key), ids.index_of(key)
+    if not index:
+        return run, None, None
+    return run, f"{run}.{index}", f"{run}.{index}/{number}" if number is not None else None
+
+
+def list_events(
+    ctx: Context, *, after: int, run: int | None, job: str | None, worker: str | None, limit: int
+) -> Events:
+    """Events with a number above `after`, oldest first; `next` is where to go on."""
+    key = ids.parse_attempt(f"{job}/1")[0] if job else None
+    rows = ctx.store.read(
+        lambda reader: events.select(reader, after=after, run=run, job=key, worker=worker, limit=limit)
+    )
+    items = []
+    for seq, time, type_, job_id, number, worker_name, actor, old, new, data in rows:
+        about_run, about_job, about_attempt = _names(job_id, number)
+        items.append(
+            Event(
+                seq=seq,
+                time=views.when(time),
+                type=type_,
+                run=about_run,
+                job=about_job,
+                attempt=about_attempt,
+                worker=worker_name,
+                actor=actor,
+                old_state=old,
+                new_state=new,
+                data=views.loads(data) or {},
+            )
+        )
+    return Events(items=items, next=str(items[-1].seq) if len(items) == limit else None)
+
+
+def wait_for_events(ctx: Context, after: int, timeout: float) -> None:
+    """Return when there are events above `after`, when the time is up, or when the server stops."""
+    seen = ctx.wakeups.count("events")
+    if newest(ctx) <= after:
+        ctx.wakeups.wait("events", seen, timeout)
+
+
+def newest(ctx: Context) -> int:
+    """The number of the last event."""
+    return ctx.store.read(events.newest)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from typing import Any
 
 import msgspec
 
@@ -23,6 +23,12 @@ from .lookup import find_job, find_run
 from .runs import cancel
 from .standing import standing
 
+#: What the storage tells of each attempt, in its order.
+ATTEMPT_FIELDS = (
+    "number worker outcome reason exit_code claimed_at started_at finished_at seconds log_size cpu_seconds peak_memory"
+    " image lease_clock"
+).split()
+
 
 def _step(reader: Connection, row: JobRow) -> StepRow:
     return next(step for step in specs.steps(reader, ids.run_of(row.id)) if step.number == row.step)
@@ -38,31 +44,14 @@ def get_job(ctx: Context, run: int, index: int) -> JobDetail:
         fields = views.job_fields(row, find_run(reader, run), _step(reader, row), spec)
         clock = workers.clock(reader)
 
-        def expires(lease_clock: float) -> datetime:
-            return views.when(expires_at(now, clock, lease_clock, ctx.settings.lease_seconds))
-
-        history = [
-            Attempt(
-                number=number,
-                worker=worker,
-                outcome=outcome,
-                reason=reason,
-                exit_code=exit_code,
-                claimed_at=views.when(claimed),
-                started_at=views.maybe_when(began),
-                finished_at=views.maybe_when(finished),
-                seconds=seconds,
-                log_size=log_size,
-                cpu_seconds=cpu_seconds,
-                peak_memory=peak_memory,
-                image=image,
-                lease_expires_at=expires(lease_clock) if lease_clock is not None else None,
-            )
-            for (
-                number, worker, outcome, reason, exit_code, claimed, began, finished, seconds, log_size, cpu_seconds,
-                peak_memory, image, lease_clock,
-            ) in attempts.history(reader, row.id)
-        ]  # fmt: skip
+        history = []
+        for row_of_attempt in attempts.history(reader, row.id):
+            told: dict[str, Any] = dict(zip(ATTEMPT_FIELDS, row_of_attempt, strict=True))
+            for moment in ("claimed_at", "started_at", "finished_at"):
+                told[moment] = views.maybe_when(told[moment])
+            lease_clock = told.pop("lease_clock")
+            expires = None if lease_clock is None else expires_at(now, clock, lease_clock, ctx.settings.lease_seconds)
+            history.append(Attempt(**told, lease_expires_at=views.maybe_when(expires)))
         return JobDetail(
             **fields, spec=msgspec.json.decode(spec.raw), artifacts=artifacts.listed(reader, row.id), history=history
         )

@@ -12,8 +12,8 @@ from ..storage.database import Connection
 from ..storage.rows import Held
 from ..storage.transactions import Tx
 from .context import Actor, Context
-from .fence import find_own_attempt, refuse_stale
 from .lookup import find_job
+from .sessions import find_own_attempt, refuse_stale
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from deborgen_shared import contract
 from deborgen_shared.errors import Code, Refusal
+from deborgen_shared.states import Role
 
 from .. import ids
 from ..storage import jobs, runs, workers
@@ -39,7 +40,7 @@ def find_worker(reader: Tx | Connection, name: str, *, lock: bool = False) -> Wo
 
 
 def check_may_change(actor: Actor, owner: RunRow) -> None:
-    if not actor.is_admin and actor.name != owner.submitter:
+    if actor.role is not Role.ADMIN and actor.name != owner.submitter:
         raise Refusal(
             Code.FORBIDDEN,
             f"run {owner.id} was submitted by {owner.submitter}",

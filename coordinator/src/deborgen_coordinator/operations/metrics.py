@@ -1,16 +1,17 @@
-"""Numbers for Prometheus: gauges from the database, counters and histograms of this process."""
+"""How the coordinator does: whether it can write, and numbers for Prometheus.
+
+Gauges come from the database, counters and histograms from this process.
+"""
 
 from __future__ import annotations
 
-import bisect
-import threading
-from collections import Counter
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics, generate_latest
 
 from deborgen_shared.states import State
 
-from ..storage import statistics
+from ..storage import runs, workers
 from ..storage.database import Row
 from ..storage.transactions import EVENT_COLUMNS
 
@@ -18,83 +19,56 @@ if TYPE_CHECKING:
     from .context import Context
 
 BUCKETS = (0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0, 3600.0, 14400.0, 86400.0)
-
+COUNTED = {
+    "lease_expired": "Leases that expired.",
+    "job_retries": "Jobs queued again.",
+    "stale_results": "Results refused as stale.",
+}
 
 OLD_STATE, NEW_STATE = EVENT_COLUMNS.index("old_state"), EVENT_COLUMNS.index("new_state")
 REQUEUED = (State.RUNNING, State.QUEUED)
 
-
-@dataclass
-class Histogram:
-    """`counts[i]` values were at most `bounds[i]` and above the bound before it; the last count is of all above."""
-
-    bounds: tuple[float, ...] = BUCKETS
-    counts: list[int] = field(default_factory=lambda: [0] * (len(BUCKETS) + 1))
-    total: float = 0.0
-
-    def add(self, value: float) -> None:
-        self.counts[bisect.bisect_left(self.bounds, value)] += 1
-        self.total += value
-
-    def copy(self) -> Histogram:
-        return Histogram(self.bounds, list(self.counts), self.total)
+# When a counter was made says nothing: it is when this process started.
+disable_created_metrics()  # type: ignore[no-untyped-call]
 
 
 class Metrics:
     """Counted after the commit, so that what was undone is never counted."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._counters: Counter[str] = Counter()
-        self._waits = Histogram()
-        self._runs = Histogram()
+        self.registry = own = CollectorRegistry()
+        self.online = Gauge("deborgen_workers_online", "Workers that are there.", registry=own)
+        self.jobs = Gauge("deborgen_jobs", "Jobs by state.", ["state"], registry=own)
+        self._counters = {name: Counter(f"deborgen_{name}", text, registry=own) for name, text in COUNTED.items()}
+        self._waits = Histogram("deborgen_queue_wait_seconds", "From queued to claimed.", registry=own, buckets=BUCKETS)
+        self._runs = Histogram("deborgen_run_seconds", "From claimed to ended.", registry=own, buckets=BUCKETS)
 
-    def count(self, name: str, by: int = 1) -> None:
-        with self._lock:
-            self._counters[name] += by
+    def count(self, name: str, by: int) -> None:
+        if by:
+            self._counters[name].inc(by)
 
     def recorded(self, events: list[Row]) -> None:
         """Count what the events of a commit tell: each job that went back into the queue is one retry."""
-        retries = sum(1 for event in events if (event[OLD_STATE], event[NEW_STATE]) == REQUEUED)
-        if retries:
-            self.count("job_retries", retries)
+        self.count("job_retries", sum(1 for event in events if (event[OLD_STATE], event[NEW_STATE]) == REQUEUED))
 
     def waited(self, seconds: list[float]) -> None:
-        with self._lock:
-            for value in seconds:
-                self._waits.add(max(0.0, value))
+        for value in seconds:
+            self._waits.observe(max(0.0, value))
 
     def ran(self, seconds: list[float]) -> None:
-        with self._lock:
-            for value in seconds:
-                self._runs.add(value)
-
-    def read(self) -> tuple[Counter[str], Histogram, Histogram]:
-        with self._lock:
-            return Counter(self._counters), self._waits.copy(), self._runs.copy()
+        for value in seconds:
+            self._runs.observe(value)
 
 
-@dataclass(frozen=True)
-class Snapshot:
-    workers_online: int
-    jobs: dict[str, int]
-    lease_expired_total: int
-    job_retries_total: int
-    stale_results_total: int
-    queue_wait_seconds: Histogram
-    run_seconds: Histogram
+def exposition(ctx: Context) -> bytes:
+    """All the numbers at one moment, as Prometheus reads them."""
+    online, jobs = ctx.store.read(lambda reader: (workers.count_online(reader), runs.count_jobs(reader)))
+    ctx.metrics.online.set(online)
+    for state, count in jobs.items():
+        ctx.metrics.jobs.labels(state).set(count)
+    return generate_latest(ctx.metrics.registry)
 
 
-def snapshot(ctx: Context) -> Snapshot:
-    """All the numbers at one moment."""
-    counters, waits, runs = ctx.metrics.read()
-    online, jobs = ctx.store.read(statistics.gauges)
-    return Snapshot(
-        workers_online=online,
-        jobs=jobs,
-        lease_expired_total=counters["lease_expired"],
-        job_retries_total=counters["job_retries"],
-        stale_results_total=counters["stale_results"],
-        queue_wait_seconds=waits,
-        run_seconds=runs,
-    )
+def check_health(ctx: Context) -> None:
+    """Raise if the database cannot be written."""
+    ctx.store.write(workers.probe)

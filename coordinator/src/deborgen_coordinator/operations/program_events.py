@@ -8,12 +8,12 @@ from deborgen_shared.errors import Code, Refusal
 from deborgen_shared.messages import EventCount, ProgramEvent, ProgramEvents
 from deborgen_shared.program_events import EVENT_BYTES, JOB_EVENT, MOST_EVENTS, size_of
 
-from ..storage import program_events
+from ..storage import events
 from ..storage.rows import Held
 from ..storage.transactions import Tx
 from .context import Actor, Context
-from .fence import find_own_attempt, refuse_stale
 from .history import record
+from .sessions import find_own_attempt, refuse_stale
 
 
 def append(ctx: Context, actor: Actor, run: int, index: int, number: int, body: ProgramEvents) -> EventCount:
@@ -27,7 +27,7 @@ def append(ctx: Context, actor: Actor, run: int, index: int, number: int, body: 
         held = find_own_attempt(tx, actor, run, index, number, body.session)
         if not (held.live and held.current):
             return None
-        known = program_events.count(tx, held.job, held.number)
+        known = events.count_sent(tx, held.job, held.number)
         first = known if body.first is None else body.first
         if first > known:
             raise Refusal(
@@ -38,7 +38,7 @@ def append(ctx: Context, actor: Actor, run: int, index: int, number: int, body: 
             )
         fresh = _fresh(body.events, first, known)
         if fresh:
-            program_events.set_count(tx, held.job, held.number, known + len(fresh))
+            events.set_sent(tx, held.job, held.number, known + len(fresh))
             _record(ctx, tx, actor, held, known, fresh)
         return known + len(fresh)
 

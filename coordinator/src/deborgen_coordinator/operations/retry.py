@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any
 
 from deborgen_shared import contract
@@ -41,28 +42,20 @@ def retry_run(
         old = find_run(tx, run)
         check_may_change(actor, old)
         submitter = runs.submitter_id(tx, actor.name)
-        if idempotency_key is not None:
-            before = runs.submission(tx, submitter, idempotency_key)
-            if before is not None:
-                return submit.repeated(tx, before, body_digest), False
+        return submit.once(tx, submitter, idempotency_key, body_digest, lambda: make(tx, old, submitter))
+
+    def make(tx: Tx, old: RunRow, submitter: int) -> RunRow:
         chosen = _choose(tx, run, only)
         if not chosen:
             raise Refusal(
                 Code.INVALID_TRANSITION,
-                f"run {run} has no {_word(only)} to retry",
+                f"run {run} has no {'finished' if only == 'all' else only} jobs to retry",
                 f"GET {contract.GET_RUN.url(run=run)} shows its jobs",
             )
-        row = _copy(tx, actor, old, chosen, submitter, now)
-        if idempotency_key is not None:
-            submit.remember(tx, submitter, idempotency_key, body_digest, row.id)
-        return row, True
+        return _copy(tx, actor, old, chosen, submitter, now)
 
     row, created = ctx.store.write(work)
     return views.run(row), created
-
-
-def _word(only: str) -> str:
-    return "finished jobs" if only == "all" else f"{only} jobs"
 
 
 def _choose(tx: Tx, run: int, only: str) -> list[JobRow]:
@@ -131,8 +124,9 @@ def _copy(tx: Tx, actor: Actor, old: RunRow, chosen: list[JobRow], submitter: in
     runs.add_labels(tx, new, views.loads(old.labels))
     blockers = {}
     for step in steps:
-        blockers[step.number] = sum(1 for need in step.needs if need in present)
-        specs.add_step(tx, _again(step, new, counts[step.number], blockers[step.number]))
+        left = blockers[step.number] = sum(1 for need in step.needs if need in present)
+        count = counts[step.number]
+        specs.add_step(tx, replace(step, run=new, jobs=count, unfinished=count, blockers=left))
     rows: list[tuple[Any, ...]] = [
         (
             ids.key(new, ids.index_of(job.id)), job.step, job.spec_id, job.class_id, submitter, job.rank, job.params,
@@ -148,9 +142,3 @@ def _copy(tx: Tx, actor: Actor, old: RunRow, chosen: list[JobRow], submitter: in
     submit.record_queued(tx, new, actor, rows[0][0], len(rows), now)
     tx.wake("jobs")
     return row
-
-
-def _again(step: StepRow, run: int, count: int, blockers: int) -> StepRow:
-    return StepRow(
-        run, step.number, step.name, step.needs, step.spec_id, step.first_index, step.last_index, count, count, blockers
-    )

@@ -20,24 +20,7 @@ from . import views
 from .context import Actor, Context
 from .history import record
 from .lookup import check_may_change, find_run, parse_cursor
-from .retry import retry_run
-from .submit import check, submit
 from .transitions import Changes, cancel_queued, settle, write
-
-__all__ = [
-    "cancel",
-    "cancel_run",
-    "check",
-    "find_run",
-    "get_run",
-    "last_run",
-    "list_jobs",
-    "list_runs",
-    "results",
-    "retry_run",
-    "submit",
-]
-
 
 RESULTS_PAGE = 2000
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -56,15 +56,11 @@ def submit(
         nonlocal submitter
         stored.clear()  # what an earlier run of this work stored was undone with it
         submitter = ctx.catalog.submitters.get(actor.name) or runs.submitter_id(tx, actor.name)
-        if idempotency_key is not None:
-            before = runs.submission(tx, submitter, idempotency_key)
-            if before is not None:
-                return repeated(tx, before, body_digest), False
+        return once(tx, submitter, idempotency_key, body_digest, lambda: make(tx))
+
+    def make(tx: Tx) -> RunRow:
         stored.update({plan.digest: ctx.catalog.stored.get(plan.digest) or stored_spec(tx, plan) for plan in planned})
-        row = _insert(tx, actor, jobfile, planned, stored, submitter, warnings, now)
-        if idempotency_key is not None:
-            remember(tx, submitter, idempotency_key, body_digest, row.id)
-        return row, True
+        return _insert(tx, actor, jobfile, planned, stored, submitter, warnings, now)
 
     row, created = ctx.store.write(work)
     ctx.catalog.keep_submission(actor.name, submitter, stored)
@@ -122,6 +118,17 @@ def _warnings(ctx: Context, planned: list[Planned]) -> list[str]:
         if warning:
             found.append(f"step '{plan.step.id}': {warning}" if plan.step.id else warning)
     return found
+
+
+def once(tx: Tx, submitter: int, key: str | None, body_digest: str, make: Callable[[], RunRow]) -> tuple[RunRow, bool]:
+    """The run that the key stands for, and whether it was made now. Without a key, every call makes a run."""
+    before = runs.submission(tx, submitter, key) if key is not None else None
+    if before is not None:
+        return repeated(tx, before, body_digest), False
+    row = make()
+    if key is not None:
+        remember(tx, submitter, key, body_digest, row.id)
+    return row, True
 
 
 def repeated(tx: Tx, before: tuple[str, int], body_digest: str) -> RunRow:

@@ -9,6 +9,7 @@ from functools import partial
 
 from .. import ids
 from ..storage import blobs, logs
+from .blobs import register
 from .context import Context
 
 log = logging.getLogger("deborgen.tidy")
@@ -39,7 +40,11 @@ class Tidier:
         steady = self._ctx.clock.steady()
         if self._tidied is None or steady - self._tidied >= TIDY_SECONDS:
             self._tidied = steady
-            parts += [self.remove_orphans, self.apply_retention, lambda: until_done(self.collect_blobs)]
+            parts += [
+                lambda: self._ctx.blobs.remove_orphans(DAY),
+                self.apply_retention,
+                lambda: until_done(self.collect_blobs),
+            ]
         failures: list[Exception] = []
         for part in parts:  # on a full disk the first cannot go on, and the last make room
             try:
@@ -57,7 +62,7 @@ class Tidier:
         for job, number, size in ctx.store.read(lambda reader: logs.to_seal(reader, before, BATCH)):
             if stop is not None and stop.is_set():
                 break
-            digest, stored = ctx.blobs.store(self._log_bytes(job, number, size), self._register)
+            digest, stored = ctx.blobs.store(self._log_bytes(job, number, size), partial(register, ctx))
             if stored == size:
                 sealed += ctx.store.write(partial(logs.seal, job=job, number=number, size=size, digest=digest))
         return sealed
@@ -65,25 +70,12 @@ class Tidier:
     def _log_bytes(self, job: int, number: int, size: int) -> Iterator[bytes]:
         at = 0
         while at < size:
-            piece = self._ctx.store.read(
-                partial(logs.read, job=job, number=number, offset=at, limit=min(PIECE, size - at))
-            )
+            limit = min(PIECE, size - at)
+            piece = self._ctx.store.read(partial(logs.read, job=job, number=number, offset=at, limit=limit))
             if not piece:
                 return
             at += len(piece)
             yield piece
-
-    def _register(self, digest: str, size: int) -> None:
-        now = self._ctx.clock.wall()
-        self._ctx.store.write(lambda tx: blobs.touch_blob(tx, digest, size, now))
-
-    def remove_orphans(self) -> int:
-        """Remove uploads that nobody went on with for a day; how many."""
-        removed = 0
-        for name in list(self._ctx.blobs.orphans(DAY)):
-            self._ctx.blobs.discard(name)
-            removed += 1
-        return removed
 
     def collect_blobs(self) -> int:
         """Remove blobs that nothing has referred to for a day; how many."""
@@ -107,10 +99,8 @@ class Tidier:
             before = now - ctx.settings.retention_days * DAY
             while found := self._prune(before, now, most=BATCH):
                 pruned += found
-        if ctx.settings.retention_bytes and ctx.store.read(blobs.referenced_size) > ctx.settings.retention_bytes:
-            while ctx.store.read(blobs.referenced_size) > ctx.settings.retention_bytes and self._prune(
-                now, now, most=1
-            ):
+        if most := ctx.settings.retention_bytes:
+            while ctx.store.read(blobs.referenced_size) > most and self._prune(now, now, most=1):
                 pruned += 1
         if pruned:
             log.info("the logs and artifacts of %d old runs were let go of", pruned)
@@ -118,7 +108,7 @@ class Tidier:
 
     def _prune(self, before: float, now: float, most: int) -> int:
         found = self._ctx.store.read(lambda reader: blobs.prunable_runs(reader, before, most))
-        for run, _ in found:
+        for run in found:
             first, last = ids.span(run)
             self._ctx.store.write(partial(blobs.prune_run, run=run, first=first, last=last, now=now))
         return len(found)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import hmac
 import secrets
+from dataclasses import replace
+from typing import Any
 
 from deborgen_shared import contract, headers
 from deborgen_shared.errors import Code, Refusal
@@ -22,6 +24,10 @@ from .workers import release_all
 
 #: When a token was last used is written down at most this often.
 USE_RESOLUTION = 60.0
+#: What was read of a token is believed for this many seconds, so that a busy caller costs one look per second. A
+#: revocation in another process takes effect within them; one in this process takes effect at once.
+BELIEVE_SECONDS = 1.0
+MOST_KNOWN = 1000
 
 
 def _refused(message: str) -> Refusal:
@@ -40,11 +46,12 @@ def authenticate(ctx: Context, text: str) -> Actor:
     if not token_id.isascii() or len(text) > 200:
         raise _refused("this is not a token of this coordinator")
     steady = ctx.clock.steady()
-    row = ctx.token_cache.get(token_id, steady)
+    known = ctx.known_tokens.get(token_id)
+    row = known[1] if known and 0 <= steady - known[0] < BELIEVE_SECONDS else None
     if row is None:
         row = ctx.store.read(lambda reader: tokens.get(reader, token_id)) if token_id else None
         if row is not None:
-            ctx.token_cache.put(row, steady)
+            _believe(ctx, row, steady)
     given = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
     right = hmac.compare_digest(given, row.digest if row else "0" * 64)
     now = ctx.clock.wall()
@@ -53,14 +60,15 @@ def authenticate(ctx: Context, text: str) -> Actor:
     if row.expires_at is not None and row.expires_at <= now:
         raise _refused("this token has expired")
     if row.last_used_at is None or abs(now - row.last_used_at) > USE_RESOLUTION:
-        _note_use(ctx, row, now, steady)
+        _believe(ctx, replace(row, last_used_at=now), steady)
+        ctx.store.write_later(lambda tx: tokens.used(tx, token_id, now))
     return Actor(Role(row.role), row.name, row.id)
 
 
-def _note_use(ctx: Context, row: TokenRow, now: float, steady: float) -> None:
-    fresh = TokenRow(row.id, row.role, row.name, row.digest, row.created_at, row.expires_at, now, row.revoked_at)
-    ctx.token_cache.put(fresh, steady)
-    ctx.store.write_later(lambda tx: tokens.used(tx, row.id, now))
+def _believe(ctx: Context, row: TokenRow, steady: float) -> None:
+    if len(ctx.known_tokens) > MOST_KNOWN:
+        ctx.known_tokens.clear()
+    ctx.known_tokens[row.id] = (steady, row)
 
 
 def create(ctx: Context, actor: Actor, body: NewToken) -> CreatedToken:
@@ -73,37 +81,32 @@ def create(ctx: Context, actor: Actor, body: NewToken) -> CreatedToken:
 
     def work(tx: Tx) -> None:
         tokens.insert(tx, row)
-        record(
-            tx, now, "token.created", actor, worker=body.name if Role(body.role) is Role.WORKER else None,
-            data={"id": token_id, "role": body.role, "name": body.name},
-        )  # fmt: skip
+        _record(tx, now, "token.created", actor, row)
 
     ctx.store.write(work)
-    return CreatedToken(
-        id=token_id,
-        role=body.role,
-        name=body.name,
-        created_at=views.when(now),
-        expires_at=views.maybe_when(expires),
-        last_used_at=None,
-        token=text,
-    )
+    return CreatedToken(**_fields(row), token=text)
+
+
+def _record(tx: Tx, now: float, type_: str, actor: Actor, row: TokenRow) -> None:
+    worker = row.name if row.role == Role.WORKER else None
+    record(tx, now, type_, actor, worker=worker, data={"id": row.id, "role": row.role, "name": row.name})
+
+
+def _fields(row: TokenRow) -> dict[str, Any]:
+    """What everybody who may see tokens sees of one."""
+    return {
+        "id": row.id,
+        "role": row.role,
+        "name": row.name,
+        "created_at": views.when(row.created_at),
+        "expires_at": views.maybe_when(row.expires_at),
+        "last_used_at": views.maybe_when(row.last_used_at),
+    }
 
 
 def list_tokens(ctx: Context) -> Tokens:
     """Every token that was not revoked."""
-    items = [
-        TokenView(
-            id=row.id,
-            role=row.role,
-            name=row.name,
-            created_at=views.when(row.created_at),
-            expires_at=views.maybe_when(row.expires_at),
-            last_used_at=views.maybe_when(row.last_used_at),
-        )
-        for row in ctx.store.read(tokens.valid)
-    ]
-    return Tokens(items=items, next=None)
+    return Tokens(items=[TokenView(**_fields(row)) for row in ctx.store.read(tokens.valid)], next=None)
 
 
 def revoke(ctx: Context, actor: Actor, token_id: str) -> None:
@@ -118,10 +121,7 @@ def revoke(ctx: Context, actor: Actor, token_id: str) -> None:
             )
         if not tokens.revoke(tx, token_id, now):
             return
-        record(
-            tx, now, "token.revoked", actor, worker=row.name if row.role == Role.WORKER else None,
-            data={"id": token_id, "role": row.role, "name": row.name},
-        )  # fmt: skip
+        _record(tx, now, "token.revoked", actor, row)
         others = [other for other in tokens.valid(tx) if other.role == Role.WORKER and other.name == row.name]
         worker = workers.get(tx, row.name, lock=True) if row.role == Role.WORKER and not others else None
         if worker is not None and worker.state is not WorkerState.LEFT:
@@ -130,4 +130,4 @@ def revoke(ctx: Context, actor: Actor, token_id: str) -> None:
             record(tx, now, "worker.left", actor, worker=row.name, data={"reason": "its token was revoked"})
 
     write(ctx, work)
-    ctx.token_cache.forget(token_id)
+    ctx.known_tokens.pop(token_id, None)

@@ -26,6 +26,17 @@ OF_STEP = "job.id BETWEEN step.run_id * 1048576 + step.first_index AND step.run_
 FAILURES = ", ".join(f"'{outcome}'" for outcome in sorted(PROGRAM_FAILURES | INFRASTRUCTURE_FAILURES))
 ENDS = ", ".join(f"'job.{state}'" for state in sorted(TERMINAL))
 
+#: How many jobs of a run are in each state, and the runs whose own counts say something else.
+COUNTED = ", ".join(f"sum(CASE WHEN state = '{state}' THEN 1 ELSE 0 END) AS {state}" for state in State)
+MISCOUNTED = " OR ".join(f"run.{state} <> counted.{state}" for state in State)
+
+#: The pieces of each log, with the byte at which each should begin.
+CHUNKS = (
+    "(SELECT job_id, number, first,"
+    " COALESCE(lag(first + length(data)) OVER (PARTITION BY job_id, number ORDER BY first), 0) AS wanted"
+    " FROM log_chunk) AS chunks"
+)
+
 
 class Check(NamedTuple):
     """A sentence that must not be true of anything; `subject` says what the first column names."""
@@ -48,15 +59,8 @@ CHECKS = [
     ),
     Check(
         UNEXPECTED, "run_counts", "the run's counts are not those of its jobs", "run",
-        "SELECT run.id, NULL FROM run JOIN (SELECT id / 1048576 AS run_id,"
-        f" sum(CASE WHEN state = '{State.QUEUED}' THEN 1 ELSE 0 END) AS queued,"
-        f" sum(CASE WHEN state = '{State.RUNNING}' THEN 1 ELSE 0 END) AS running,"
-        f" sum(CASE WHEN state = '{State.SUCCEEDED}' THEN 1 ELSE 0 END) AS succeeded,"
-        f" sum(CASE WHEN state = '{State.FAILED}' THEN 1 ELSE 0 END) AS failed,"
-        f" sum(CASE WHEN state = '{State.CANCELED}' THEN 1 ELSE 0 END) AS canceled"
-        " FROM job GROUP BY id / 1048576) AS counted"
-        " ON counted.run_id = run.id WHERE run.queued <> counted.queued OR run.running <> counted.running"
-        " OR run.succeeded <> counted.succeeded OR run.failed <> counted.failed OR run.canceled <> counted.canceled",
+        f"SELECT run.id, NULL FROM run JOIN (SELECT id / 1048576 AS run_id, {COUNTED} FROM job GROUP BY id / 1048576)"
+        f" AS counted ON counted.run_id = run.id WHERE {MISCOUNTED}",
     ),
     Check(
         UNEXPECTED, "step_counts", "the step's counts are not those of its jobs", "run",
@@ -152,15 +156,11 @@ CHECKS = [
     ),
     Check(
         LOST, "log_hole", "bytes are missing in the middle of the log", "job",
-        "SELECT job_id, number FROM (SELECT job_id, number, first,"
-        " COALESCE(lag(first + length(data)) OVER (PARTITION BY job_id, number ORDER BY first), 0) AS wanted"
-        " FROM log_chunk) AS chunks WHERE first > wanted",
+        f"SELECT job_id, number FROM {CHUNKS} WHERE first > wanted",
     ),
     Check(
         DUPLICATED, "log_overlap", "bytes of the log are there twice", "job",
-        "SELECT job_id, number FROM (SELECT job_id, number, first,"
-        " COALESCE(lag(first + length(data)) OVER (PARTITION BY job_id, number ORDER BY first), 0) AS wanted"
-        " FROM log_chunk) AS chunks WHERE first < wanted",
+        f"SELECT job_id, number FROM {CHUNKS} WHERE first < wanted",
     ),
     Check(
         LOST, "log_size", "the log is not as long as its attempt says", "job",
@@ -228,17 +228,13 @@ CHECKS = [
 
 def totals(reader: Connection) -> dict[str, int]:
     """How much there is: for people, and to see that an audit looked at something."""
-    found = {}
-    for table in ("run", "job", "attempt", "event", "artifact", "blob"):
-        row = reader.one(f"SELECT count(*) FROM {table}")
-        assert row is not None
-        found[f"{table}s"] = int(row[0])
-    return found
+    tables = ("run", "job", "attempt", "event", "artifact", "blob")
+    return {f"{table}s": int(reader.value(f"SELECT count(*) FROM {table}")) for table in tables}
 
 
-def states(reader: Connection) -> Iterator[tuple[int, str]]:
+def states(reader: Connection) -> list[tuple[int, str]]:
     """Every job and its state, in the order of the jobs."""
-    return ((int(row[0]), str(row[1])) for row in reader.stream("SELECT id, state FROM job ORDER BY id"))
+    return reader.rows("SELECT id, state FROM job ORDER BY id")
 
 
 def moves(reader: Connection, first: int, last: int) -> list[tuple[int, int, str, str | None, str]]:
@@ -259,20 +255,7 @@ BLOCKERS = (
 
 def blockers(reader: Connection) -> Iterator[tuple[int, int, int, int]]:
     """For each step that needs others: run, step, its blockers as stored, and as they should be."""
-    row_sets: dict[int, list[tuple[int, str | None, list[str], int, bool]]] = {}
     rows = reader.rows(BLOCKERS)
-    for run, number, name, needs, count, through in rows:
-        row_sets.setdefault(run, []).append((number, name, json.loads(needs), count, bool(through)))
-    for run, steps in row_sets.items():
-        through_of = {name: through for _, name, _, _, through in steps}
-        for number, _, needs, count, _ in steps:
-            wanted = sum(1 for need in needs if need in through_of and not through_of[need])
-            yield run, number, count, wanted
-
-
-def blob_rows(reader: Connection) -> Iterator[tuple[str, int]]:
-    return ((str(row[0]), int(row[1])) for row in reader.stream("SELECT digest, size FROM blob ORDER BY digest"))
-
-
-def has_blob(reader: Connection, digest: str) -> bool:
-    return reader.one("SELECT 1 FROM blob WHERE digest = ?", (digest,)) is not None
+    unfinished = {(run, name) for run, _, name, _, _, through in rows if not through}
+    for run, number, _, needs, count, _ in rows:
+        yield run, number, count, sum((run, need) in unfinished for need in json.loads(needs))

@@ -117,21 +117,18 @@ def artifacts_of_span(reader: Tx | Connection, first: int, last: int) -> list[tu
 
 def referenced_size(reader: Connection) -> int:
     """How many bytes logs and artifacts refer to, each blob counted once."""
-    row = reader.one(
+    size = reader.value(
         "SELECT COALESCE(sum(size), 0) FROM blob"
         " WHERE EXISTS (SELECT 1 FROM artifact WHERE artifact.digest = blob.digest)"
         " OR EXISTS (SELECT 1 FROM attempt WHERE attempt.log_digest = blob.digest)"
     )
-    assert row is not None
-    return int(row[0])
+    return int(size)
 
 
-def prunable_runs(reader: Connection, before: float, most: int) -> list[tuple[int, float]]:
-    """Finished runs whose logs and artifacts are still here, oldest first: run, finished at."""
-    return reader.rows(
-        "SELECT id, finished_at FROM run WHERE finished_at < ? AND pruned_at IS NULL ORDER BY finished_at LIMIT ?",
-        (before, most),
-    )
+def prunable_runs(reader: Connection, before: float, most: int) -> list[int]:
+    """Finished runs whose logs and artifacts are still here, oldest first."""
+    sql = "SELECT id FROM run WHERE finished_at < ? AND pruned_at IS NULL ORDER BY finished_at LIMIT ?"
+    return [row[0] for row in reader.rows(sql, (before, most))]
 
 
 def prune_run(tx: Tx, run: int, first: int, last: int, now: float) -> None:

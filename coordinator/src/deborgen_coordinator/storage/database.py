@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import re
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
@@ -27,30 +27,51 @@ class DatabaseDamaged(Exception):
     """The database's file is not a sound database."""
 
 
+class Cursor(Protocol):
+    """What a driver gives back for a statement."""
+
+    @property
+    def rowcount(self) -> int: ...
+
+    def fetchall(self) -> list[Row]: ...
+
+    def fetchone(self) -> Row | None: ...
+
+
 class Connection:
-    """One connection. `for_update` is what a SELECT says to keep its rows from other writers."""
+    """One connection. `for_update` is what a SELECT says to keep its rows from other writers.
+
+    Each database has a class of its own, with the driver's connection and its way to execute a statement.
+    """
 
     for_update = ""
     skip_locked = ""
     tables: peewee.Database
+    _connection: Any
+    _execute: Callable[[str, Sequence[Any]], Cursor]
 
     def rows(self, sql: str, params: Sequence[Any] = ()) -> list[Row]:
-        raise NotImplementedError
+        return self._execute(sql, params).fetchall()
 
     def one(self, sql: str, params: Sequence[Any] = ()) -> Row | None:
-        raise NotImplementedError
+        return self._execute(sql, params).fetchone()
+
+    def value(self, sql: str, params: Sequence[Any] = ()) -> Any:
+        """The first value of a row that is known to be there."""
+        row = self._execute(sql, params).fetchone()
+        assert row is not None
+        return row[0]
 
     def run(self, sql: str, params: Sequence[Any] = ()) -> int:
         """Execute, and say how many rows it touched."""
-        raise NotImplementedError
+        return self._execute(sql, params).rowcount
 
     def many(self, sql: str, rows: Iterable[Sequence[Any]]) -> int:
         raise NotImplementedError
 
     def fill(self, table: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
         """Insert very many rows, in a stream."""
-        names = ", ".join(columns)
-        self.many(f"INSERT INTO {table} ({names}) VALUES ({', '.join('?' * len(columns))})", rows)
+        self.many(insert_into(table, columns), rows)
 
     def stream(self, sql: str, params: Sequence[Any] = ()) -> Iterator[Row]:
         """Rows one by one, in memory that does not grow with their number."""
@@ -59,6 +80,10 @@ class Connection:
     def changes(self) -> int | None:
         """How many rows this connection has changed in its life; None where the database does not count them."""
         return None
+
+    def is_broken(self, error: Exception) -> bool:
+        """Whether the error is the database's own trouble, and not that of one statement."""
+        raise NotImplementedError
 
     def describe(self, table: str) -> list[str]:
         """The names of a table's columns."""
@@ -70,34 +95,22 @@ class Connection:
     def query(self, query: peewee.BaseQuery) -> list[Row]:
         """The rows of a query built with peewee."""
         context: Any = self.tables.get_sql_context()
-        sql, params = context.sql(query).query()
-        return self._raw(sql, params)
-
-    def _raw(self, sql: str, params: Sequence[Any]) -> list[Row]:
-        raise NotImplementedError
+        return self.rows(*context.sql(query).query())
 
     def close(self) -> None:
-        raise NotImplementedError
+        self._connection.close()
 
 
-class Database(Protocol):
-    """A place to connect to."""
-
-    dialect: str
-    words: dict[str, str]
-
-    def connect(self, *, readonly: bool) -> Connection: ...
-
-    def is_transient(self, error: Exception) -> bool:
-        """Whether the same transaction, run again at once on a new connection, may well succeed."""
-        ...
+def insert_into(table: str, columns: Sequence[str]) -> str:
+    """The statement that inserts a row with these columns."""
+    return f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({', '.join('?' * len(columns))})"
 
 
 class SqliteConnection(Connection):
     tables = peewee.SqliteDatabase(None)
 
     def __init__(self, path: Path, *, readonly: bool) -> None:
-        self._connection = sqlite3.connect(
+        self._connection: sqlite3.Connection = sqlite3.connect(
             path, isolation_level=None, check_same_thread=False, timeout=5.0, cached_statements=256
         )
         pragmas = ["foreign_keys = ON", "busy_timeout = 5000", "temp_store = MEMORY"]
@@ -107,18 +120,7 @@ class SqliteConnection(Connection):
             pragmas += ["journal_mode = WAL", "synchronous = FULL", "cache_size = -32000", "wal_autocheckpoint = 4000"]
         for pragma in pragmas:
             self._connection.execute(f"PRAGMA {pragma}")
-
-    def rows(self, sql: str, params: Sequence[Any] = ()) -> list[Row]:
-        return self._connection.execute(sql, params).fetchall()
-
-    _raw = rows
-
-    def one(self, sql: str, params: Sequence[Any] = ()) -> Row | None:
-        row: Row | None = self._connection.execute(sql, params).fetchone()
-        return row
-
-    def run(self, sql: str, params: Sequence[Any] = ()) -> int:
-        return self._connection.execute(sql, params).rowcount
+        self._execute = self._connection.execute
 
     def many(self, sql: str, rows: Iterable[Sequence[Any]]) -> int:
         return self._connection.executemany(sql, rows).rowcount
@@ -132,8 +134,8 @@ class SqliteConnection(Connection):
     def describe(self, table: str) -> list[str]:
         return [row[1] for row in self.rows(f"PRAGMA table_info({table})")]
 
-    def close(self) -> None:
-        self._connection.close()
+    def is_broken(self, error: Exception) -> bool:
+        return isinstance(error, sqlite3.OperationalError)
 
 
 class SqliteDatabase:
@@ -160,12 +162,13 @@ class SqliteDatabase:
             raise DatabaseDamaged(f"{self.path}: {error}") from error
 
     def is_transient(self, error: Exception) -> bool:
+        """Whether the same transaction, run again at once on a new connection, may well succeed."""
         return False
 
 
 @cache
-def _percent(sql: str) -> str:
-    return sql.replace("%", "%%").replace("?", "%s")
+def _percent(sql: str) -> bytes:
+    return sql.replace("%", "%%").replace("?", "%s").encode()
 
 
 @cache
@@ -196,8 +199,9 @@ class PostgresConnection(Connection):
         import psycopg
 
         self.tables = peewee.PostgresqlDatabase(None, prefer_psycopg3=True)
+        self.tables.param = "?"
         # A database that was made without a locale has no encoding of its own, and would give bytes for text.
-        self._connection = psycopg.connect(
+        self._connection: psycopg.Connection = psycopg.connect(
             url, autocommit=True, connect_timeout=5, application_name="deborgen", client_encoding="utf8",
             **CLIENT_KEEPALIVE,
         )  # fmt: skip
@@ -212,20 +216,11 @@ class PostgresConnection(Connection):
         #: The server's process for this connection, and since when: numbers of processes come again, such pairs do not.
         self.backend = self.rows("SELECT pid, backend_start FROM pg_stat_activity WHERE pid = pg_backend_pid()")[0]
 
-    def rows(self, sql: str, params: Sequence[Any] = ()) -> list[Row]:
-        return self._cursor.execute(_percent(sql).encode(), params).fetchall()
-
-    def _raw(self, sql: str, params: Sequence[Any]) -> list[Row]:
-        return self._cursor.execute(sql.encode(), params).fetchall()
-
-    def one(self, sql: str, params: Sequence[Any] = ()) -> Row | None:
-        return self._cursor.execute(_percent(sql).encode(), params).fetchone()
-
-    def run(self, sql: str, params: Sequence[Any] = ()) -> int:
-        return self._cursor.execute(_percent(sql).encode(), params or None).rowcount
+    def _execute(self, sql: str, params: Sequence[Any]) -> Cursor:
+        return self._cursor.execute(_percent(sql), params) if params else self._cursor.execute(sql.encode())
 
     def many(self, sql: str, rows: Iterable[Sequence[Any]]) -> int:
-        self._cursor.executemany(_percent(sql).encode(), rows)
+        self._cursor.executemany(_percent(sql), rows)
         return self._cursor.rowcount
 
     def fill(self, table: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
@@ -237,7 +232,7 @@ class PostgresConnection(Connection):
     def stream(self, sql: str, params: Sequence[Any] = ()) -> Iterator[Row]:
         with self._connection.cursor(name="stream", withhold=True) as cursor:
             cursor.itersize = 2000
-            yield from cursor.execute(_percent(sql).encode(), params)
+            yield from cursor.execute(_percent(sql), params)
 
     def describe(self, table: str) -> list[str]:
         found = self.rows(
@@ -257,8 +252,8 @@ class PostgresConnection(Connection):
         """What was said on the channel within that time, and by whom."""
         return [(notice.pid, notice.payload) for notice in self._connection.notifies(timeout=timeout, stop_after=1)]
 
-    def close(self) -> None:
-        self._connection.close()
+    def is_broken(self, error: Exception) -> bool:
+        return is_trouble(error)
 
 
 class PostgresDatabase:
@@ -298,7 +293,11 @@ def without_password(text: str) -> str:
     return re.sub(r"(://[^:/@\s]+:)[^@\s]+@", r"\1***@", text)
 
 
-def database_for(url: str, data_dir: Path) -> SqliteDatabase | PostgresDatabase:
+#: A place to connect to.
+Database = SqliteDatabase | PostgresDatabase
+
+
+def database_for(url: str, data_dir: Path) -> Database:
     """The database that the setting names; empty means SQLite in the data directory."""
     if url.startswith(("postgresql://", "postgres://")):
         try:

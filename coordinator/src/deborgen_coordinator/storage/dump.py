@@ -53,23 +53,14 @@ def _out(value: Any) -> Any:
     return {"base64": base64.b64encode(bytes(value)).decode()} if isinstance(value, bytes | memoryview) else value
 
 
-def rows_in(connection: Connection, table: str, lines: Iterable[Line]) -> int:
-    """Put the rows of a dump into an empty table; how many they were."""
+def rows_in(connection: Connection, table: str, lines: Iterable[Line]) -> None:
+    """Put the rows of a dump into an empty table."""
     stream = iter(lines)
     names = json.loads(next(stream))
     unknown = set(names) - set(columns(connection, table))
     if unknown:
         raise ValueError(f"the backup has columns that table {table} does not know: {', '.join(sorted(unknown))}")
-    count = 0
-
-    def values() -> Iterator[list[Any]]:
-        nonlocal count
-        for line in stream:
-            count += 1
-            yield [_in(value) for value in json.loads(line)]
-
-    connection.fill(table, names, values())
-    return count
+    connection.fill(table, names, ([_in(value) for value in json.loads(line)] for line in stream))
 
 
 def _in(value: Any) -> Any:

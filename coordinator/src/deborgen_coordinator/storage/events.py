@@ -10,10 +10,9 @@ from deborgen_shared.states import State
 
 from .. import ids
 from .database import Connection, Row
-from .transactions import Tx
+from .transactions import EVENT_COLUMNS, Tx
 
-EVENT: Any = peewee.Table("event", "seq time type job_id attempt worker actor old_state new_state data".split())
-
+EVENT: Any = peewee.Table("event", ("seq", *EVENT_COLUMNS))
 
 RECORD_QUEUED = (
     "INSERT INTO event (time, type, job_id, actor, new_state)"
@@ -30,23 +29,7 @@ def select(
     reader: Connection, *, after: int, run: int | None, job: int | None, worker: str | None, limit: int
 ) -> list[Row]:
     """Events with a number above `after`, in order."""
-    query = (
-        EVENT.select(
-            EVENT.seq,
-            EVENT.time,
-            EVENT.type,
-            EVENT.job_id,
-            EVENT.attempt,
-            EVENT.worker,
-            EVENT.actor,
-            EVENT.old_state,
-            EVENT.new_state,
-            EVENT.data,
-        )
-        .where(EVENT.seq > after)
-        .order_by(EVENT.seq)
-        .limit(limit)
-    )
+    query = EVENT.select().where(EVENT.seq > after).order_by(EVENT.seq).limit(limit)
     if run is not None:
         query = query.where(EVENT.job_id.between(ids.key(run, 0), ids.span(run)[1]))
     if job is not None:
@@ -57,8 +40,7 @@ def select(
 
 
 def newest(reader: Connection) -> int:
-    row = reader.one("SELECT max(seq) FROM event")
-    return int(row[0]) if row and row[0] else 0
+    return reader.value("SELECT max(seq) FROM event") or 0
 
 
 def cancels(tx: Tx, first: int, last: int) -> list[tuple[int, str, str | None]]:
@@ -69,3 +51,12 @@ def cancels(tx: Tx, first: int, last: int) -> list[tuple[int, str, str | None]]:
 def record_queued(tx: Tx, first: int, last: int, actor: str, now: float) -> None:
     """One event for each job in a span of keys, in one statement."""
     tx.record_set(RECORD_QUEUED, (now, actor, first, last))
+
+
+def count_sent(tx: Tx, job: int, number: int) -> int:
+    """How many events of its program an attempt has sent."""
+    return int(tx.value("SELECT events FROM attempt WHERE job_id = ? AND number = ?", (job, number)))
+
+
+def set_sent(tx: Tx, job: int, number: int, count: int) -> None:
+    tx.run("UPDATE attempt SET events = ? WHERE job_id = ? AND number = ?", (count, job, number))

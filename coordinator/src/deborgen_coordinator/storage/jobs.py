@@ -10,18 +10,17 @@ import peewee
 from deborgen_shared.states import State
 
 from ..placement import Head
-from .database import Connection, Row
-from .rows import JobRow
+from .database import Connection, Row, insert_into
+from .rows import JobRow, builder, columns
 from .transactions import Tx
 
-JOB: Any = peewee.Table(
-    "job",
-    (
-        "id step spec_id class_id submitter_id rank params state ready attempts last_attempt cancel_requested reason"
-        " worker_id exit_code result warnings progress message started_at finished_at"
-    ).split(),
-)
+COLUMNS = columns(JobRow, worker="worker_id")
+JOB: Any = peewee.Table("job", COLUMNS)
 WORKER: Any = peewee.Table("worker", ("id", "name"))
+JOBS = JOB.select(*(WORKER.name if column == "worker_id" else getattr(JOB, column) for column in COLUMNS)).join(
+    WORKER, peewee.JOIN.LEFT_OUTER, on=(JOB.worker_id == WORKER.id)
+)
+_job = builder(JobRow)
 
 #: A walk along the index, one seek a lane. The three ways to the next lane are spelled out because SQLite uses only the
 #: first column of a comparison of rows, and would walk through all the jobs of a class.
@@ -50,7 +49,7 @@ SELECT rank, id, class_id, submitter_id, avoid FROM lane
 #: Written once: these run thousands of times per second.
 _QUEUED = State.QUEUED.value
 INSERT_COLUMNS = ("id", "step", "spec_id", "class_id", "submitter_id", "rank", "params", "ready", "state")
-INSERT = f"INSERT INTO job ({', '.join(INSERT_COLUMNS)}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
+INSERT = insert_into("job", INSERT_COLUMNS)
 START = (
     f"UPDATE job SET state = '{State.RUNNING}', ready = 0, avoid = 0, avoid_clock = NULL, attempts = attempts + 1,"
     " last_attempt = last_attempt + 1, worker_id = ?, started_at = ?, progress = NULL, message = NULL, reason = ''"
@@ -134,19 +133,8 @@ def requeue(
     avoid_clock: float,
 ) -> int:
     """running → queued: ready at once, or when the lease clock has come so far."""
-    return tx.run(
-        REQUEUE,
-        (
-            1 if wait_clock is None else 0,
-            wait_clock,
-            avoid,
-            avoid_clock if avoid else None,
-            reason,
-            1 if refund else 0,
-            job,
-            number,
-        ),
-    )
+    ready, avoid_until = int(wait_clock is None), avoid_clock if avoid else None
+    return tx.run(REQUEUE, (ready, wait_clock, avoid, avoid_until, reason, int(refund), job, number))
 
 
 def finish(
@@ -218,33 +206,7 @@ def select(
     newest_first: bool = False,
 ) -> list[JobRow]:
     """Jobs that fit all that is given, in the order of their keys, from behind the cursor on."""
-    query = (
-        JOB.select(
-            JOB.id,
-            JOB.step,
-            JOB.spec_id,
-            JOB.class_id,
-            JOB.submitter_id,
-            JOB.rank,
-            JOB.params,
-            JOB.state,
-            JOB.ready,
-            JOB.attempts,
-            JOB.last_attempt,
-            JOB.cancel_requested,
-            JOB.reason,
-            WORKER.name,
-            JOB.exit_code,
-            JOB.result,
-            JOB.warnings,
-            JOB.progress,
-            JOB.message,
-            JOB.started_at,
-            JOB.finished_at,
-        )
-        .join(WORKER, peewee.JOIN.LEFT_OUTER, on=(JOB.worker_id == WORKER.id))
-        .order_by(JOB.id.desc() if newest_first else JOB.id)
-    )
+    query = JOBS.order_by(JOB.id.desc() if newest_first else JOB.id)
     if span is not None:
         query = query.where(JOB.id.between(*span))
     if state is not None:
@@ -257,12 +219,6 @@ def select(
         query = query.limit(limit)
     connection = reader.connection if isinstance(reader, Tx) else reader
     return [_job(row) for row in connection.query(query)]
-
-
-def _job(row: Row) -> JobRow:
-    values = list(row)
-    values[7], values[8], values[11] = State(row[7]), bool(row[8]), bool(row[11])
-    return JobRow(*values)
 
 
 def results(reader: Connection, first: int, last: int, limit: int) -> list[Row]:

@@ -48,16 +48,11 @@ def latest() -> int:
     return migrations()[-1].version
 
 
-def version(connection: Connection, database: Database) -> int:
+def version(connection: Connection) -> int:
     """The schema's version in this database; 0 where there is none."""
-    if database.dialect == "sqlite":
-        there = connection.one("SELECT 1 FROM sqlite_master WHERE name = 'schema_version'")
-    else:
-        there = connection.one("SELECT 1 FROM information_schema.tables WHERE table_name = 'schema_version'")
-    if there is None:
+    if not connection.describe("schema_version"):
         return 0
-    row = connection.one("SELECT max(version) FROM schema_version")
-    return int(row[0]) if row and row[0] else 0
+    return connection.value("SELECT max(version) FROM schema_version") or 0
 
 
 def migrate(connection: Connection, database: Database, *, step_by_step: bool = False) -> tuple[int, int]:
@@ -70,7 +65,7 @@ def migrate(connection: Connection, database: Database, *, step_by_step: bool = 
     with transaction(connection, begin):
         if database.dialect == "postgres":
             connection.run("SELECT pg_advisory_xact_lock(7305)")
-        before = version(connection, database)
+        before = version(connection)
         if before > latest():
             raise SchemaTooNew(
                 f"the database has schema {before}, and this deborgen knows up to {latest()}: install a newer one"

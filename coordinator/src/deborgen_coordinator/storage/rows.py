@@ -1,10 +1,41 @@
-"""Values that leave the storage: plain, frozen, and typed."""
+"""Values that leave the storage: plain, frozen, and typed. Their fields are the columns that a query asks for."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from typing import Any, TypeVar, get_type_hints
 
 from deborgen_shared.states import Outcome, State, WorkerState
+
+from .database import Row
+
+R = TypeVar("R")
+
+#: The types of fields that a database keeps as something else, and what makes them of it.
+CONVERSIONS: dict[Any, Callable[[Any], Any]] = {
+    bool: bool, State: State, WorkerState: WorkerState, list[str]: json.loads,
+}  # fmt: skip
+
+
+def columns(kind: Any, **renamed: str) -> list[str]:
+    """The columns that make up a value, in the order of its fields; `renamed` gives those that have other names."""
+    return [renamed.get(field.name, field.name) for field in fields(kind)]
+
+
+def builder(kind: type[R]) -> Callable[[Row], R]:
+    """A function that makes a value of the row with its columns."""
+    hints = enumerate(get_type_hints(kind).values())
+    conversions = [(at, CONVERSIONS[hint]) for at, hint in hints if hint in CONVERSIONS]
+
+    def build(row: Row) -> R:
+        values = list(row)
+        for at, convert in conversions:
+            values[at] = convert(values[at])
+        return kind(*values)
+
+    return build
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,13 +165,6 @@ class WorkerRow:
     seen_at: float
     until_at: float | None
     metrics: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class SpecRow:
-    id: int
-    body: bytes
-    class_id: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,18 +10,16 @@ import peewee
 from deborgen_shared.states import State
 
 from .database import Connection
-from .rows import RunRow
+from .rows import RunRow, columns
 from .transactions import Tx
 
-RUN: Any = peewee.Table(
-    "run",
-    (
-        "id name submitter_id labels warnings retry_of jobs steps queued running succeeded failed canceled"
-        " created_at finished_at"
-    ).split(),
-)
+COLUMNS = columns(RunRow, submitter="submitter_id")
+RUN: Any = peewee.Table("run", COLUMNS)
 SUBMITTER: Any = peewee.Table("submitter", ("id", "name"))
 RUN_LABEL: Any = peewee.Table("run_label", ("run_id", "name", "value"))
+RUNS = RUN.select(*(SUBMITTER.name if column == "submitter_id" else getattr(RUN, column) for column in COLUMNS)).join(
+    SUBMITTER, on=(RUN.submitter_id == SUBMITTER.id)
+)
 
 #: The columns of a run that count its jobs, one per state, in the order of the statement that moves them.
 COUNTS = (State.QUEUED, State.RUNNING, State.SUCCEEDED, State.FAILED, State.CANCELED)
@@ -40,9 +38,10 @@ MOVE = (
     " canceled = canceled + ?, finished_at = CASE WHEN queued + running + ? = 0 THEN ? END WHERE id = ?"
 )
 BRIEF = (
-    "SELECT run.id, run.name, submitter.name, labels, warnings, retry_of, jobs, steps, queued, running, succeeded,"
-    " failed, canceled, created_at, finished_at FROM run JOIN submitter ON submitter.id = run.submitter_id"
+    f"SELECT {', '.join(columns(RunRow, id='run.id', name='run.name', submitter='submitter.name'))}"
+    " FROM run JOIN submitter ON submitter.id = run.submitter_id"
 )
+JOB_COUNTS = f"SELECT {', '.join(f'COALESCE(sum({state}), 0)' for state in COUNTS)} FROM run"
 
 
 def submitter_id(tx: Tx, name: str) -> int:
@@ -50,8 +49,7 @@ def submitter_id(tx: Tx, name: str) -> int:
     row = tx.one("SELECT id FROM submitter WHERE name = ?", (name,))
     if row is None:
         tx.run("INSERT INTO submitter (name) VALUES (?) ON CONFLICT DO NOTHING", (name,))
-        row = tx.one("SELECT id FROM submitter WHERE name = ?", (name,))
-    assert row is not None
+        return int(tx.value("SELECT id FROM submitter WHERE name = ?", (name,)))
     return int(row[0])
 
 
@@ -62,13 +60,8 @@ def submission(tx: Tx, submitter: int, key: str) -> tuple[str, int] | None:
 
 def remember_submission(tx: Tx, submitter: int, key: str, digest: str, run: int) -> bool:
     """Whether this run is the one that the key stands for; False when another process was first."""
-    return (
-        tx.run(
-            "INSERT INTO submission (submitter_id, key, digest, run_id) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING",
-            (submitter, key, digest, run),
-        )
-        == 1
-    )
+    sql = "INSERT INTO submission (submitter_id, key, digest, run_id) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING"
+    return tx.run(sql, (submitter, key, digest, run)) == 1
 
 
 def insert(
@@ -85,13 +78,12 @@ def insert(
     now: float,
 ) -> RunRow:
     """A new run. All its jobs are queued."""
-    row = tx.one(
+    run = tx.value(
         "INSERT INTO run (name, submitter_id, labels, warnings, retry_of, jobs, steps, queued, created_at)"
         " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING id",
         (name, submitter_id, labels, warnings, retry_of, jobs, steps, jobs, now),
     )
-    assert row is not None
-    return RunRow(row[0], name, submitter, labels, warnings, retry_of, jobs, steps, jobs, 0, 0, 0, 0, now, None)
+    return RunRow(run, name, submitter, labels, warnings, retry_of, jobs, steps, jobs, 0, 0, 0, 0, now, None)
 
 
 def add_labels(tx: Tx, run: int, labels: Mapping[str, str]) -> None:
@@ -139,28 +131,7 @@ def select(
     limit: int,
 ) -> list[RunRow]:
     """Runs that fit all that is given, newest first, from behind the cursor on. A label may be a name alone."""
-    query = (
-        RUN.select(
-            RUN.id,
-            RUN.name,
-            SUBMITTER.name,
-            RUN.labels,
-            RUN.warnings,
-            RUN.retry_of,
-            RUN.jobs,
-            RUN.steps,
-            RUN.queued,
-            RUN.running,
-            RUN.succeeded,
-            RUN.failed,
-            RUN.canceled,
-            RUN.created_at,
-            RUN.finished_at,
-        )
-        .join(SUBMITTER, on=(RUN.submitter_id == SUBMITTER.id))
-        .order_by(RUN.id.desc())
-        .limit(limit)
-    )
+    query = RUNS.order_by(RUN.id.desc()).limit(limit)
     if run is not None:
         query = query.where(RUN.id == run)
     if state is not None:
@@ -176,3 +147,9 @@ def select(
         query = query.where(RUN.id < cursor)
     connection = reader.connection if isinstance(reader, Tx) else reader
     return [RunRow(*row) for row in connection.query(query)]
+
+
+def count_jobs(reader: Connection) -> dict[str, int]:
+    """How many jobs are in each state, without a scan of the jobs: runs carry their counts."""
+    counts = reader.rows(JOB_COUNTS)[0]
+    return {state.value: int(count) for state, count in zip(COUNTS, counts, strict=True)}

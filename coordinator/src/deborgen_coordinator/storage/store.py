@@ -21,7 +21,7 @@ from .database import (
     database_for,
 )
 from .migrate import migrate
-from .transactions import CHANNEL, Tx
+from .transactions import CHANNEL
 from .writer import Writer
 
 T = TypeVar("T")
@@ -40,51 +40,27 @@ class Store:
 
     def __init__(
         self,
-        database: Database,
-        committed: Callable[[set[str]], None] | None = None,
-        recorded: Callable[[list[Row]], None] | None = None,
-    ) -> None:
-        self._tell = committed or (lambda signals: None)
-        self.database = database
-        self._writer = Writer(database, self._tell, recorded or (lambda events: None))
-        self._readers: queue.LifoQueue[Connection | None] = queue.LifoQueue()
-        self._closed = threading.Event()
-        self._listener: threading.Thread | None = None
-
-    @classmethod
-    def open(
-        cls,
         url: str,
         data_dir: Path,
-        committed: Callable[[set[str]], None] | None = None,
-        recorded: Callable[[list[Row]], None] | None = None,
-    ) -> Store:
+        committed: Callable[[set[str]], None] = lambda signals: None,
+        recorded: Callable[[list[Row]], None] = lambda events: None,
+    ) -> None:
         """Open the database, bring its schema up to date, and start the writer."""
-        database = database_for(url, data_dir)
-        if isinstance(database, SqliteDatabase):
-            database.path.parent.mkdir(parents=True, exist_ok=True)
-        prepare(database)
-        store = cls(database, committed, recorded)
-        store.start()
-        return store
-
-    def start(self) -> None:
+        self.database = database_for(url, data_dir)
+        if isinstance(self.database, SqliteDatabase):
+            self.database.path.parent.mkdir(parents=True, exist_ok=True)
+        prepare(self.database)
+        self._tell = committed
+        self._writer = Writer(self.database, committed, recorded)
+        self.write, self.write_later = self._writer.write, self._writer.write_later
+        self._readers: queue.LifoQueue[Connection | None] = queue.LifoQueue()
         for _ in range(READERS):
             self._readers.put(None)
-        self._writer.start()
+        self._closed = threading.Event()
+        self._listener: threading.Thread | None = None
         if self.database.dialect == "postgres":
             self._listener = threading.Thread(target=self._listen, name="listener", daemon=True)
             self._listener.start()
-
-    @property
-    def dialect(self) -> str:
-        return self.database.dialect
-
-    def write(self, work: Callable[[Tx], T]) -> T:
-        return self._writer.write(work)
-
-    def write_later(self, work: Callable[[Tx], object]) -> None:
-        self._writer.write_later(work)
 
     def read(self, work: Callable[[Connection], T]) -> T:
         with self.reading() as connection:
@@ -114,7 +90,7 @@ class Store:
 
     def _begun(self, kept: Connection | None) -> Connection:
         """A connection with its transaction begun: the one that was kept, or a new one if its server has gone since."""
-        words = "BEGIN" if self.dialect == "sqlite" else "BEGIN ISOLATION LEVEL REPEATABLE READ"
+        words = "BEGIN" if self.database.dialect == "sqlite" else "BEGIN ISOLATION LEVEL REPEATABLE READ"
         if kept is not None:
             try:
                 kept.run(words)

@@ -2,40 +2,29 @@
 
 from __future__ import annotations
 
-from .database import Connection
-from .rows import TokenRow
+from dataclasses import astuple
+
+from .database import Connection, insert_into
+from .rows import TokenRow, columns
 from .transactions import Tx
 
-COLUMNS = "id, role, name, digest, created_at, expires_at, last_used_at, revoked_at"
+COLUMNS = columns(TokenRow)
+SELECT = f"SELECT {', '.join(COLUMNS)} FROM token"
+INSERT = insert_into("token", COLUMNS)
 
 
 def insert(tx: Tx, token: TokenRow) -> None:
-    tx.run(
-        f"INSERT INTO token ({COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-        (
-            token.id,
-            token.role,
-            token.name,
-            token.digest,
-            token.created_at,
-            token.expires_at,
-            token.last_used_at,
-            token.revoked_at,
-        ),
-    )
+    tx.run(INSERT, astuple(token))
 
 
 def get(reader: Tx | Connection, token_id: str) -> TokenRow | None:
-    row = reader.one(f"SELECT {COLUMNS} FROM token WHERE id = ?", (token_id,))
+    row = reader.one(SELECT + " WHERE id = ?", (token_id,))
     return TokenRow(*row) if row else None
 
 
 def valid(reader: Tx | Connection) -> list[TokenRow]:
     """Tokens that were not revoked, oldest first."""
-    return [
-        TokenRow(*row)
-        for row in reader.rows(f"SELECT {COLUMNS} FROM token WHERE revoked_at IS NULL ORDER BY created_at, id")
-    ]
+    return [TokenRow(*row) for row in reader.rows(SELECT + " WHERE revoked_at IS NULL ORDER BY created_at, id")]
 
 
 def revoke(tx: Tx, token_id: str, now: float) -> int:

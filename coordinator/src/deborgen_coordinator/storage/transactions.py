@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sqlite3
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .database import Connection, PostgresConnection, Row, is_trouble
+from .database import Connection, PostgresConnection, Row, insert_into
 
 #: Every process that shares a PostgreSQL database takes this lock to append to the history, so that the order of the
 #: events' numbers is the order of their commits, and a reader's cursor passes over nothing.
@@ -16,8 +15,8 @@ HISTORY_LOCK = 7306
 CHANNEL = "deborgen"
 
 EVENT_COLUMNS = ("time", "type", "job_id", "attempt", "worker", "actor", "old_state", "new_state", "data")
-
-INSERT_EVENT = f"INSERT INTO event ({', '.join(EVENT_COLUMNS)}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
+INSERT_EVENT = insert_into("event", EVENT_COLUMNS)
+FIRST_COMMIT = "INSERT INTO writer (id, commits) VALUES (?, 1) RETURNING commits"
 
 
 class Entangled(Exception):
@@ -47,9 +46,11 @@ class Tx:
         self.dialect = dialect
         self.rows = connection.rows
         self.one = connection.one
+        self.value = connection.value
         self.run = connection.run
         self.many = connection.many
         self.fill = connection.fill
+        self.is_broken = connection.is_broken
         self.for_update = connection.for_update
         self.skip_locked = connection.skip_locked
         self.signals: set[str] = set()
@@ -62,10 +63,7 @@ class Tx:
         else:
             self.run("BEGIN")
             counted = self.one("UPDATE writer SET commits = commits + 1 WHERE id = ? RETURNING commits", (self.writer,))
-            if counted is None:
-                counted = self.one("INSERT INTO writer (id, commits) VALUES (?, 1) RETURNING commits", (self.writer,))
-            assert counted is not None
-            self._number = int(counted[0])
+            self._number = counted[0] if counted else self.value(FIRST_COMMIT, (self.writer,))
 
     def mark(self) -> Mark:
         """Where the transaction stands before a piece of work."""
@@ -74,33 +72,26 @@ class Tx:
             self.run("SAVEPOINT work")
         return Mark(len(self._events), frozenset(self.signals), changes)
 
-    def undo_to(self, mark: Mark) -> None:
-        """Undo a piece of work. SQLite needs no savepoint for that: it counts changes, and work that is refused has
-        hardly ever made any. If it has, the whole group is undone."""
-        if mark.changes is None:
+    def undo(self, mark: Mark | None) -> None:
+        """Undo a piece of work, or the whole transaction where there is no mark.
+
+        SQLite needs no savepoint for that: it counts changes, and work that is refused has hardly ever made any. If it
+        has, the whole group is undone.
+        """
+        if mark is None:
+            self.run("ROLLBACK")
+        elif mark.changes is None:
             self.run("ROLLBACK TO work")
             self.run("RELEASE work")
         elif self.connection.changes() != mark.changes:
             raise Entangled
-        del self._events[mark.events :]
-        self.signals = set(mark.signals)
+        del self._events[mark.events if mark else 0 :]
+        self.signals = set(mark.signals if mark else ())
 
-    def keep(self, mark: Mark) -> None:
+    def keep(self, mark: Mark | None) -> None:
         """Let a piece of work stand."""
-        if mark.changes is None:
+        if mark is not None and mark.changes is None:
             self.run("RELEASE work")
-
-    def undo(self) -> None:
-        """Leave the transaction as if it had never been."""
-        self.run("ROLLBACK")
-        self._events.clear()
-        self.signals.clear()
-
-    def is_broken(self, error: Exception) -> bool:
-        """Whether the error is the database's own trouble, which takes the whole group with it."""
-        if self.dialect == "sqlite":
-            return isinstance(error, sqlite3.OperationalError)
-        return is_trouble(error)
 
     def record(self, event: Row) -> None:
         """Append an event to the history: its values, in the order of EVENT_COLUMNS."""

@@ -6,35 +6,23 @@ import json
 
 from deborgen_shared.states import WorkerState
 
-from .database import Connection, Row
-from .rows import WorkerRow
+from .database import Connection
+from .rows import WorkerRow, builder, columns
 from .transactions import Tx
 
-COLUMNS = (
-    "id, name, session, hostname, version, labels, capacity, free, state, reason, paused, drain, online, failures,"
-    " rests, rest_clock, seen_clock, seen_at, until_at, metrics"
-)
-
-
-def _row(row: Row) -> WorkerRow:
-    values = list(row)
-    values[8] = WorkerState(row[8])
-    values[10:13] = [bool(value) for value in row[10:13]]
-    return WorkerRow(*values)
+COLUMNS = ", ".join(columns(WorkerRow))
+_row = builder(WorkerRow)
 
 
 def clock(reader: Tx | Connection) -> float:
     """Where the lease clock stands."""
-    row = reader.one("SELECT value FROM lease_clock")
-    assert row is not None
-    return float(row[0])
+    return float(reader.value("SELECT value FROM lease_clock"))
 
 
 def sweeper(tx: Tx) -> tuple[float, str, int]:
     """Where the lease clock stands, who moves it, and how many turns were made; kept from other sweepers."""
-    row = tx.one("SELECT value, sweeper, turns FROM lease_clock" + tx.for_update)
-    assert row is not None
-    return float(row[0]), str(row[1]), int(row[2])
+    value, sweeper, turns = tx.rows("SELECT value, sweeper, turns FROM lease_clock" + tx.for_update)[0]
+    return value, sweeper, turns
 
 
 def turn(tx: Tx, value: float, sweeper: str) -> None:
@@ -54,9 +42,7 @@ def every(reader: Tx | Connection) -> list[WorkerRow]:
 
 
 def count_online(reader: Tx | Connection) -> int:
-    row = reader.one("SELECT count(*) FROM worker WHERE online = 1")
-    assert row is not None
-    return int(row[0])
+    return int(reader.value("SELECT count(*) FROM worker WHERE online = 1"))
 
 
 def save(
@@ -102,10 +88,6 @@ def seen(
         " seen_clock = ?, seen_at = ? WHERE id = ?",
         (state, reason, until, free, metrics, seen_clock, now, worker_id),
     )
-
-
-def touch(tx: Tx, worker_id: int, seen_clock: float, now: float) -> None:
-    tx.run("UPDATE worker SET online = 1, seen_clock = ?, seen_at = ? WHERE id = ?", (seen_clock, now, worker_id))
 
 
 def steer(tx: Tx, worker_id: int, *, paused: bool, drain: bool) -> None:

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from .database import Connection, Database, DatabaseUnavailable, PostgresConnection, Row
-from .transactions import Entangled, Tx
+from .transactions import Entangled, Mark, Tx
 
 T = TypeVar("T")
 log = logging.getLogger("deborgen.storage")
@@ -26,10 +26,6 @@ log = logging.getLogger("deborgen.storage")
 GROUP = 256
 #: While the database is away, a transaction waits so long for it before it is refused.
 PATIENCE = 20.0
-
-
-class Closed(DatabaseUnavailable):
-    """The writer takes no more work: the coordinator is stopping."""
 
 
 class _Item:
@@ -65,11 +61,8 @@ class Writer:
         self._untold: list[Row] = []
         self._led = False
         self._closed = False
-        self._connection: Connection | None = None
+        self._connection: Connection | None = database.connect(readonly=False)
         self._name = secrets.token_hex(8)
-
-    def start(self) -> None:
-        self._connection = self._database.connect(readonly=False)
 
     @property
     def process(self) -> int | None:
@@ -85,7 +78,7 @@ class Writer:
         item = _Item(work)
         with self._lock:
             if self._closed:
-                raise Closed("the coordinator is stopping")
+                raise DatabaseUnavailable("the coordinator is stopping")
             self._waiting.append(item)
             item.leads = not self._led
             self._led = True
@@ -182,10 +175,11 @@ class Writer:
                     self._connection = self._database.connect(readonly=False)
                 tx = Tx(self._connection, self._database.dialect, self._name)
                 tx.begin()
-                if len(group) == 1 and not self._run_alone(tx, group[0]):
+                alone = len(group) == 1
+                for item in group:
+                    self._run(tx, item, None if alone else tx.mark())
+                if alone and group[0].error is not None:
                     return tx
-                for item in group if len(group) > 1 else ():
-                    self._run(tx, item)
                 tx.flush()
             except Exception as error:
                 self._undo()
@@ -209,8 +203,8 @@ class Writer:
             return tx
 
     @staticmethod
-    def _run_alone(tx: Tx, item: _Item) -> bool:
-        """Run work that shares its transaction with nobody; False if it was refused, and all is undone."""
+    def _run(tx: Tx, item: _Item, mark: Mark | None) -> None:
+        """Run the work; if it is refused, undo what was done since the mark, or all if it has the transaction alone."""
         item.error = None
         try:
             item.result = item.work(tx)
@@ -218,22 +212,7 @@ class Writer:
             if tx.is_broken(error):
                 raise
             item.error = error
-            tx.undo()
-            return False
-        return True
-
-    @staticmethod
-    def _run(tx: Tx, item: _Item) -> None:
-        """Run work among others; if it is refused, only its own doing is undone."""
-        item.error = None
-        mark = tx.mark()
-        try:
-            item.result = item.work(tx)
-        except Exception as error:
-            if tx.is_broken(error):
-                raise
-            item.error = error
-            tx.undo_to(mark)
+            tx.undo(mark)
         else:
             tx.keep(mark)
 
