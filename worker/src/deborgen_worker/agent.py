@@ -301,12 +301,12 @@ class Agent:
 
     def _carry_out(self, instructions: list[steps.Instruction]) -> None:
         """Leave to the performer what is about a program or a folder; the rest is about others that wait for it."""
-        todo = []
+        todo, results = [], []
         for each in instructions:
             made = self._executions[each.name]
             match each:
                 case steps.Send():
-                    self._on_results([each.name])
+                    results.append(each.name)
                 case steps.Say():
                     self._say(each.text)
                 case steps.CloseGate():
@@ -317,6 +317,9 @@ class Agent:
                     todo.append((each, made))
                     if isinstance(each, steps.Discard) and each.folder:
                         del self._executions[each.name]
-        self._performer.perform(todo)
+        if results:
+            self._on_results(results)
+        if todo:
+            self._performer.perform(todo)
         if any(isinstance(do, steps.Collect) and not made.quick for do, made in todo):
             self.refill()  # the results of quick ones are sent now, and carry the next claim

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import threading
 import traceback
 from collections.abc import Callable, Iterable
@@ -88,12 +87,13 @@ class Performer:
             case steps.Prepare(gpus=gpus):
                 if self._is_wanted(name):
                     self._make(made)
-                    made.launch = dataclasses.replace(made.launch, gpus=gpus)
+                    made.launch.gpus = gpus
                     runner.prepare(made.launch)
                     self._handle([steps.Prepared(name)])
             case steps.Start(start_by=start_by, began=began, gpus=gpus):
                 self._spool.started([name], runner.name, self._clock(), began, gpus)
-                runner.start(dataclasses.replace(made.launch, start_by=start_by))
+                made.launch.start_by = start_by
+                runner.start(made.launch)
                 point("after-started")
             case steps.Recall():
                 runner.recall(name)  # type: ignore[attr-defined]
@@ -143,17 +143,19 @@ class Performer:
         runner: Any = todo[0][1].runner
         now, began = self._clock(), self._lease_clock()
 
-        def launches(kind: type[steps.Start | steps.Follow]) -> list[Launch]:
-            return [dataclasses.replace(made.launch, start_by=do.start_by) for do, made in ready if type(do) is kind]
-
+        starting: list[Launch] = []
+        following: list[Launch] = []
+        for do, made in ready:
+            made.launch.start_by = do.start_by
+            (starting if isinstance(do, steps.Start) else following).append(made.launch)
         try:
             with_gpus = {made.id: do.gpus for do, made in ready if isinstance(do, steps.Start) and do.gpus}
             self._spool.started([made.id for _, made in ready if made.id not in with_gpus], runner.name, now, began)
             for name, gpus in with_gpus.items():
                 self._spool.started([name], runner.name, now, began, gpus)
-            if starting := launches(steps.Start):
+            if starting:
                 runner.start_all(starting)
-            if following := launches(steps.Follow):
+            if following:
                 runner.follow(following)
             point("after-started")
         except Exception as error:

@@ -23,7 +23,7 @@ class RunnerDown(CannotStart):
     """The runner itself does not answer. Nothing is known of what it runs; no new work should be taken."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Launch:
     """All that is needed to run an attempt's program. `folder` is the attempt's own, `workspace` lies in it."""
 
