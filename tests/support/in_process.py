@@ -195,7 +195,11 @@ class InProcessWorker:
 
         What is said of an attempt goes with each of them, all else is said of the worker.
         """
-        progress = {key: more.pop(key) for key in ("progress", "message", "began_seconds_ago") if key in more}
+        progress = {
+            key: more.pop(key)
+            for key in ("progress", "message", "began_seconds_ago", "stopped_seconds", "standing")
+            if key in more
+        }
         holding = [m.Held(attempt=attempt, **progress) for attempt in attempts or self.holding]
         body = m.Heartbeat(session=self.session, holding=holding, **more)
         return dict(workers.heartbeat(self.coordinator.ctx, self.actor, self.name, body).attempts)

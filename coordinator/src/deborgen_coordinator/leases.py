@@ -13,6 +13,8 @@ from deborgen_shared.states import INFRASTRUCTURE_FAILURES, PROGRAM_FAILURES, Ou
 
 #: An attempt gets this much beyond its timeout before the coordinator ends it: the worker is the one to enforce it.
 TIMEOUT_MARGIN = 30.0
+#: How long a worker may take to prepare an attempt: its image, its workspace, its inputs.
+PREPARE_SECONDS = 3600.0
 #: Lost on so many different machines in a row, a job is poison.
 POISON_MACHINES = 3
 #: So many infrastructure failures in a row, and a worker rests.
@@ -69,9 +71,14 @@ def expires_at(now: float, clock: float, lease_clock: float, lease_seconds: floa
     return now + lease_clock - clock - longest_lag(lease_seconds)
 
 
-def deadline(clock: float, timeout: float) -> float:
-    """When the coordinator ends an attempt whose worker renews its lease and does not keep to the time limit."""
-    return clock + timeout + max(TIMEOUT_MARGIN, 0.1 * timeout)
+def deadline(clock: float, timeout: float, used: float | None = None) -> float:
+    """When the coordinator ends an attempt whose worker renews its lease and does not keep to the time limit.
+
+    `used` is how long its program has run by now, without the time in which it was stopped. Before it began, its
+    preparation may take its own time.
+    """
+    left = PREPARE_SECONDS + timeout if used is None else timeout - used
+    return clock + left + max(TIMEOUT_MARGIN, 0.1 * timeout)
 
 
 @dataclass(frozen=True, slots=True)

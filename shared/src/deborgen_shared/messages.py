@@ -123,6 +123,9 @@ class Held(Request):
     message: Text = ""
     began_seconds_ago: Seconds | None = None
     """How long ago the program began; left out until it has."""
+    stopped_seconds: Seconds = 0
+    """For how much of that time it was stopped, all in all: it does not count against the time limit."""
+    standing: Literal["running", "slowed", "frozen", "saving"] = "running"
 
 
 #: A time with another year may not exist in every time zone and in every database.
@@ -180,6 +183,7 @@ class Result(Request):
     warnings: Annotated[list[Text], Meta(max_length=20)] = field(default_factory=list)
     began_seconds_ago: Seconds | None = None
     """As of `Held`, at the moment when this result was sent."""
+    stopped_seconds: Seconds = 0
 
 
 class Finish(Request):

@@ -424,12 +424,27 @@ def test_rule_14_a_worker_that_renews_past_the_limit_is_ended(pool: InProcessCoo
     pool.submit(timeout="60s")
     worker = pool.worker()
     (attempt,) = worker.start()
-    for _ in range(12):
+    for turn in range(1, 13):
         pool.sleep(9)
-        answer = worker.beat(attempt)
+        answer = worker.beat(attempt, began_seconds_ago=turn * 9.0)
     assert answer == {attempt: "stop"}
     job = pool.job("1.1")
     assert (job.state, job.history[0].outcome) == ("failed", "timeout")
+
+
+def test_rule_14_only_used_time_counts_and_preparation_has_its_own(pool: InProcessCoordinator) -> None:
+    """Seen to fail when time in which a program was stopped counts, or the time that its image took to come."""
+    pool.submit(timeout="60s")
+    worker = pool.worker()
+    (attempt,) = worker.start()
+    for _ in range(30):  # its image takes its time
+        pool.sleep(9)
+        assert worker.beat(attempt) == {attempt: "continue"}
+    for turn in range(1, 31):  # and then its owner stops it after its first second
+        pool.sleep(9)
+        answer = worker.beat(attempt, began_seconds_ago=turn * 9.0, stopped_seconds=turn * 9.0 - 1, standing="frozen")
+        assert answer == {attempt: "continue"}
+    assert worker.finish(attempt) == "accepted"
 
 
 def test_rule_15_a_job_lost_on_three_machines_in_a_row_is_poison(pool: InProcessCoordinator) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from deborgen_shared.messages import Heartbeat, Metrics
+from deborgen_worker.attempts import Exit
 from support.taken_apart import World, running
 
 
@@ -79,6 +80,27 @@ def test_a_timed_pause_is_told_with_its_end_in_every_heartbeat(world: World) -> 
     world.owner.resume()
     world.heart.step()
     assert (last_heartbeat(world).state, last_heartbeat(world).until) == ("open", None)
+
+
+def test_time_in_which_a_job_is_frozen_is_told_as_stopped(world: World) -> None:
+    """In each heartbeat, and with its result. Seen to fail when only the time since its begin is told."""
+    world.queue("1.1/1")
+    world.take()
+    world.now += 10
+    world.owner.pause(None, now=True)
+    world.now += 30
+    world.heart.step()
+    [held] = last_heartbeat(world).holding
+    assert (held.began_seconds_ago, held.stopped_seconds, held.standing) == (40.0, 30.0, "frozen")
+    world.owner.resume()
+    world.now += 5
+    world.heart.step()
+    [held] = last_heartbeat(world).holding
+    assert (held.began_seconds_ago, held.stopped_seconds, held.standing) == (45.0, 30.0, "running")
+    world.runner.end("1.1/1", Exit(code=0))
+    world.deliver()
+    [result] = world.coordinator.results
+    assert (result.seconds, result.stopped_seconds) == (15.0, 30.0)
 
 
 def test_nothing_is_free_while_every_slot_is_taken(tmp_path: Path) -> None:

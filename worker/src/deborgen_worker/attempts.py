@@ -111,6 +111,10 @@ class Running:
         """How long the program has run, without the time in which its owner had it frozen."""
         return max(0.0, now - self.started - self.frozen_for(now))
 
+    def stopped_seconds(self, now: float, lease_now: float) -> float:
+        """For how long it was stopped since it began: frozen by its owner, or asleep with the machine."""
+        return max(0.0, lease_now - self.began - self.used_seconds(now)) if self.began else 0.0
+
 
 @dataclass(slots=True)
 class Collecting:

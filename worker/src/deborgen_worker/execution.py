@@ -62,7 +62,7 @@ def result_of(execution: Execution, end: Collect) -> Ended:
     """Collect what the attempt left, and say how it ended."""
     exit_ = end.exit
     result = Result(attempt=end.name, outcome=end.outcome, reason=end.reason[:2000], exit_code=exit_.code)  # type: ignore[arg-type]
-    result.seconds = end.seconds
+    result.seconds, result.stopped_seconds = end.seconds, end.stopped
     result.cpu_seconds, result.peak_memory, result.image = exit_.cpu_seconds, exit_.peak_memory, exit_.image[:500]
     if end.outcome == Outcome.RELEASED:
         result.exit_code = None

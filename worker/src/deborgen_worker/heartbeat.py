@@ -72,7 +72,7 @@ class Heart:
 
     def _holding(self) -> list[Held]:
         now, lease_now = self._agent.clock(), self._agent.lease_clock()
-        running: dict[str, tuple[Path, float]] = {}
+        running: dict[str, tuple[Path, Held]] = {}
 
         def is_held(stage: Stage) -> bool:
             # A result that is just being sent would be answered as stale: it is named again only if it is stuck.
@@ -84,17 +84,19 @@ class Heart:
 
         def view(machine: Machine, executions: Mapping[str, Execution]) -> list[str]:
             for name, attempt in machine.attempts.items():
-                if isinstance(attempt.stage, Running):
-                    running[name] = (executions[name].launch.workspace, attempt.stage.began)
+                if isinstance(stage := attempt.stage, Running):
+                    held = Held(attempt=name, stopped_seconds=stage.stopped_seconds(now, lease_now))
+                    held.began_seconds_ago = max(0.0, lease_now - stage.began) if stage.began else None
+                    if stage.frozen_at is not None:
+                        held.standing = "frozen"
+                    running[name] = (executions[name].launch.workspace, held)
             return [name for name, attempt in machine.attempts.items() if is_held(attempt.stage)][:4096]
 
         found = []
         for name in self._agent.look(view):
-            held = Held(attempt=name)
-            if name in running:
-                folder, began = running[name]
+            folder, held = running.get(name, (None, Held(attempt=name)))
+            if folder is not None:
                 held.progress, held.message = workspace.progress_of(folder)
-                held.began_seconds_ago = max(0.0, lease_now - began) if began else None
             found.append(held)
         return found
 

@@ -165,12 +165,16 @@ def _over(machine: Machine, attempt: Attempt, exit_: Exit, stop: Stop | None, no
         return
     attempt.stage = Collecting(now.clock)
     outcome, reason = outcome_of(stop, exit_, attempt.timeout)
-    seconds = began = 0.0
+    seconds = began = stopped = 0.0
     if isinstance(stage, Running):
-        seconds, began = stage.used_seconds(now.clock), stage.began
+        seconds, began, stopped = (
+            stage.used_seconds(now.clock),
+            stage.began,
+            stage.stopped_seconds(now.clock, now.lease),
+        )
         if exit_.seconds is not None:
             seconds = max(0.0, exit_.seconds - stage.frozen_for(now.clock))
-    yield steps.Collect(attempt.name, outcome, reason, exit_, seconds, isinstance(stage, Running), began)
+    yield steps.Collect(attempt.name, outcome, reason, exit_, seconds, isinstance(stage, Running), began, stopped)
 
 
 def outcome_of(stop: Stop | None, exit_: Exit, timeout: float) -> tuple[Outcome, str]:

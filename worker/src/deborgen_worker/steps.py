@@ -142,8 +142,11 @@ class Thaw(Instruction):
 
 @dataclass(slots=True)
 class Collect(Instruction):
-    """Put its result together, write it to the spool, and say `Collected`. `seconds` is the time that it used; one that
-    never `began` has left nothing to collect."""
+    """Put its result together, write it to the spool, and say `Collected`.
+
+    `seconds` is the time that it used since it began, `stopped` the time that it did not. One that never `ran` has left
+    nothing to collect.
+    """
 
     outcome: Outcome
     reason: str
@@ -151,6 +154,7 @@ class Collect(Instruction):
     seconds: float
     ran: bool
     began: float
+    stopped: float = 0.0
 
 
 class Send(Instruction):

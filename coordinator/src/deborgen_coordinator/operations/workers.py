@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import msgspec
 
+from deborgen_shared import messages as m
 from deborgen_shared.messages import (
     Heartbeat,
     HeartbeatAnswer,
@@ -22,7 +23,7 @@ from deborgen_shared.messages import (
 from deborgen_shared.states import FIRST_WORDS, WORKING, Outcome, WorkerState
 
 from .. import ids
-from ..leases import lease_end
+from ..leases import deadline, lease_end
 from ..storage import attempts, jobs, workers
 from ..storage.database import Connection
 from ..storage.rows import Held, WorkerRow
@@ -136,7 +137,7 @@ def heartbeat(ctx: Context, actor: Actor, name: str, body: Heartbeat) -> Heartbe
         _note_state(tx, actor, worker, body, clock, now)
         live = {(a.job, a.number): a for a in attempts.live_of(tx, worker.id) if a.session == body.session}
         answers: dict[str, str] = {}
-        renewed: list[tuple[int, int, float | None]] = []
+        renewed: list[tuple[int, int, float | None, float]] = []
         progress: list[tuple[float | None, str, int]] = []
         lease_clock = lease_end(clock, ctx.settings.lease_seconds)
         changes = Changes()
@@ -146,7 +147,8 @@ def heartbeat(ctx: Context, actor: Actor, name: str, body: Heartbeat) -> Heartbe
             if attempt is None:
                 answers[held.attempt] = "stop"
                 continue
-            renewed.append((*key, begin(tx, actor, attempt, held.began_seconds_ago, now)))
+            began_at = begin(tx, actor, attempt, held.began_seconds_ago, now)
+            renewed.append((*key, began_at, _deadline(ctx, tx, attempt, held, clock)))
             answers[held.attempt] = "cancel" if attempt.cancel_requested else "continue"
             if held.progress is not None or held.message:
                 progress.append((held.progress, held.message, attempt.job))
@@ -157,6 +159,14 @@ def heartbeat(ctx: Context, actor: Actor, name: str, body: Heartbeat) -> Heartbe
         return HeartbeatAnswer(attempts=answers, orders=Orders(pause=worker.paused, drain=worker.drain))  # type: ignore[arg-type]
 
     return write(ctx, work)
+
+
+def _deadline(ctx: Context, tx: Tx, attempt: Held, held: m.Held, clock: float) -> float:
+    """When the attempt has used up its time, by what its worker says of it now."""
+    timeout = ctx.catalog.spec(tx, attempt.spec_id).job.timeout
+    if held.began_seconds_ago is None:
+        return deadline(attempt.granted_clock, timeout)
+    return deadline(clock, timeout, max(0.0, held.began_seconds_ago - held.stopped_seconds))
 
 
 def _note_state(tx: Tx, actor: Actor, worker: WorkerRow, body: Heartbeat, clock: float, now: float) -> None:

@@ -81,13 +81,13 @@ def grant(tx: Tx, rows: Sequence[Sequence[Any]]) -> None:
 
 
 def renew(
-    tx: Tx, held: Sequence[tuple[int, int, float | None]], worker_id: int, session: str, lease_clock: float
+    tx: Tx, held: Sequence[tuple[int, int, float | None, float]], worker_id: int, session: str, lease_clock: float
 ) -> None:
-    """Extend the leases of attempts that a heartbeat has named: job, number, when its program began."""
+    """Extend the leases of attempts that a heartbeat has named: job, number, when its program began, deadline clock."""
     tx.many(
-        "UPDATE attempt SET lease_clock = ?, confirmed = 1, began_at = ?"
+        "UPDATE attempt SET lease_clock = ?, confirmed = 1, began_at = ?, deadline_clock = ?"
         " WHERE job_id = ? AND number = ? AND outcome IS NULL AND worker_id = ? AND session = ?",
-        [(lease_clock, began_at, job, number, worker_id, session) for job, number, began_at in held],
+        [(lease_clock, began_at, ends, job, number, worker_id, session) for job, number, began_at, ends in held],
     )
 
 
