@@ -15,6 +15,7 @@ from planted.fault import INPUT, LIVE, NETWORK, Planted
 from planted.patch import Patch, becomes, first_argument, gives
 
 WORKER = "deborgen_worker"
+SUPERVISOR = "integration/worker/test_supervisor.py::test_fault"
 
 
 def refuse_unknown_fields(original: Any) -> Any:
@@ -109,7 +110,27 @@ def write_the_token(original: Any) -> Any:
     return token
 
 
+def let_programs_go_on(original: Any) -> Any:
+    def start_supervisor(self: Any) -> Any:
+        os.environ.pop("DEBORGEN_TAKE_UP_SECONDS", None)
+        return original(self)
+
+    return start_supervisor
+
+
 PLANTED: list[Planted] = [
+    Planted(
+        "the supervisor keeps no time",
+        (Patch(f"{WORKER}.runners.subprocess:BACKSTOP_SECONDS", becomes(1e9)),),
+        (f"{SUPERVISOR}_58_a_process_is_ended_by_the_supervisor_when_its_time_is_over_and_the_worker_is_dead",),
+        seconds=200,
+    ),
+    Planted(
+        "programs go on without a worker for ever",
+        (Patch(f"{WORKER}.runners.subprocess:SubprocessRunner._start_supervisor", let_programs_go_on),),
+        (f"{SUPERVISOR}_87_what_no_worker_takes_up_is_ended",),
+        seconds=200,
+    ),
     Planted(
         "an answer with a field that is not known is refused",
         (Patch("deborgen_shared.client.transport:decode", refuse_unknown_fields),),

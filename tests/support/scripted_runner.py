@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from deborgen_worker.attempts import Exit, Standing
 from deborgen_worker.logs import Log
 from deborgen_worker.runners.protocol import CannotStart, Host, Launch, Tell
-from deborgen_worker.steps import Began, Exited, Returned
+from deborgen_worker.steps import Adopted, Began, Exited, Returned
 
 
 @dataclass
@@ -50,6 +50,9 @@ class ScriptedRunner:
     following: list[Launch] = field(default_factory=list)
     outputs: dict[str, bytes] = field(default_factory=dict)
     trouble: str = ""
+    #: What is frozen, and for how long each program was before a restart.
+    frozen: set[str] = field(default_factory=set)
+    stopped: float = 0.0
     #: Whether programs may wait here for the room of others.
     follows: bool = True
 
@@ -104,14 +107,15 @@ class ScriptedRunner:
         self.following = [launch for launch in self.following if launch.attempt != attempt]
         return len(self.following) < before
 
-    def adopt(self, launch: Launch) -> Standing:
+    def adopt(self, launch: Launch) -> Adopted:
         self.calls.append(("adopt", launch.attempt))
         if launch.attempt in self.running or launch.attempt in [each.attempt for each in self.following]:
-            return Standing.RUNNING
+            return Adopted(launch.attempt, Standing.RUNNING, launch.attempt in self.frozen, self.stopped)
         if launch.attempt in self.ended:
             self.tell([Exited(launch.attempt, self.ended[launch.attempt])])
-            return Standing.ENDED
-        return Standing.GONE if launch.attempt in self.outputs else Standing.NEVER_STARTED
+            return Adopted(launch.attempt, Standing.ENDED)
+        begun = launch.attempt in self.outputs
+        return Adopted(launch.attempt, Standing.GONE if begun else Standing.NEVER_STARTED)
 
     def signal(self, attempt: str, name: str) -> None:
         self.calls.append((name, attempt))
@@ -123,9 +127,11 @@ class ScriptedRunner:
 
     def freeze(self, attempt: str) -> None:
         self.calls.append(("freeze", attempt))
+        self.frozen.add(attempt)
 
     def thaw(self, attempt: str) -> None:
         self.calls.append(("thaw", attempt))
+        self.frozen.discard(attempt)
 
     def log(self, launch: Launch) -> Log:
         return MemoryLog(self.outputs, launch.attempt)

@@ -10,7 +10,7 @@ from deborgen_worker.attempts import Exit, Standing
 from deborgen_worker.logs import Log
 from deborgen_worker.runners.lanes import Lanes
 from deborgen_worker.runners.protocol import CannotStart, Host, Launch, RunnerDown, Tell
-from deborgen_worker.steps import Began, Event, Exited, Returned
+from deborgen_worker.steps import Adopted, Began, Event, Exited, Returned
 
 if TYPE_CHECKING:
     from support.simulation_machine import Machine
@@ -146,20 +146,20 @@ class PretendedRunner:
         elif self._machine.take_out(attempt):
             self._machine.tell_exit(attempt, None)
 
-    def adopt(self, launch: Launch) -> Standing:
+    def adopt(self, launch: Launch) -> Adopted:
         if self.trouble:
             raise RunnerDown(self.trouble)
         if self._machine.waits(launch.attempt):
-            return Standing.RUNNING
+            return Adopted(launch.attempt, Standing.RUNNING)
         program = self._machine.programs.get(launch.attempt)
         if program is None:
-            return Standing.NEVER_STARTED
+            return Adopted(launch.attempt, Standing.NEVER_STARTED)
         if program.running:
-            return Standing.RUNNING
+            return Adopted(launch.attempt, Standing.RUNNING, program.frozen)
         # What ran when the machine went down is shown as created with exit code 0, as Podman does.
         exit_ = Exit(code=0, seconds=0.0) if program.broken else program.exit or Exit(code=0)
         self._tell([Exited(launch.attempt, exit_)])
-        return Standing.ENDED
+        return Adopted(launch.attempt, Standing.ENDED)
 
     def signal(self, attempt: str, name: str) -> None:
         self._lanes.close(attempt)

@@ -141,8 +141,8 @@ def test_the_next_worker_finds_what_waits_as_it_finds_what_runs(lanes: Lanes) ->
     lanes.start(running, waiting)
     lanes.runner.close()
     later = lanes.runner = SubprocessRunner(lanes.folder / "state", lanes.events.extend)
-    assert later.adopt(running) is Standing.RUNNING
-    assert later.adopt(waiting) is Standing.RUNNING
+    assert later.adopt(running).standing is Standing.RUNNING
+    assert later.adopt(waiting).standing is Standing.RUNNING
     lanes.open("gate")
     wait_until(lambda: lanes.ended() == ["a", "b"])
 

@@ -269,6 +269,25 @@ def test_time_in_which_its_owner_had_a_job_frozen_is_not_its_own(tmp_path: Path)
     assert world.coordinator.results[0].seconds == 10.0
 
 
+def test_what_was_frozen_before_a_restart_is_woken_when_the_pause_is_over(tmp_path: Path) -> None:
+    """A pause may end while no worker runs. Seen to fail when a program that is found again is taken for awake."""
+    world = World(tmp_path, running)
+    world.queue("1.1/1")
+    world.take()
+    world.owner.pause(60, now=True)
+    assert world.runner.frozen == {"1.1/1"}
+    world.now += 100
+    world.runner.stopped = 100.0
+    world.wake("boot")
+    world.owner.apply()
+    world.agent.tick()
+    assert world.runner.frozen == set()
+    world.now += 30
+    world.runner.end("1.1/1", Exit(code=0))
+    world.deliver()
+    assert world.coordinator.results[0].seconds == 30.0
+
+
 def test_a_program_that_its_owner_stopped_is_not_ended_for_its_time() -> None:
     was = {"until": time.monotonic() + 5.0}
     Supervisor.keep_time(was, signal.SIGSTOP)

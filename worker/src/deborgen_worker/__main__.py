@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from deborgen_worker import __version__
+from deborgen_worker.control import ask_supervisor
 from deborgen_worker.settings import TABLE, SettingsError, default_state_dir
 
 WIDTH = 100
@@ -105,6 +106,8 @@ def not_running(arguments: argparse.Namespace) -> int:
 def status(arguments: argparse.Namespace) -> int:
     answer = ask(arguments, {"command": "status"})
     if answer is None:
+        for name, (seconds, frozen) in ask_supervisor(state_of(arguments), "status").get("running", {}).items():
+            print(f"  {name:<12} {'frozen' if frozen else 'goes on'} without a worker, {seconds:.1f} s")
         return not_running(arguments)
     if arguments.json:
         print(json.dumps(answer, indent=2))
@@ -139,7 +142,9 @@ def pause(arguments: argparse.Namespace) -> int:
     answer = ask(arguments, {"command": "pause", "seconds": seconds, "now": arguments.now})
     if answer is None:
         pauses(arguments).write(_pause(None if seconds is None else time.time() + seconds, arguments.now))
-        print("paused; no worker runs now, the pause holds when one starts")
+        kept = ask_supervisor(state_of(arguments), "pause").get("said", 0) if arguments.now else 0
+        frozen = f"; {kept} running {'is' if kept == 1 else 'are'} frozen" if kept else ""
+        print(f"paused; no worker runs now, the pause holds when one starts{frozen}")
         return 0
     print(answer["said"])
     return 0
@@ -149,6 +154,7 @@ def resume(arguments: argparse.Namespace) -> int:
     answer = ask(arguments, {"command": "resume"})
     if answer is None:
         pauses(arguments).clear()
+        ask_supervisor(state_of(arguments), "resume")
         print("the pause is lifted; no worker runs now")
         return 0
     print(answer["said"])

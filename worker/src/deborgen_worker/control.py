@@ -57,13 +57,13 @@ class ControlServer:
         self._listener.close()
 
 
-def ask(state: Path, message: dict[str, Any], seconds: float = ANSWER_SECONDS) -> dict[str, Any]:
+def ask(state: Path, message: dict[str, Any], seconds: float = ANSWER_SECONDS, name: str = SOCKET) -> dict[str, Any]:
     """Ask the worker of this state directory. Raises `NotRunningError` if there is none."""
     line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     line.settimeout(seconds)
     try:
         with line, _short(state) as folder:
-            line.connect(f"{folder}/{SOCKET}")
+            line.connect(f"{folder}/{name}")
             with line.makefile("rwb") as file:
                 file.write(json.dumps(message).encode() + b"\n")
                 file.flush()
@@ -73,6 +73,17 @@ def ask(state: Path, message: dict[str, Any], seconds: float = ANSWER_SECONDS) -
     if not answer:
         raise NotRunningError(f"the worker on {state} ended before it answered")
     return dict(json.loads(answer))
+
+
+def ask_supervisor(state: Path, do: str) -> dict[str, Any]:
+    """Ask the supervisor, which goes on when its worker is dead; an empty answer if there is none.
+
+    Only while no worker runs: it listens to one at a time.
+    """
+    try:
+        return ask(state, {"do": do}, 5.0, "supervisor.sock")
+    except NotRunningError:
+        return {}
 
 
 @contextlib.contextmanager

@@ -297,6 +297,8 @@ def _adopt(machine: Machine, attempt: Attempt, event: steps.Adopted, now: Moment
     stage.unknown = False  # the end of one that has ended is told by another event
     match event.standing:
         case Standing.RUNNING:
+            # The next tick brings it to what its owner wants now.
+            stage.frozen_at, stage.frozen_seconds = now.clock if event.frozen else None, event.stopped
             if stage.stop is not None:  # an earlier session was ending it, and died before it was over
                 stage.stop.asked_at = now.clock
                 yield steps.Signal(attempt.name, "KILL" if stage.stop.ending is Ending.STALE else "TERM", stage.stop)

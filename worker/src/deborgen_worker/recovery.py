@@ -80,16 +80,16 @@ def _take_up(agent: Agent, name: str, entry: Entry, say: Callable[[str], None]) 
 def _ask(agent: Agent, made: Execution, say: Callable[[str], None]) -> bool:
     """Ask its runner what became of it. False if it is gone."""
     try:
-        standing = made.runner.adopt(made.launch)
+        found = made.runner.adopt(made.launch)
     except RunnerDown as error:
         say(f"{made.runner.name} does not say what became of {made.id}: {error}; asking again")
         return True
-    if standing is Standing.GONE:
+    if found.standing is Standing.GONE:
         return False
-    if standing is not Standing.NEVER_STARTED:
-        words = "still runs: it goes on" if standing is Standing.RUNNING else "ended while the worker was away"
-        say(f"{made.id} {words}")
-    agent.handle([Adopted(made.id, standing)])
+    if found.standing is not Standing.NEVER_STARTED:
+        runs = found.standing is Standing.RUNNING
+        say(f"{made.id} {'still runs: it goes on' if runs else 'ended while the worker was away'}")
+    agent.handle([found])
     return True
 
 

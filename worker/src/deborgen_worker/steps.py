@@ -64,9 +64,11 @@ class Exited(Event):
 
 @dataclass(slots=True)
 class Adopted(Event):
-    """Its runner says what became of it since an earlier session."""
+    """Its runner says what became of it since an earlier session: whether it is frozen, and how long it was, in all."""
 
     standing: Standing
+    frozen: bool = False
+    stopped: float = 0.0
 
 
 @dataclass(slots=True)

@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from deborgen_worker.attempts import Standing
 from deborgen_worker.logs import Log
-from deborgen_worker.steps import Event
+from deborgen_worker.steps import Adopted, Event
 
 #: As a moment by which to start a program: later than any.
 ANY_TIME = 1e18
@@ -79,7 +78,7 @@ class Runner(Protocol):
 
     def start(self, launch: Launch) -> None: ...
 
-    def adopt(self, launch: Launch) -> Standing:
+    def adopt(self, launch: Launch) -> Adopted:
         """Find out what became of an attempt of an earlier session in this boot, and watch it if it is there."""
 
     def signal(self, attempt: str, name: str) -> None:

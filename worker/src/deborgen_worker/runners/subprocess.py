@@ -27,11 +27,12 @@ from deborgen_worker.logs import Log, RawLog
 from deborgen_worker.runners import supervisor
 from deborgen_worker.runners.lanes import Lanes
 from deborgen_worker.runners.protocol import CannotStart, Host, Launch, RunnerDown, Tell
-from deborgen_worker.steps import Began, Event, Exited, Returned
+from deborgen_worker.steps import Adopted, Began, Event, Exited, Returned
 
 CONNECT_SECONDS = 10.0
 ANSWER_SECONDS = 10.0
-BACKSTOP_SECONDS = 30.0
+#: How much longer than its time limit a program may run when the worker does not end it. A test may make it shorter.
+BACKSTOP_SECONDS = float(os.environ.get("DEBORGEN_BACKSTOP_SECONDS", "30"))
 LATER_MOST = 64
 
 
@@ -50,7 +51,7 @@ class SubprocessRunner:
         self._socket: socket.socket | None = None
         self._limits: dict[str, int] = {}
         self._watched: set[str] = set()
-        self._asked: dict[str, tuple[threading.Event, list[str]]] = {}
+        self._asked: dict[str, tuple[threading.Event, list[dict[str, Any]]]] = {}
         self._listed: tuple[threading.Event, list[str]] = (threading.Event(), [])
         self._closing = False
         self._later: list[bytes] = []
@@ -136,18 +137,20 @@ class SubprocessRunner:
                 self._lanes.leave(name, 0.0)
             raise
 
-    def adopt(self, launch: Launch) -> Standing:
+    def adopt(self, launch: Launch) -> Adopted:
         asked = self._asked[launch.attempt] = (threading.Event(), [])
         self._watched.add(launch.attempt)
         self._send({"do": "adopt", "attempt": launch.attempt})
         if not asked[0].wait(ANSWER_SECONDS):
             raise RunnerDown("the supervisor does not answer")
         del self._asked[launch.attempt]
-        standing = asked[1][0]
-        if standing == "unknown":
+        record = asked[1][0]
+        if record["standing"] == "unknown":
             self._watched.discard(launch.attempt)
-            return Standing.GONE if (launch.folder / OUTPUT).exists() else Standing.NEVER_STARTED
-        return Standing(standing)
+            begun = (launch.folder / OUTPUT).exists()
+            return Adopted(launch.attempt, Standing.GONE if begun else Standing.NEVER_STARTED)
+        frozen, stopped = record.get("frozen", False), record.get("stopped", 0.0)
+        return Adopted(launch.attempt, Standing(record["standing"]), frozen, stopped)
 
     def signal(self, attempt: str, name: str) -> None:
         with self._laning:
@@ -271,7 +274,7 @@ class SubprocessRunner:
             child = subprocess.Popen(
                 [sys.executable, "-I", "-S", supervisor.__file__, str(self._state)],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, cwd="/",
-                env={"PATH": os.environ.get("PATH", os.defpath)},
+                env={name: os.environ[name] for name in ("PATH", "DEBORGEN_TAKE_UP_SECONDS") if name in os.environ},
             )  # fmt: skip
         threading.Thread(target=child.wait, name="supervisor-wait", daemon=True).start()
         return child
@@ -325,7 +328,7 @@ class SubprocessRunner:
                 self._go_on(attempt, record.get("seconds"), events)
         elif "standing" in record:
             event, answer = self._asked.get(record["attempt"], (threading.Event(), []))
-            answer.append(record["standing"])
+            answer.append(record)
             event.set()
         elif "list" in record:
             self._listed[1].extend(record["list"])
@@ -362,6 +365,7 @@ class SubprocessRunner:
                 reason = f"killed by {signal.Signals(number).name}"
         return Exit(
             code=record.get("code"),
+            timed_out=record.get("timed_out", False),
             error=record.get("error", ""),
             reason=reason,
             seconds=record.get("seconds"),

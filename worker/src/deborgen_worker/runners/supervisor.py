@@ -1,9 +1,12 @@
-"""The parent of all plain processes. It outlives the worker, so that no exit code is lost.
+"""Watches over all programs of a worker, and outlives it. It is the parent of plain processes, so no exit code is lost.
 
 It is a program of its own (`python -I -S supervisor.py STATE_DIR`), with the standard library alone, one thread and a
 few megabytes. A worker connects to its socket, tells it what to start, and is told what ended. What ended is also a
 line in `supervisor.jsonl`, which its successor reads should it be killed; what it left running is known by its
-environment. With no worker and nothing to watch it leaves by itself.
+environment. Of a container it knows the commands that end, stop and wake it, and how much time it may use.
+
+It ends what has used up its time although the worker should have done so, and everything when no worker has come for
+two minutes. While there is no worker, the owner's commands come here. With nothing to watch it leaves by itself.
 
 Programs run in lanes. One that is asked for in a lane that is busy waits there, and is started the moment the one
 before it has ended; so short jobs follow each other without a word from the worker between them.
@@ -26,6 +29,8 @@ from collections import deque
 from typing import Any
 
 IDLE_SECONDS = 30.0
+#: What no worker takes up within this time is ended. A test may make it shorter.
+TAKE_UP_SECONDS = float(os.environ.get("DEBORGEN_TAKE_UP_SECONDS", "120"))
 JOURNAL_BYTES = 1 << 20
 #: While at least so many still wait in a lane, the worker need not hear at once of what ended in it.
 PLENTY = 4
@@ -56,7 +61,8 @@ def find(program: str, path: str) -> str:
 class Supervisor:
     """Starts, signals and waits. `running` by attempt, `ended` until the worker says that it has written it down.
 
-    `lanes` has what waits, in its order, for each lane in which something runs; `waiting` says in which lane.
+    `lanes` has what waits, in its order, for each lane in which something runs; `waiting` says in which lane. A
+    container has no `pid` in its record, but `verbs`: a command for each signal.
     """
 
     def __init__(self, folder: str) -> None:
@@ -73,7 +79,9 @@ class Supervisor:
         self.inbox = b""
         self.outbox: list[bytes] = []
         self.due = NEVER
-        self.idle_since = time.monotonic()
+        self.idle_since = self.alone_since = time.monotonic()
+        #: Whether the client is a worker: it speaks of attempts. The owner's commands do not.
+        self.is_worker = False
         self.null = os.open(os.devnull, os.O_RDWR)
         self.journal = os.open("supervisor.jsonl", os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
         self.children = -1
@@ -151,7 +159,7 @@ class Supervisor:
         finally:
             os.close(output)
         self.limits.fix(pid, ask["limits"])
-        self.running[attempt] = {"pid": pid, "since": now, "until": now + ask["timeout"], "lane": ask["lane"]}
+        self.running[attempt] = {"pid": pid, "lane": ask["lane"], **self.clock_of(now, ask)}
         self.by_pid[pid] = attempt
         return True
 
@@ -180,10 +188,54 @@ class Supervisor:
         finally:
             os.fchdir(self.home)
 
+    def watch(self, ask: dict[str, Any]) -> None:
+        """Watch over a container that the worker has started, or found again."""
+        attempt = ask["attempt"]
+        if attempt not in self.running and attempt not in self.ended:
+            self.running[attempt] = {
+                "verbs": ask["verbs"], "env": ask["env"], **self.clock_of(time.monotonic() - ask["used"], ask)
+            }  # fmt: skip
+        self.find(attempt)
+
+    @staticmethod
+    def clock_of(since: float, ask: dict[str, Any]) -> dict[str, Any]:
+        return {"since": since, "until": since + ask["timeout"], "stopped": 0.0}
+
+    def find(self, attempt: str) -> None:
+        """Say what became of an attempt."""
+        if attempt in self.ended:
+            self.send({"standing": "ended", "attempt": attempt})
+            self.send(self.ended[attempt])
+            return
+        was = self.running.get(attempt, {})
+        self.send({"standing": "running" if was or attempt in self.waiting else "unknown", "attempt": attempt,
+                   "frozen": "left" in was, "stopped": self.stopped(was)})  # fmt: skip
+
+    def steer(self, number: int) -> None:
+        """The owner's word to all programs, while no worker is there."""
+        for attempt, was in self.running.items():
+            self.kill_all(attempt, number)
+            self.keep_time(was, number)
+
     def handle(self, ask: dict[str, Any]) -> None:
         do, attempt = ask["do"], ask.get("attempt", "")
+        self.is_worker |= do in {"spawn", "watch", "adopt"}
         if do == "spawn":
             self.ask(ask)
+        elif do == "watch":
+            self.watch(ask)
+        elif do == "unwatch":
+            self.running.pop(attempt, None)
+            self.ended.pop(attempt, None)
+        elif do == "note" and attempt in self.running:
+            self.keep_time(self.running[attempt], ask["signal"])
+        elif do in {"pause", "resume"}:
+            self.steer(signal.SIGSTOP if do == "pause" else signal.SIGCONT)
+            self.send({"said": len(self.running)})
+        elif do == "status":
+            now = time.monotonic()
+            self.send({"running": {name: [now - was["since"] - self.stopped(was), "left" in was]
+                                   for name, was in self.running.items()}})  # fmt: skip
         elif do == "signal":
             if attempt in self.running:
                 self.kill_all(attempt, ask["signal"])
@@ -194,12 +246,7 @@ class Supervisor:
             if self.take_out(attempt):
                 self.send({"exit": attempt, "recalled": True})
         elif do == "adopt":
-            if attempt in self.ended:
-                self.send({"standing": "ended", "attempt": attempt})
-                self.send(self.ended[attempt])
-            else:
-                here = attempt in self.running or attempt in self.waiting
-                self.send({"standing": "running" if here else "unknown", "attempt": attempt})
+            self.find(attempt)
         elif do == "discard":
             if attempt in self.running:
                 self.unwanted.add(attempt)
@@ -216,9 +263,31 @@ class Supervisor:
         """While its owner has it stopped, its time does not run."""
         now = time.monotonic()
         if number == signal.SIGSTOP and "left" not in was:
-            was["left"], was["until"] = was["until"] - now, NEVER
+            was["left"], was["until"], was["since_stop"] = was["until"] - now, NEVER, now
         elif number == signal.SIGCONT and "left" in was:
             was["until"] = now + was.pop("left")
+            was["stopped"] = was.get("stopped", 0.0) + now - was.pop("since_stop")
+
+    @staticmethod
+    def stopped(was: dict[str, Any]) -> float:
+        """For how many seconds it was stopped, all in all."""
+        return float(was.get("stopped", 0.0) + (time.monotonic() - was["since_stop"] if "since_stop" in was else 0.0))
+
+    def end_late(self) -> None:
+        """End what has used up its time, and all that no worker takes up."""
+        now = time.monotonic()
+        alone = self.client is None and now >= self.alone_since + TAKE_UP_SECONDS
+        for attempt, was in list(self.running.items()):
+            if (alone and "end" not in was) or now >= was["until"]:
+                was["until"] = NEVER
+                was["end"] = {"error": "no worker took it up in time"} if alone else {"timed_out": True}
+                self.kill_all(attempt, signal.SIGKILL)
+                if "pid" not in was:
+                    del self.running[attempt]
+                    self.over(attempt, was["end"])
+        if alone:
+            for attempt in list(self.waiting):
+                self.take_out(attempt)
 
     # What happens
 
@@ -247,6 +316,7 @@ class Supervisor:
                       "cpu": usage.ru_utime + usage.ru_stime, "rss": usage.ru_maxrss * 1024}  # fmt: skip
             if code < 0:
                 record["signal"] = -code
+            record |= was.get("end", {})
             self.over(attempt, record, HOLD_SECONDS if len(self.lanes.get(was["lane"], ())) >= PLENTY else 0.0)
 
     def over(self, attempt: str, record: dict[str, Any], hold: float = 0.0) -> None:
@@ -271,7 +341,13 @@ class Supervisor:
                 self.end(pid)
 
     def kill_all(self, attempt: str, number: int) -> None:
-        self.kill(self.running[attempt]["pid"], number)
+        """Send a signal to all processes of an attempt; to a container by its command."""
+        was = self.running[attempt]
+        if "pid" in was:
+            self.kill(was["pid"], number)
+        elif argv := was["verbs"].get(signal.Signals(number).name):
+            with contextlib.suppress(OSError):
+                os.posix_spawn(find(argv[0], was["env"].get("PATH", os.defpath)), argv, was["env"], setsid=True)
 
     @staticmethod
     def kill(group: int, number: int) -> None:
@@ -332,6 +408,8 @@ class Supervisor:
             self.client.close()
         self.client, self.inbox = None, b""
         self.idle_since = time.monotonic()
+        if self.is_worker:
+            self.alone_since, self.is_worker = self.idle_since, False
 
     def receive(self) -> None:
         assert self.client is not None
@@ -360,7 +438,10 @@ class Supervisor:
         signal.signal(signal.SIGCHLD, lambda *_: None)
         while True:
             wait = min([self.due, *(each["until"] for each in self.running.values())]) - time.monotonic()
-            if self.client is None and not self.running:
+            if self.client is None and self.running:
+                left = self.alone_since + TAKE_UP_SECONDS - time.monotonic()
+                wait = min(wait, left if left > 0 else 1.0)  # after that, only the ends of what was killed are awaited
+            elif self.client is None:
                 wait = min(wait, self.idle_since + IDLE_SECONDS - time.monotonic())
                 if wait <= 0:
                     return
@@ -377,10 +458,7 @@ class Supervisor:
                 # A worker that does not listen must not stop the supervisor for ever.
                 self.client.settimeout(5.0)
             self.reap()
-            for attempt, each in list(self.running.items()):
-                if time.monotonic() >= each["until"]:
-                    self.kill_all(attempt, signal.SIGKILL)
-                    each["until"] = NEVER
+            self.end_late()
             self.flush()
 
 

@@ -29,7 +29,7 @@ from deborgen_worker.runners.podman.spec import (
 from deborgen_worker.runners.podman.watch import Usage, Watch, cgroups_of, usage_of
 from deborgen_worker.runners.protocol import CannotStart, Host, Launch, RunnerDown, Tell
 from deborgen_worker.settings import Settings
-from deborgen_worker.steps import Exited
+from deborgen_worker.steps import Adopted, Exited
 
 NEVER = "0001-01-01"
 #: After the program is gone, how long Podman may take to know its exit code.
@@ -316,32 +316,31 @@ class PodmanRunner:
 
     # Adopting, steering, removing
 
-    def adopt(self, launch: Launch) -> Standing:
+    def adopt(self, launch: Launch) -> Adopted:
         try:
             found = self._engine.inspect(container_name(self._worker, launch.attempt))
         except EngineError as error:
             raise RunnerDown(str(error)) from None
         if found is None:
-            return Standing.GONE if (launch.folder / "output").exists() else Standing.NEVER_STARTED
+            begun = (launch.folder / "output").exists()
+            return Adopted(launch.attempt, Standing.GONE if begun else Standing.NEVER_STARTED)
         if found["Config"]["Labels"].get(ATTEMPT_LABEL) != launch.attempt:
-            return Standing.GONE
+            return Adopted(launch.attempt, Standing.GONE)
         state, status = found["State"], found["State"]["Status"]
         never = str(state.get("StartedAt", NEVER)).startswith(NEVER)
         container = Container(found["Id"], launch, started=time.monotonic() - _age(state))
         if status in {"created", "configured", "initialized"}:
             # With a start in its past it ran when the power went: Podman calls that `created`, exit code 0.
             if not never:
-                return Standing.GONE
+                return Adopted(launch.attempt, Standing.GONE)
             with contextlib.suppress(EngineError):  # if it stays, its start finds it and tries again
                 self._engine.remove(container.id)
-            return Standing.NEVER_STARTED
+            return Adopted(launch.attempt, Standing.NEVER_STARTED)
         with self._lock:
             self._containers[launch.attempt] = container
-        if status == "paused":
-            with contextlib.suppress(EngineError):
-                self._engine.unpause(container.id)
         self._follow(container)
-        return Standing.ENDED if status in ENDED else Standing.RUNNING
+        standing = Standing.ENDED if status in ENDED else Standing.RUNNING
+        return Adopted(launch.attempt, standing, frozen=status == "paused")
 
     def signal(self, attempt: str, name: str) -> None:
         container = self._containers.get(attempt)

@@ -1,0 +1,67 @@
+"""What the supervisor does while no worker is there: keep time, end what nobody wants, obey the owner."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from support.pool import Pool
+from support.waiting import wait_until
+from support.worker import WorkerProcess
+
+Make = Callable[..., WorkerProcess]
+
+
+def state_of(pid: int) -> str:
+    """How the kernel calls the state of a process; nothing if there is none."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return ""
+
+
+def begun(pool: Pool, worker: WorkerProcess, folder: Path, **spec: object) -> tuple[int, int]:
+    """A run whose program runs until it is ended, and the number of its process; its worker is dead."""
+    pid = folder / "pid"
+    run = pool.submit(run=f"echo $$ > {pid}; while true; do sleep 0.05; done", **spec)
+    wait_until(lambda: pid.exists() and pid.read_text().strip())
+    pool.until_named(run)
+    worker.kill()
+    return run, int(pid.read_text())
+
+
+def test_fault_58_a_process_is_ended_by_the_supervisor_when_its_time_is_over_and_the_worker_is_dead(
+    new_worker: Make, pool: Pool, tmp_path: Path
+) -> None:
+    """Seen to fail when the supervisor keeps no time."""
+    worker = new_worker(env={"DEBORGEN_BACKSTOP_SECONDS": "0.5"}).start()
+    run, pid = begun(pool, worker, tmp_path, timeout="2s")
+    wait_until(lambda: not state_of(pid), what="the supervisor to end the program")
+    worker.start()
+    job = pool.until(run)
+    assert job["history"][0]["outcome"] == "timeout"
+
+
+def test_fault_87_what_no_worker_takes_up_is_ended(new_worker: Make, pool: Pool, tmp_path: Path) -> None:
+    """Seen to fail when programs go on without a worker for ever."""
+    worker = new_worker(env={"DEBORGEN_TAKE_UP_SECONDS": "1"}).start()
+    run, pid = begun(pool, worker, tmp_path)
+    wait_until(lambda: not state_of(pid), what="the supervisor to end the program")
+    worker.start()
+    job = pool.until(run)
+    assert (job["history"][0]["outcome"], job["reason"]) == ("error", "no worker took it up in time")
+
+
+def test_the_owner_freezes_and_wakes_what_runs_without_a_worker(new_worker: Make, pool: Pool, tmp_path: Path) -> None:
+    worker = new_worker().start()
+    run, pid = begun(pool, worker, tmp_path)
+    assert "1 running is frozen" in worker.command("pause", "--now").stdout
+    wait_until(lambda: state_of(pid) == "T")
+    assert f"{run}.1/1" in worker.command("status").stdout
+    worker.command("resume")
+    wait_until(lambda: state_of(pid) in {"S", "R"})
+    worker.start()
+    wait_until(lambda: worker.answers() and worker.status()["attempts"][0]["stage"] == "running")
+    os.kill(pid, 9)
+    assert pool.until(run)["history"][0]["outcome"] == "failed"
