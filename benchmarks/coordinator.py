@@ -61,7 +61,7 @@ def percentile(values: list[float], share: float) -> float:
 
 def a_worker(at: int, url: str, token: str, batch: int) -> tuple[int, float, float]:
     line, name, session = Line(url, token), f"w{at}", f"s{at}"
-    register = {"session": session, "labels": {"runner.subprocess": True}, "capacity": ROOM}
+    register = {"session": session, "labels": {"runner.process": True}, "capacity": ROOM}
     assert line("PUT", f"/v1/workers/{name}", register)[0] == 200
     done, began = 0, time.monotonic()
     for number in itertools.count():
@@ -250,7 +250,7 @@ def wakeup(quick: bool) -> list[Row]:
 
 def a_waiter(url: str, token: str, count: int, pipe: Any) -> None:
     line = Line(url, token)
-    line("PUT", "/v1/workers/w0", {"session": "s", "labels": {"runner.subprocess": True}, "capacity": ROOM})
+    line("PUT", "/v1/workers/w0", {"session": "s", "labels": {"runner.process": True}, "capacity": ROOM})
     for number in range(count):
         pipe.send("waiting")
         claim = {"session": "s", "request_id": f"r{number}", "free": ROOM, "max": 1, "wait_seconds": 30}

@@ -63,7 +63,7 @@ def work(attempt: str, spec: dict[str, Any]) -> None:
     ask("POST", "/finish", results=[{"attempt": attempt, "outcome": outcome, "exit_code": code, "log": log, **took}])
 
 
-PERIOD = ask("PUT", "", labels={"runner.subprocess": True}, capacity=ROOM)["heartbeat_seconds"]
+PERIOD = ask("PUT", "", labels={"runner.process": True}, capacity=ROOM)["heartbeat_seconds"]
 while True:
     claim = ask("POST", "/claim", request_id=uuid.uuid4().hex, free=ROOM, max=1, wait_seconds=20)
     for assignment in claim.get("assignments", []):

@@ -146,7 +146,7 @@ class InProcessWorker:
         self.coordinator = coordinator
         self.name = name
         self.actor = Actor(Role.WORKER, name, "token")
-        self.labels = {"runner.subprocess": True, "os": "linux", **(labels or {})}
+        self.labels = {"runner.process": True, "os": "linux", **(labels or {})}
         self.capacity = m.Resources(**{"cpus": 64, "memory": 256 * GIB, "gpus": 0, **capacity})
         self.session = f"s{next(self._sessions)}"
         self._requests = itertools.count(1)

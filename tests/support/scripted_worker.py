@@ -22,7 +22,7 @@ class ScriptedWorker:
         self.http = coordinator.client("worker", name)
         self.session = uuid.uuid4().hex
         self._requests = itertools.count(1)
-        self.labels = {"runner.subprocess": True, "runner.podman": True, "network.internet": True, **labels}
+        self.labels = {"runner.process": True, "runner.container": True, "network.internet": True, **labels}
         self.register()
 
     def post(self, verb: str, body: dict[str, Any]) -> requests.Response:

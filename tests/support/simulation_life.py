@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from deborgen_shared.client.transport import Refused, Unreachable
 from deborgen_shared.messages import Register
+from deborgen_shared.states import RunAs
 from deborgen_worker import policy, recovery
 from deborgen_worker.agent import Agent
 from deborgen_worker.attempts import Attempt, Ending
@@ -75,7 +76,7 @@ class Life:
 
     def _runners(self, tell: Tell) -> dict[str, Runner]:
         self.runner = PretendedRunner(self.machine, tell)
-        return {"subprocess": self.runner}
+        return {RunAs.PROCESS: self.runner}
 
     def _wake_all(self) -> None:
         self.results.wake()
@@ -156,7 +157,7 @@ class Life:
             return self.heart.step()
         held = [name for name in self._recovered.held if name in self.spool.entries]
         body = Register(
-            session=self.session, labels={"runner.subprocess": True, "network": "none"},
+            session=self.session, labels={"runner.process": True, "network": "none"},
             capacity=Amount(2.0, 16 * GIB, 0, 100 * GIB).message(), holding=held, gone=self._recovered.gone,
         )  # fmt: skip
         try:

@@ -27,6 +27,7 @@ from deborgen_shared.messages import (
     Registered,
     Result,
 )
+from deborgen_shared.states import RunAs
 from deborgen_worker import recovery
 from deborgen_worker.agent import Agent
 from deborgen_worker.attempts import Ending
@@ -185,7 +186,7 @@ class World:
 
     def _runners(self, tell: Tell) -> dict[str, Runner]:
         self.runner.tell = tell
-        return dict.fromkeys(("subprocess", "podman") if self.podman else ("subprocess",), self.runner)
+        return dict.fromkeys(RunAs if self.podman else [RunAs.PROCESS], self.runner)
 
     def _run_slow(self, work: Callable[[], None]) -> None:
         """At once, or when the test does it, if it has made `slow` a list."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from deborgen_shared.jobfile.units import format_size
+from deborgen_shared.states import RunAs
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +33,7 @@ class Needs:
     resources: Amounts
     requires: Mapping[str, str]
     network: str
-    runner: str
+    runner: RunAs
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +60,10 @@ def lacks(machine: Machine, needs: Needs) -> str:
         have = _spell(machine.labels[key])
         if not fnmatch.fnmatchcase(have.lower(), wanted.lower()):
             return f"has {key}: {have}, the job requires {key}: {wanted}"
-    if _spell(machine.labels.get(f"runner.{needs.runner}", "false")) == "false":
-        if needs.runner == "podman":
+    if not needs.runner.offered(machine.labels):
+        if needs.runner is RunAs.CONTAINER:
             return "cannot run containers, the job has an image"
-        return "runs containers only, the job has no image"
+        return "runs no plain processes, the job has no image"
     if needs.network != "none" and _spell(machine.labels.get(f"network.{needs.network}", "false")) != "true":
         return "gives jobs no network, the job asks for internet"
     return _short_of(machine.capacity, needs.resources, "in all")

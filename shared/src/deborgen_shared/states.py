@@ -1,7 +1,8 @@
-"""The states of a job and of a worker, and what an attempt can end as."""
+"""The states of a job and of a worker, what an attempt can end as, and what a job runs as."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
 
 
@@ -91,6 +92,35 @@ class Availability(StrEnum):
     ASLEEP = "asleep"
     DRAINING = "draining"
     OFFLINE = "offline"
+
+
+class RunAs(StrEnum):
+    """What a job runs as, and so what a worker must offer. Which program makes containers is the worker's affair."""
+
+    CONTAINER = "container"
+    PROCESS = "process"
+
+    @classmethod
+    def _missing_(cls, value: object) -> RunAs | None:
+        """A pool's database may hold the words of release 0.1."""
+        return next((each for each in cls if FIRST_RUNNERS[each] == value), None)
+
+    @property
+    def label(self) -> str:
+        """The label of a worker which says that it offers this."""
+        return f"runner.{self}"
+
+    @property
+    def first_label(self) -> str:
+        """The same in release 0.1, where it named the program that runs the job."""
+        return f"runner.{FIRST_RUNNERS[self]}"
+
+    def offered(self, labels: Mapping[str, object]) -> bool:
+        """Whether a worker with these labels offers it. One of release 0.1 has the first label only."""
+        return labels.get(self.label, labels.get(self.first_label, False)) not in (False, "false")
+
+
+FIRST_RUNNERS = {RunAs.CONTAINER: "podman", RunAs.PROCESS: "subprocess"}
 
 
 class Role(StrEnum):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from deborgen_coordinator.operations import jobs
+from deborgen_coordinator.storage.transactions import Tx
 from deborgen_shared import messages as m
 from support.in_process import GIB, InProcessCoordinator
 
@@ -35,9 +36,27 @@ def test_a_job_goes_only_to_a_worker_whose_labels_and_resources_fit(pool: InProc
     small = pool.worker("small", memory=8 * GIB)
     assert small.claim(10) == ["5.1/1"]
     large = pool.worker(
-        "large", labels={"gpu": "RTX 4090", "runner.podman": True, "network.internet": True}, memory=64 * GIB
+        "large", labels={"gpu": "RTX 4090", "runner.container": True, "network.internet": True}, memory=64 * GIB
     )
     assert large.claim(10) == ["1.1/1", "2.1/1", "3.1/1", "4.1/1"]
+
+
+def test_jobs_that_release_0_1_stored_go_to_the_workers_that_run_them(pool: InProcessCoordinator) -> None:
+    """Seen to fail when a stored `podman` is not read as a container."""
+    pool.submit(image="python:3.12-slim")
+    pool.submit()
+    pool.ctx.store.write(_write_the_first_words)
+    pool.restart()
+    pool.submit(image="python:3.12-slim")
+    pool.submit(image="python:3.13-slim")
+    assert pool.worker("processes").claim(10) == ["2.1/1"]
+    containers = {"runner.process": False, "runner.container": True}
+    assert pool.worker("containers", labels=containers).claim(10) == ["1.1/1", "3.1/1", "4.1/1"]
+
+
+def _write_the_first_words(tx: Tx) -> None:
+    for word, first in (("container", "podman"), ("process", "subprocess")):
+        tx.run("UPDATE class SET needs = replace(needs, ?, ?)", (f'"runner":"{word}"', f'"runner":"{first}"'))
 
 
 def test_jobs_are_packed_into_what_is_free(pool: InProcessCoordinator) -> None:

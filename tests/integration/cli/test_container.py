@@ -37,7 +37,7 @@ def test_a_container_with_limits(image: None, tmp_path: Path) -> None:
     said = home.err("up", "--detach", "--runner", "podman", code=0)
     try:
         assert "runner: Podman for jobs with an image" in said
-        assert "✓ jobs with an image can run on" in home.out("doctor")
+        assert "✓ containers (jobs with an image) can run on" in home.out("doctor")
         run = home.out("submit", str(EXAMPLES / "container/container.yml"), "--wait").strip()
         log = home.out("logs", run)
         assert "workspace /job" in log

@@ -104,7 +104,7 @@ def test_the_json_of_workers_and_tokens(done: Person, admin: Person) -> None:
         # What a machine has and can do, and how much of it is free, differs from one to the next.
         assert {"cpus", "memory"} <= worker["capacity"].keys()
         assert {"cpus", "memory"} <= worker["free"].keys()
-        assert worker["labels"]["runner.subprocess"] is True
+        assert worker["labels"]["runner.process"] is True
         assert {"load", "memory_free", "disk_free"} <= worker["metrics"].keys()
         worker |= {"capacity": "AMOUNTS", "free": "AMOUNTS", "labels": "LABELS", "metrics": "METRICS"}
     compare("workers", json.dumps(workers), done)

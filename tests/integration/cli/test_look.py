@@ -287,7 +287,7 @@ def test_workers_shows_the_machines(anna: Person) -> None:
     (row,) = anna.rows("workers")
     assert (row["worker"], row["availability"], row["state"]) == ("box", "free", "open")
     assert row["cpus"].endswith("/2")
-    assert "runner.subprocess=true" in row["labels"]
+    assert "runner.process=true" in row["labels"]
 
 
 def test_workers_shows_one_machine_by_its_name(anna: Person) -> None:
@@ -295,7 +295,7 @@ def test_workers_shows_one_machine_by_its_name(anna: Person) -> None:
     assert (shown["worker"], shown["availability"], shown["cpus"]) == ("box", "free", "2/2 free")
     assert shown["memory free"].endswith("iB")
     assert float(shown["load"]) >= 0
-    assert "runner.subprocess=true" in shown["labels"]
+    assert "runner.process=true" in shown["labels"]
     assert anna.rows("workers", "show", "box")[0] == {"field": "worker", "value": "box"}
     for words in (["box", "--json"], ["--json", "box"], ["show", "box", "--json"]):
         worker = json.loads(anna.out("workers", *words))["worker"]

@@ -80,7 +80,7 @@ class Traffic:
     def work(self, client: Client, number: int) -> None:
         name, session = f"worker-{number}", f"session-{number}"
         path = f"/v1/workers/{name}"
-        hello = {"session": session, "labels": {"runner.subprocess": True}, "capacity": ROOM}
+        hello = {"session": session, "labels": {"runner.process": True}, "capacity": ROOM}
         self.send(client, "PUT", path, json=hello)
         for count in itertools.count():
             request = {"session": session, "request_id": f"{name}-{count}", "free": ROOM, "max": 2, "wait_seconds": 1}

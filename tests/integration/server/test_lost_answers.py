@@ -60,7 +60,7 @@ def test_fault_02_a_kill_between_commit_and_answer_on_every_endpoint_has_no_doub
             answer = admin.get(path)
             return answer.status_code == 200 and all(answer.json()[key] == value for key, value in fields.items())
 
-        hello = {"session": "s1", "labels": {"runner.subprocess": True}, "capacity": ROOM}
+        hello = {"session": "s1", "labels": {"runner.process": True}, "capacity": ROOM}
         lossy.send(desk, "PUT", path, hello, lambda: worker_is(state="open"))
 
         document = {"run": "true", "sweep": {"grid": {"n": [1, 2]}}}
@@ -139,7 +139,7 @@ def test_a_job_is_not_given_to_a_waiting_claim_whose_worker_was_killed(tmp_path:
     with CoordinatorProcess(tmp_path, lease_seconds=120, max_waiters=1) as coordinator:
         here, dead = coordinator.client("worker", "here"), coordinator.client("worker", "dead")
         for client, name in ((here, "here"), (dead, "dead")):
-            hello = {"session": "s1", "labels": {"runner.subprocess": True}, "capacity": ROOM}
+            hello = {"session": "s1", "labels": {"runner.process": True}, "capacity": ROOM}
             assert client.put(f"/v1/workers/{name}", json=hello).status_code == 200
         body = json.dumps({"session": "s1", "request_id": "c", "free": ROOM, "wait_seconds": 60}).encode()
         numbers = itertools.count()

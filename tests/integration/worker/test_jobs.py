@@ -141,8 +141,8 @@ def test_a_job_that_asks_for_internet_is_not_given_to_an_owner_who_allows_none(
 
 def test_the_worker_says_what_it_can_do(pool: Pool, worker: WorkerProcess) -> None:
     labels = pool.admin.get(f"/v1/workers/{worker.name}").json()["labels"]
-    assert labels["runner.subprocess"] is True
-    assert labels["runner.podman"] is False
+    assert (labels["runner.process"], labels["runner.container"]) == (True, False)
+    assert (labels["runner.subprocess"], labels["runner.podman"]) == (True, False), "for release 0.1"
     assert {"os", "arch", "kernel", "cores", "memory", "network", "rootless"} <= set(labels)
 
 

@@ -7,17 +7,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deborgen_coordinator.placement import Amounts, Head, Machine, Needs, choose, lacks, short
+from deborgen_shared.states import RunAs
 
 GIB = 2**30
+CONTAINER = RunAs.CONTAINER
+NO_CONTAINERS = "cannot run containers, the job has an image"
 
 
 def needs(cpus: float = 1, memory: int = GIB, gpus: int = 0, disk: int | None = None, **others: Any) -> Needs:
-    facts: dict[str, Any] = {"requires": {}, "network": "none", "runner": "subprocess", **others}
+    facts: dict[str, Any] = {"requires": {}, "network": "none", "runner": RunAs.PROCESS, **others}
     return Needs(Amounts(cpus, memory, gpus, disk), **facts)
 
 
 def machine(cpus: float = 8, memory: int = 16 * GIB, gpus: int = 0, **labels: Any) -> Machine:
-    return Machine({"runner.subprocess": True, "os": "linux", **labels}, Amounts(cpus, memory, gpus))
+    return Machine({"runner.process": True, "os": "linux", **labels}, Amounts(cpus, memory, gpus))
 
 
 @pytest.mark.parametrize(
@@ -30,7 +33,10 @@ def machine(cpus: float = 8, memory: int = 16 * GIB, gpus: int = 0, **labels: An
         (needs(requires={"fast": "true"}), machine(fast=True), ""),
         (needs(requires={"gpu": "rtx*"}), machine(), "has no label 'gpu', the job requires gpu: rtx*"),
         (needs(requires={"os": "macos"}), machine(), "has os: linux, the job requires os: macos"),
-        (needs(runner="podman"), machine(), "cannot run containers, the job has an image"),
+        (needs(runner=CONTAINER), machine(), NO_CONTAINERS),
+        (needs(runner=CONTAINER), machine(**{"runner.container": True, "runner.podman": False}), ""),
+        (needs(runner=CONTAINER), machine(**{"runner.container": False, "runner.podman": True}), NO_CONTAINERS),
+        (needs(), machine(**{"runner.process": False}), "runs no plain processes, the job has no image"),
         (needs(network="internet"), machine(), "gives jobs no network, the job asks for internet"),
         (needs(network="internet"), machine(**{"network.internet": True}), ""),
         (needs(cpus=16), machine(), "has 8 cpus in all, the job asks for 16"),
@@ -40,6 +46,14 @@ def machine(cpus: float = 8, memory: int = 16 * GIB, gpus: int = 0, **labels: An
 )
 def test_a_machine_says_what_it_lacks(wanted: Needs, have: Machine, sentence: str) -> None:
     assert lacks(have, wanted) == sentence
+
+
+@pytest.mark.parametrize("label", ["runner.podman", "runner.subprocess"])
+def test_a_machine_of_release_0_1_offers_what_its_labels_say(label: str) -> None:
+    offers = Machine({"runner.podman": False, "runner.subprocess": False, label: True}, Amounts(8, 16 * GIB))
+    wanted = {"runner.podman": RunAs.CONTAINER, "runner.subprocess": RunAs.PROCESS}
+    for first_label, execution in wanted.items():
+        assert bool(lacks(offers, needs(runner=execution))) == (first_label != label)
 
 
 def test_what_is_not_free_is_said_with_its_amount() -> None:

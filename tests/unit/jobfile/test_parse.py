@@ -247,7 +247,7 @@ def test_jobs_that_fit_the_same_workers_have_the_same_key() -> None:
     assert key() == key(name="other", env={"A": "1"}, timeout="5s", resources={"cpus": 1})
     assert key() == (
         '{"network":"none","requires":{},'
-        '"resources":{"cpus":1.0,"disk":2147483648,"gpus":0,"memory":1073741824},"runner":"subprocess"}'
+        '"resources":{"cpus":1.0,"disk":2147483648,"gpus":0,"memory":1073741824},"runner":"process"}'
     )
     assert key(requires={"a": "1", "b": "2"}) == key(requires={"b": "2", "a": "1"})
     others = [key(image="busybox"), key(network="internet"), key(requires={"a": "1"}), key(resources={"gpus": 1})]

@@ -12,14 +12,14 @@ import pytest
 
 from deborgen_shared import contract, headers
 from deborgen_shared.errors import Code
-from deborgen_shared.states import Availability, Outcome, Role, State, WorkerState
+from deborgen_shared.states import Availability, Outcome, Role, RunAs, State, WorkerState
 
 ROOT = Path(__file__).resolve().parents[3]
 PARTS = ("coordinator/src", "worker/src", "cli/src")
 #: A migration stands for what was true when it was written, so it types what it means.
 EXCEPTED = "storage/migrations/"
 
-WORDS = frozenset(str(word) for kind in (State, Outcome, Role, Code, WorkerState, Availability) for word in kind)
+WORDS = frozenset(str(word) for kind in (State, Outcome, Role, Code, WorkerState, Availability, RunAs) for word in kind)
 PATHS = frozenset(call.path for call in contract.CALLS)
 HEADERS = frozenset(
     spelling.lower()
@@ -36,6 +36,7 @@ IN_HTTP = re.compile(r"(?<=\r\n)(?:" + "|".join(sorted(HEADERS)) + "):", re.IGNO
 ALLOWED: dict[tuple[str, str], str] = {
     ("cli/src/deborgen/commands/doctor.py", "open"): "the name of something that the doctor looks at",
     ("cli/src/deborgen/commands/events.py", "worker"): "the heading of a column",
+    ("cli/src/deborgen/commands/init.py", "container"): "the name of an example",
     ("cli/src/deborgen/commands/list.py", "failed"): "the heading of a column",
     ("cli/src/deborgen/commands/list.py", "submitter"): "the heading of a column",
     (

@@ -65,6 +65,14 @@ def test_a_program_that_ends_just_before_it_is_watched_is_not_called_watched(
     assert not Watch(lambda _attempt, _conmon: None).add("1.1/1", child.pid, os.getpid())
 
 
+def test_a_system_that_does_not_tell_of_an_end_is_not_waited_for(
+    spawn: Callable[[], subprocess.Popen[bytes]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Podman is asked then."""
+    monkeypatch.delattr(os, "pidfd_open")
+    assert not Watch(lambda _attempt, _conmon: None).add("1.1/1", spawn().pid, os.getpid())
+
+
 def test_the_descriptor_of_a_dropped_one_is_nobody_elses_while_the_ready_ones_are_looked_at(
     spawn: Callable[[], subprocess.Popen[bytes]],
 ) -> None:

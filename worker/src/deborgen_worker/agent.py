@@ -154,7 +154,7 @@ class Agent:
         spec = workspace.spec_of(assignment)
         runner = self.runners.get(spec.runner)
         if runner is None:
-            raise CannotStart(f"this worker has no runner for it ({spec.runner})")
+            raise CannotStart(f"the job needs a {spec.runner}, and this worker runs none")
         if spec.network == "internet" and self._settings.network != "internet":
             raise CannotStart("the owner of this worker gives jobs no network")
         pids, tmp_size = self._settings.pids, self._settings.tmp_size

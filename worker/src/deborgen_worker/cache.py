@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import threading
 import uuid
 from collections.abc import Callable
 from pathlib import Path
+
+#: The most that one call is asked to copy.
+COPY_BYTES = 1 << 30
 
 Fetch = Callable[[str, Path], None]
 
@@ -32,13 +36,7 @@ class BlobCache:
                 self.evict(keep=sha256)
             os.utime(source)
             temporary = target.with_name(f".{uuid.uuid4().hex}.tmp")
-            with source.open("rb") as reading, temporary.open("wb") as writing:
-                left = os.fstat(reading.fileno()).st_size
-                while left > 0:
-                    done = os.copy_file_range(reading.fileno(), writing.fileno(), left)
-                    if done == 0:
-                        break
-                    left -= done
+            _copy(source, temporary)
             temporary.chmod(mode & 0o777)
             temporary.rename(target)
 
@@ -57,3 +55,13 @@ class BlobCache:
                 if each.name != keep:
                     each.unlink(missing_ok=True)
                     total -= size
+
+
+def _copy(source: Path, target: Path) -> None:
+    """Without a copy of the bytes where the file system can share them between two files."""
+    if not hasattr(os, "copy_file_range"):
+        shutil.copyfile(source, target)
+        return
+    with source.open("rb") as reading, target.open("wb") as writing:
+        while os.copy_file_range(reading.fileno(), writing.fileno(), COPY_BYTES):
+            pass

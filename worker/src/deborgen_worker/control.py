@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import socket
 import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+from deborgen_worker.sockets import short_path
 
 SOCKET = "control.sock"
 ANSWER_SECONDS = 30.0
@@ -28,8 +29,8 @@ class ControlServer:
         self._handler = handler
         (state / SOCKET).unlink(missing_ok=True)
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        with _short(state) as folder:
-            self._listener.bind(f"{folder}/{SOCKET}")
+        with short_path(state / SOCKET) as path:
+            self._listener.bind(path)
         (state / SOCKET).chmod(0o600)
         self._listener.listen(8)
         threading.Thread(target=self._serve, name="control", daemon=True).start()
@@ -62,8 +63,8 @@ def ask(state: Path, message: dict[str, Any], seconds: float = ANSWER_SECONDS, n
     line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     line.settimeout(seconds)
     try:
-        with line, _short(state) as folder:
-            line.connect(f"{folder}/{name}")
+        with line, short_path(state / name) as path:
+            line.connect(path)
             with line.makefile("rwb") as file:
                 file.write(json.dumps(message).encode() + b"\n")
                 file.flush()
@@ -84,13 +85,3 @@ def ask_supervisor(state: Path, do: str) -> dict[str, Any]:
         return ask(state, {"do": do}, 5.0, "supervisor.sock")
     except NotRunningError:
         return {}
-
-
-@contextlib.contextmanager
-def _short(folder: Path) -> Any:
-    """A short name for a folder: the path of a socket may have 107 bytes only."""
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        yield f"/proc/self/fd/{fd}"
-    finally:
-        os.close(fd)

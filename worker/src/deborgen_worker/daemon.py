@@ -22,6 +22,7 @@ from deborgen_shared.client.transport import Refused, Transport, Unreachable
 from deborgen_shared.errors import Code
 from deborgen_shared.jobfile.units import format_size
 from deborgen_shared.messages import Register
+from deborgen_shared.states import RunAs
 from deborgen_worker import __version__, host, leases, policy, recovery
 from deborgen_worker.agent import Agent
 from deborgen_worker.attempts import Done, Ending
@@ -112,9 +113,11 @@ class Daemon:
         """Until a signal, or until the coordinator says that this session is over. Returns the exit code."""
         for each in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(each, self._signal)
-        for name, runner in self.agent.runners.items():
+        for gap in host.missing():
+            self.console.say(f"on this system {gap}")
+        for runner in self.agent.runners.values():
             for warning in runner.describe().warnings:
-                self.console.say(f"{name}: {warning}")
+                self.console.say(f"{runner.name}: {warning}")
         self.owner.apply()
         recovered = recovery.recover(self.agent, self.spool, self._boot, self.console.say)
         control = ControlServer(self.state, self._control)
@@ -272,8 +275,7 @@ class Daemon:
             **host.labels(),
             "network": self.settings.network,
             "network.internet": self.settings.network == "internet",
-            "runner.podman": False,
-            "runner.subprocess": False,
+            **{label: False for each in RunAs for label in (each.label, each.first_label)},
         }
         for runner in self.agent.runners.values():
             labels |= runner.describe().labels
@@ -295,7 +297,8 @@ class Daemon:
             return
         self.console.say(
             f"{self.settings.name} is registered at {self.settings.coordinator}, with {offered.cpus:g} cpus, "
-            f"{format_size(offered.memory)} of memory and {offered.gpus} gpus; runs {' and '.join(self.agent.runners)}"
+            f"{format_size(offered.memory)} of memory and {offered.gpus} gpus; runs jobs as "
+            + " or ".join(f"a {each}" for each in self.agent.runners)
         )
 
     def _tick(self) -> float:
@@ -316,7 +319,7 @@ class Daemon:
         free = self._disk.free(self.state)
         low = free < self.settings.min_free_disk
         self.agent.keep("disk", f"only {format_size(free)} of disk are free in {self.state}" if low else "")
-        trouble = [f"{name}: {why}" for name, runner in self.agent.runners.items() if (why := runner.check())]
+        trouble = [f"{runner.name}: {why}" for runner in self.agent.runners.values() if (why := runner.check())]
         self.agent.keep("runner", "; ".join(trouble))
         if not trouble:
             recovery.ask_again(self.agent, self.console.say)

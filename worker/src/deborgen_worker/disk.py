@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+from collections.abc import Callable
 from pathlib import Path
+
+import psutil
 
 
 class Disk:
@@ -16,12 +20,12 @@ class Disk:
 
     def sync(self, fd: int) -> None:
         """What was written to the file before this call survives a loss of power after it."""
-        os.fdatasync(fd)
+        _sync(fd, getattr(os, "fdatasync", os.fsync))
 
     def sync_folder(self, folder: Path) -> None:
         fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
         try:
-            os.fsync(fd)
+            _sync(fd, os.fsync)
         finally:
             os.close(fd)
 
@@ -39,5 +43,20 @@ class Disk:
 
     def free(self, folder: Path) -> int:
         """Bytes that this user may still write there."""
-        found = os.statvfs(folder)
-        return found.f_bavail * found.f_frsize
+        return psutil.disk_usage(str(folder)).free
+
+    def set_aside(self, fd: int, size: int) -> None:
+        """Take this much of the disk for an empty file."""
+        if hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(fd, 0, size)
+        else:
+            self.append(fd, bytes(size))
+
+
+def _sync(fd: int, call: Callable[[int], None]) -> None:
+    """On macOS these calls leave the bytes in the drive's own memory, and only F_FULLFSYNC does not."""
+    full = getattr(fcntl, "F_FULLFSYNC", None)
+    if full is None:
+        call(fd)
+    else:
+        fcntl.fcntl(fd, full)

@@ -1,29 +1,73 @@
-"""What this machine is: its boot, its processors, its memory, its GPUs."""
+"""What this machine is: its boot, its processors, its memory, its GPUs, and what its system cannot do."""
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import functools
 import os
 import platform
+import resource
 import shutil
 import subprocess
+import time
 from pathlib import Path
+
+import psutil
 
 Label = str | bool | int | float
 
+#: Whether the system limits the memory of a plain process. Linux does, and only there Python has `prlimit`.
+LIMITS_MEMORY = hasattr(resource, "prlimit")
+#: The number of this user's processes is counted again after this many seconds: it takes milliseconds.
+COUNT_SECONDS = 1.0
+
+
+def missing() -> list[str]:
+    """What this system cannot do that Linux can, in words for the owner of the worker."""
+    library = ctypes.CDLL(None)
+    adopts = hasattr(library, "prctl")
+    gaps = {
+        "the memory of a plain process is not limited, and it may raise its other limits": LIMITS_MEMORY,
+        "plain processes go on that leave their job's session, or whose supervisor is killed": adopts,
+        "the end of a container is noticed up to half a second late": hasattr(os, "pidfd_open"),
+        "a very long log keeps its disk space until its job has ended": hasattr(library, "fallocate"),
+    }
+    return [gap for gap, possible in gaps.items() if not possible]
+
 
 def boot_id() -> str:
-    """The kernel's id of this boot. A test may give another one, to stand for a reboot."""
-    return os.environ.get("DEBORGEN_WORKER_BOOT_ID") or Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    """What tells this boot from others: the kernel's id of it, or where there is none, its time.
+
+    A step of the clock may change that time. Then running attempts are given up as after a reboot, and are ended.
+    A test may give another id, to stand for a reboot.
+    """
+    if told := os.environ.get("DEBORGEN_WORKER_BOOT_ID"):
+        return told
+    with contextlib.suppress(FileNotFoundError):
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    return f"{psutil.boot_time():.0f}"
 
 
 def processors() -> int:
-    return len(os.sched_getaffinity(0))
+    """Those that this process may use; all of them where a system binds no process to some."""
+    own = psutil.Process()
+    return len(own.cpu_affinity() or ()) if hasattr(own, "cpu_affinity") else psutil.cpu_count() or 1
 
 
 def memory() -> int:
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return psutil.virtual_memory().total
+
+
+def own_processes() -> int:
+    """How many processes this user has, as counted within the last second."""
+    return _own_processes(int(time.monotonic() / COUNT_SECONDS))
+
+
+@functools.lru_cache(maxsize=1)
+def _own_processes(_moment: int) -> int:
+    owners = (process.info["uids"] for process in psutil.process_iter(["uids"]))
+    return sum(owner is not None and owner.effective == os.geteuid() for owner in owners)
 
 
 @functools.cache
@@ -66,4 +110,4 @@ def cpu_model() -> str:
         for line in Path("/proc/cpuinfo").read_text().splitlines():
             if line.lower().startswith(("model name", "hardware")):
                 return line.partition(":")[2].strip()
-    return ""
+    return platform.processor()

@@ -91,7 +91,7 @@ class Journal:
         try:
             fd = os.open(self._reserve, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:
-                os.posix_fallocate(fd, 0, RESERVE)
+                self._disk.set_aside(fd, RESERVE)
             finally:
                 os.close(fd)
         except OSError:

@@ -19,20 +19,21 @@ BLOCK = 1 << 20
 MARK_EVERY = 1 << 18
 PREFIX = len("2026-11-16T03:16:04.681550054+00:00 stdout F ")
 _PUNCH_HOLE_KEEP_SIZE = 0x02 | 0x01
-_libc = ctypes.CDLL(None, use_errno=True)
+#: Linux only.
+_fallocate = getattr(ctypes.CDLL(None, use_errno=True), "fallocate", None)
 
 
 def give_back(path: Path, start: int, end: int) -> None:
     """Free the disk behind these bytes of a file that others append to. Where it cannot be done, nothing happens."""
     first, last = -(-start // 4096) * 4096, end - end % 4096
-    if last <= first:
+    if _fallocate is None or last <= first:
         return
     try:
         fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     except OSError:
         return
     try:
-        _libc.fallocate(fd, _PUNCH_HOLE_KEEP_SIZE, ctypes.c_int64(first), ctypes.c_int64(last - first))
+        _fallocate(fd, _PUNCH_HOLE_KEEP_SIZE, ctypes.c_int64(first), ctypes.c_int64(last - first))
     finally:
         os.close(fd)
 

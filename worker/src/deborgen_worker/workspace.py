@@ -11,6 +11,7 @@ import json
 import os
 import re
 import shutil
+import stat
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -178,7 +179,7 @@ def open_inside(workspace: Path, path: str) -> int:
         fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
     finally:
         os.close(folder)
-    if not os.path.isfile(f"/proc/self/fd/{fd}"):  # noqa: PTH113
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
         os.close(fd)
         raise OSError(f"{path} is not a regular file")
     return fd

@@ -10,7 +10,7 @@ from deborgen import __version__, machines, output
 from deborgen.cli import App, json_option, verb
 from deborgen.client import Client
 from deborgen.errors import DeborgenError, NotAllowed
-from deborgen_shared.states import Role, WorkerState
+from deborgen_shared.states import Role, RunAs, WorkerState
 
 MARK = {True: "✓", False: "✗", None: "-"}
 
@@ -34,6 +34,12 @@ def command(app: App, as_json: bool) -> int:
     if as_json:
         output.json("checks", [{"check": f.name, "ok": f.well, "what": f.what, "remedy": f.remedy} for f in findings])
     return code
+
+
+_RUN_AS = {
+    RunAs.CONTAINER: "containers (jobs with an image)",
+    RunAs.PROCESS: "plain processes (jobs without an image)",
+}
 
 
 @dataclass(frozen=True)
@@ -96,9 +102,9 @@ def _workers(client: Client) -> Iterator[Finding]:
         reasons = "; ".join(machines.sentence(worker) for worker in present)
         yield Finding("open", False, f"none of them takes jobs: {reasons}", "deborgen workers resume NAME", 7)
         return
-    for runner, sentence in {"podman": "jobs with an image", "subprocess": "jobs without an image"}.items():
-        able = [worker.name for worker in ready if worker.labels.get(f"runner.{runner}") in (True, "true")]
+    for needed, what in _RUN_AS.items():
+        able = [worker.name for worker in ready if needed.offered(worker.labels)]
         if able:
-            yield Finding(f"runner.{runner}", True, f"{sentence} can run on {', '.join(able)}")
+            yield Finding(needed.label, True, f"{what} can run on {', '.join(able)}")
         else:
-            yield Finding(f"runner.{runner}", None, f"no machine runs {sentence}")
+            yield Finding(needed.label, None, f"no machine runs {what}")

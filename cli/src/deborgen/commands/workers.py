@@ -9,6 +9,7 @@ import click
 from deborgen import machines, output
 from deborgen.cli import CONTEXT, App, did_you_mean, json_option, the_app, url_option, verb
 from deborgen_shared.messages import Worker
+from deborgen_shared.states import RunAs
 
 COLUMNS = ["worker", "availability", "cpus", "memory", "gpus", "running", "last_seen", "labels", "reason"]
 #: In a pipe there is room for more; `state` is there for scripts of release 0.1.
@@ -102,11 +103,7 @@ def _gpus(worker: Worker) -> str:
 
 def _runners(labels: dict[str, object]) -> str:
     """The labels that people ask for first; all of them are in a pipe and in --json."""
-    runners = [
-        str(key).removeprefix("runner.")
-        for key, value in labels.items()
-        if str(key).startswith("runner.") and value in (True, "true")
-    ]
+    runners = [each for each in RunAs if each.offered(labels)]
     return " ".join([*runners, *(str(labels[key]) for key in ("os", "arch", "gpu") if labels.get(key))])
 
 

@@ -10,6 +10,7 @@ import msgspec
 
 from deborgen_shared.jobfile.model import JobSpec
 from deborgen_shared.jobfile.template import has_templates
+from deborgen_shared.states import RunAs
 
 from ..placement import Amounts, Needs
 from ..storage import specs
@@ -76,4 +77,4 @@ def decode_needs(text: str) -> Needs:
     data = msgspec.json.decode(text)
     asked = data["resources"]
     amounts = Amounts(float(asked["cpus"]), int(asked["memory"]), int(asked["gpus"]), int(asked["disk"]))
-    return Needs(amounts, data["requires"], data["network"], data["runner"])
+    return Needs(amounts, data["requires"], data["network"], RunAs(data["runner"]))

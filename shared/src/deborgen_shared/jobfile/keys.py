@@ -90,7 +90,7 @@ KEYS: tuple[Key, ...] = (
     ),
     Key(
         "image", values.image, "The container image that the job runs in.",
-        "the coordinator's default image; without one, a constrained subprocess",
+        "the coordinator's default image; without one, a plain process with limits",
     ),
     Key(
         "files", file_values.local_files,

@@ -13,6 +13,7 @@ from deborgen_shared.jobfile.limits import GIB
 from deborgen_shared.jobfile.problems import Path, Problem
 from deborgen_shared.jobfile.sweep import Sweep
 from deborgen_shared.jobfile.template import Scalar
+from deborgen_shared.states import RunAs
 
 #: The attempts of a spec that does not name any: a coordinator of release 0.1 stored it, and its jobs keep their one
 #: attempt. Since then the coordinator records the pool's number at submit.
@@ -104,8 +105,8 @@ class JobSpec(Struct, frozen=True, kw_only=True):
     labels: dict[str, str] = msgspec.field(default_factory=dict)
 
     @property
-    def runner(self) -> Literal["podman", "subprocess"]:
-        return "podman" if self.image else "subprocess"
+    def runner(self) -> RunAs:
+        return RunAs.CONTAINER if self.image else RunAs.PROCESS
 
     def needs_key(self) -> str:
         """Canonical JSON of all that placement looks at. Jobs with the same key fit the same workers."""

@@ -4,22 +4,23 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from deborgen_shared.states import RunAs
 from deborgen_worker.runners.protocol import CannotStart, Runner, Tell
 from deborgen_worker.runners.subprocess import SubprocessRunner
 from deborgen_worker.settings import Settings, SettingsError
 
 
 def make_runners(settings: Settings, state: Path, tell: Tell) -> dict[str, Runner]:
-    """By name. Podman that was not asked for by name and does not work is a refusal that says what to do."""
+    """By what they run jobs as. Where Podman is wanted and does not work, the refusal says what to do."""
     runners: dict[str, Runner] = {}
     if settings.runner in {"auto", "podman", "both"}:
         from deborgen_worker.runners.podman import PodmanRunner  # large, and not needed for plain processes
 
         try:
-            runners["podman"] = PodmanRunner(settings, state, tell)
+            runners[RunAs.CONTAINER] = PodmanRunner(settings, state, tell)
         except CannotStart as error:
             hint = "; to run jobs as plain processes of this user instead, say --runner subprocess"
             raise SettingsError(f"Podman does not work here: {error}{hint}") from None
     if settings.runner in {"subprocess", "both"}:
-        runners["subprocess"] = SubprocessRunner(state, tell)
+        runners[RunAs.PROCESS] = SubprocessRunner(state, tell)
     return runners

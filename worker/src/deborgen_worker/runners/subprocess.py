@@ -20,13 +20,15 @@ from typing import Any
 
 from msgspec.json import decode, encode
 
-from deborgen_worker import leases
+from deborgen_shared.states import RunAs
+from deborgen_worker import host, leases
 from deborgen_worker.attempts import Exit, Standing
 from deborgen_worker.folders import BLANK, OUTPUT
 from deborgen_worker.logs import Log, RawLog
 from deborgen_worker.runners import supervisor
 from deborgen_worker.runners.lanes import Lanes
 from deborgen_worker.runners.protocol import CannotStart, Host, Launch, RunnerDown, Tell
+from deborgen_worker.sockets import short_path
 from deborgen_worker.steps import Adopted, Began, Event, Exited, Returned
 
 CONNECT_SECONDS = 10.0
@@ -66,14 +68,16 @@ class SubprocessRunner:
         return "" if self._socket is not None else "its supervisor does not answer"
 
     def describe(self) -> Host:
-        host = Host(labels={"runner.subprocess": True})
+        found = Host(labels={RunAs.PROCESS.label: True, RunAs.PROCESS.first_label: True})
+        if not host.LIMITS_MEMORY:
+            found.labels["limits.subprocess.memory"] = False
         if os.geteuid() == 0:
-            host.labels["limits.subprocess.pids"] = False
-            host.warnings.append("plain processes of root: the kernel enforces no limit on their number")
-        host.warnings.append(
+            found.labels["limits.subprocess.pids"] = False
+            found.warnings.append("plain processes of root: the kernel enforces no limit on their number")
+        found.warnings.append(
             "plain processes see this user's files and the network: allow them only for people you trust"
         )
-        return host
+        return found
 
     def prepare(self, launch: Launch) -> None:
         """Nothing to do ahead."""
@@ -107,7 +111,7 @@ class SubprocessRunner:
         if not launches:
             return
         # The kernel counts all processes of the user, so what is there already comes on top of a job's own.
-        others = self._own_processes() if os.geteuid() != 0 else 0
+        others = host.own_processes() if os.geteuid() != 0 else 0
         messages = []
         for launch, lane in launches:
             if launch.image:
@@ -210,21 +214,11 @@ class SubprocessRunner:
         wanted = {}
         if launch.disk:
             wanted["RLIMIT_FSIZE"] = launch.disk
-        if launch.memory:
+        if launch.memory and host.LIMITS_MEMORY:
             wanted["RLIMIT_AS"] = max(launch.memory, 64 << 20)
         if os.geteuid() != 0:
             wanted["RLIMIT_NPROC"] = launch.pids + others
         return wanted
-
-    @staticmethod
-    def _own_processes() -> int:
-        me = os.geteuid()
-        count = 0
-        for each in Path("/proc").iterdir():
-            if each.name.isdigit():
-                with contextlib.suppress(OSError):
-                    count += each.stat().st_uid == me
-        return count
 
     def _connect(self) -> None:
         """Connect, and start a supervisor if there is none.
@@ -248,13 +242,12 @@ class SubprocessRunner:
 
     def _reach(self, end: float) -> tuple[socket.socket, bytes] | None:
         """A line to a supervisor that lives, and what it has said on it so far."""
-        folder = os.open(self._state, os.O_RDONLY | os.O_DIRECTORY)
         line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         said = b""
         try:
             line.settimeout(max(0.1, end - time.monotonic()))
-            # Through the folder's descriptor: a path to a socket may only have 107 bytes.
-            line.connect(f"/proc/self/fd/{folder}/supervisor.sock")
+            with short_path(self._state / "supervisor.sock") as path:
+                line.connect(path)
             line.sendall(encode({"do": "adopt", "attempt": ""}) + b"\n")  # about nothing, just to be answered
             while b"\n" not in said:
                 more = line.recv(1 << 20)
@@ -265,8 +258,6 @@ class SubprocessRunner:
         except OSError:
             line.close()
             return None
-        finally:
-            os.close(folder)
         return line, said
 
     def _start_supervisor(self) -> subprocess.Popen[bytes]:

@@ -41,6 +41,8 @@ NEVER = float("inf")
 #: The clock of the worker's `leases`: it counts sleep.
 CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 PR_SET_CHILD_SUBREAPER = 36
+#: What the system counts the memory of a process in: bytes on macOS, else KiB.
+RSS_UNIT = 1 if sys.platform == "darwin" else 1024
 #: In the environment of every program that we start: the name of its attempt, and a place below our `attempts`.
 MARK, PLACE = b"DEBORGEN_ATTEMPT_ID=", b"DEBORGEN_RESULT="
 #: Python and we ignore some signals; a program starts with none ignored.
@@ -234,7 +236,7 @@ class Supervisor:
             self.send({"said": len(self.running)})
         elif do == "status":
             now = time.monotonic()
-            self.send({"running": {name: [now - was["since"] - self.stopped(was), "left" in was]
+            self.send({"programs": {name: [now - was["since"] - self.stopped(was), "left" in was]
                                    for name, was in self.running.items()}})  # fmt: skip
         elif do == "signal":
             if attempt in self.running:
@@ -294,17 +296,12 @@ class Supervisor:
     def reap(self) -> None:
         while True:
             try:
-                found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+                pid, status, usage = self.wait_for_one()
             except ChildProcessError:
                 return
-            if found is None:
+            if pid == 0:
                 return
-            pid = found.si_pid
             attempt = self.by_pid.pop(pid, None)
-            if attempt is not None:
-                # Before the pid is free again: whatever is left of its group goes with it.
-                self.kill(pid, signal.SIGKILL)
-            _, status, usage = os.wait4(pid, 0)
             if attempt is None:
                 continue
             was = self.running.pop(attempt)
@@ -313,11 +310,29 @@ class Supervisor:
             self.go_on(was["lane"])
             code = os.waitstatus_to_exitcode(status)
             record = {"code": code if code >= 0 else 128 - code, "seconds": now - was["since"],
-                      "cpu": usage.ru_utime + usage.ru_stime, "rss": usage.ru_maxrss * 1024}  # fmt: skip
+                      "cpu": usage.ru_utime + usage.ru_stime, "rss": usage.ru_maxrss * RSS_UNIT}  # fmt: skip
             if code < 0:
                 record["signal"] = -code
             record |= was.get("end", {})
             self.over(attempt, record, HOLD_SECONDS if len(self.lanes.get(was["lane"], ())) >= PLENTY else 0.0)
+
+    def wait_for_one(self) -> tuple[int, int, Any]:
+        """The pid, status and usage of a child that has ended, and the end of what is left of its group; 0 if none has.
+
+        The group is killed before the pid is free again. Python on macOS cannot look at a child without freeing its
+        pid before version 3.13; the number of a group that still has members is not given away there either.
+        """
+        if hasattr(os, "waitid"):
+            found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            if found is None:
+                return 0, 0, None
+            if found.si_pid in self.by_pid:
+                self.kill(found.si_pid, signal.SIGKILL)
+            return os.wait4(found.si_pid, 0)
+        pid, status, usage = os.wait4(-1, os.WNOHANG)
+        if pid in self.by_pid:
+            self.kill(pid, signal.SIGKILL)
+        return pid, status, usage
 
     def over(self, attempt: str, record: dict[str, Any], hold: float = 0.0) -> None:
         record["exit"] = attempt
@@ -367,11 +382,18 @@ class Supervisor:
             return file.read().split(b"\0")
         return []
 
+    @staticmethod
+    def processes() -> list[int]:
+        """Every process of this machine; none where the system has no /proc to tell them."""
+        with contextlib.suppress(FileNotFoundError):
+            return [int(name) for name in os.listdir("/proc") if name.isdigit()]  # noqa: PTH208
+        return []
+
     def left_running(self) -> list[int]:
         """The processes of our attempts, whoever their parent is now. Another worker's have their place elsewhere."""
         home = os.path.realpath(b".")
         found = []
-        for pid in [int(name) for name in os.listdir("/proc") if name.isdigit()]:  # noqa: PTH208
+        for pid in self.processes():
             for word in self.environment(pid):
                 if word.startswith(PLACE):
                     state, attempts, _ = word[len(PLACE) :].rpartition(b"/attempts/")
@@ -487,7 +509,7 @@ class Limits:
     def fix(self, pid: int, wanted: dict[str, int]) -> None:
         """Take from the program the right to raise them again."""
         for name, value in wanted.items():
-            with contextlib.suppress(OSError, ValueError):
+            with contextlib.suppress(AttributeError, OSError, ValueError):  # macOS has no such call
                 resource.prlimit(pid, self.own[name][0], (value, value))
 
 
@@ -500,7 +522,8 @@ def main() -> None:
         return
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    with contextlib.suppress(AttributeError):  # Linux only: elsewhere what leaves its session is not our child
+        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     Supervisor(folder).serve()
 
 

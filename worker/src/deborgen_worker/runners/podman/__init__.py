@@ -14,7 +14,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from deborgen_shared.jobfile.units import format_size
+from deborgen_shared.states import RunAs
 from deborgen_worker.attempts import Exit, Standing
 from deborgen_worker.logs import K8sLog, Log
 from deborgen_worker.runners.podman.engine import Engine, EngineError
@@ -92,7 +95,8 @@ class PodmanRunner:
         host = self._info.get("host", {})
         rootless = bool(host.get("security", {}).get("rootless"))
         old = host.get("cgroupVersion") == "v1"
-        found = Host(labels={"runner.podman": True, "podman": str(self._info.get("version", {}).get("Version", ""))})
+        found = Host(labels={RunAs.CONTAINER.label: True, RunAs.CONTAINER.first_label: True})
+        found.labels["podman"] = str(self._info.get("version", {}).get("Version", ""))
         found.labels["podman.rootless"] = rootless
         have = set(host.get("cgroupControllers") or [])
         for controller, words in (("memory", "memory"), ("cpu", "processors"), ("pids", "processes")):
@@ -217,7 +221,7 @@ class PodmanRunner:
         if container is None or container.over:
             return
         container.usage = usage_of(container.groups)
-        if conmon and Path(f"/proc/{container.pid}").exists():
+        if conmon and psutil.pid_exists(container.pid):
             with contextlib.suppress(OSError):
                 os.kill(container.pid, signal.SIGKILL)
             exit_ = Exit(error="its monitor (conmon) was killed: nobody knows how it would have ended")
@@ -407,8 +411,7 @@ class PodmanRunner:
 
     def close(self) -> None:
         """Our own service is not needed by what runs: the next session starts another."""
-        if self._service.own:
-            self._service.stop()
+        self._service.close()
 
 
 def _age(state: dict[str, Any]) -> float:

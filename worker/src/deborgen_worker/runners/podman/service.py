@@ -7,18 +7,20 @@ outlive it: containers need neither.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import shutil
-import signal
 import subprocess
 import time
 from pathlib import Path
 
+import psutil
+
 from deborgen_worker.runners.podman.engine import Engine
 from deborgen_worker.runners.protocol import RunnerDown
+from deborgen_worker.sockets import short_path
 
 START_SECONDS = 20.0
+END_SECONDS = 5.0
 
 
 class Service:
@@ -30,6 +32,7 @@ class Service:
         self._pid_file = self.folder / "service.pid"
         self.own = False
         self.url = ""
+        self._links = contextlib.ExitStack()
         for url in [_as_url(configured)] if configured else usual():
             with contextlib.suppress(RunnerDown):
                 Engine(url).ping()
@@ -39,7 +42,7 @@ class Service:
             if configured:
                 raise RunnerDown(f"nothing answers on {configured}")
             self.own = True
-            self.url = f"unix://{self._socket(state)}"
+            self.url = f"unix://{self._links.enter_context(short_path(self.folder / 'podman.sock'))}"
             self.ensure()
 
     def ensure(self) -> None:
@@ -67,28 +70,17 @@ class Service:
 
     def stop(self) -> None:
         """End our own service, if it is ours and there; what it started goes on."""
-        with contextlib.suppress(OSError, ValueError):
-            pid = int(self._pid_file.read_text())
-            if b"service" in Path(f"/proc/{pid}/cmdline").read_bytes() and Path(f"/proc/{pid}/cwd").samefile(
-                self.folder
-            ):
-                os.kill(pid, signal.SIGKILL)
-                with contextlib.suppress(ChildProcessError):
-                    os.waitpid(pid, 0)
+        with contextlib.suppress(OSError, ValueError, psutil.Error):
+            service = psutil.Process(int(self._pid_file.read_text()))
+            if "service" in service.cmdline() and self.folder.samefile(service.cwd()):
+                service.kill()
+                service.wait(END_SECONDS)
         self._pid_file.unlink(missing_ok=True)
 
-    def _socket(self, state: Path) -> Path:
-        path = self.folder / "podman.sock"
-        if len(str(path)) < 100:
-            return path
-        # The path of a socket may have 107 bytes: a short one, in a folder that only this user can enter.
-        digest = hashlib.sha256(str(state).encode()).hexdigest()[:16]
-        base = os.environ.get("XDG_RUNTIME_DIR") or "/run"
-        folder = Path(base if os.access(base, os.W_OK) else "/tmp") / f"deborgen-{os.geteuid()}-{digest}"  # noqa: S108
-        folder.mkdir(mode=0o700, exist_ok=True)
-        if folder.stat().st_uid != os.geteuid():
-            raise RunnerDown(f"{folder} belongs to somebody else")
-        return folder / "podman.sock"
+    def close(self) -> None:
+        if self.own:
+            self.stop()
+        self._links.close()
 
 
 def _as_url(text: str) -> str:

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-import select
+import selectors
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+
+import psutil
 
 CGROUPS = Path("/sys/fs/cgroup")
 
@@ -31,12 +33,14 @@ class Watch:
 
     def __init__(self, on_gone: Callable[[str, bool], None]) -> None:
         self._on_gone = on_gone
-        self._poll = select.poll()
+        self._selector = selectors.DefaultSelector()
         self._by_fd: dict[int, tuple[str, bool]] = {}
         self._dropped: list[int] = []
         self._lock = threading.Lock()
-        self._woken, self._waker = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-        self._poll.register(self._woken, select.POLLIN)
+        self._woken, self._waker = os.pipe()
+        for end in (self._woken, self._waker):
+            os.set_blocking(end, False)
+        self._selector.register(self._woken, selectors.EVENT_READ)
         threading.Thread(target=self._run, name="containers", daemon=True).start()
 
     def add(self, attempt: str, pid: int, conmon: int) -> bool:
@@ -52,12 +56,14 @@ class Watch:
         return True
 
     def _open(self, pid: int, what: tuple[str, bool]) -> bool:
+        if not hasattr(os, "pidfd_open"):  # Linux only
+            return False
         try:
             fd = os.pidfd_open(pid)
         except OSError:
             return False
         self._by_fd[fd] = what
-        self._poll.register(fd, select.POLLIN)
+        self._selector.register(fd, selectors.EVENT_READ)
         return True
 
     def drop(self, attempt: str) -> None:
@@ -73,7 +79,8 @@ class Watch:
 
     def _run(self) -> None:
         while True:
-            for fd, _ in self._poll.poll():
+            for key, _ in self._selector.select():
+                fd = key.fd
                 if fd == self._woken:
                     with contextlib.suppress(BlockingIOError):
                         os.read(self._woken, 4096)
@@ -89,13 +96,13 @@ class Watch:
                     self._close(self._dropped.pop())
 
     def _close(self, fd: int) -> None:
-        self._poll.unregister(fd)
+        self._selector.unregister(fd)
         os.close(fd)
 
 
 def parent_of(pid: int) -> int:
-    with contextlib.suppress(OSError, IndexError, ValueError):
-        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    with contextlib.suppress(psutil.Error):
+        return psutil.Process(pid).ppid()
     return -1
 
 
