@@ -7,6 +7,7 @@ from pathlib import Path
 from deborgen_worker.attempts import Exit
 from deborgen_worker.lifecycle import FOLLOW_SECONDS
 from deborgen_worker.owner import WORDS
+from deborgen_worker.runners.protocol import CannotStart, Launch
 from support.taken_apart import World, running
 
 SHORT = Exit(code=0, seconds=0.001)
@@ -103,3 +104,19 @@ def test_a_worker_that_died_finds_what_waits_with_the_runner_and_takes_it_for_ru
     assert world.outcomes == {f"1.{n}/1": "succeeded" for n in range(1, 9)}
     started = [name for what, name in world.runner.calls if what == "start"]
     assert len(started) == len(set(started)) == 8
+
+
+def test_one_that_cannot_wait_with_the_runner_costs_no_other_its_start(tmp_path: Path) -> None:
+    """Seen to fail in seed 4443: what had just been started was reported as an error."""
+    world = World(tmp_path, running)
+    world.short_ones_end()
+
+    def refuses(launches: list[Launch]) -> None:
+        raise CannotStart("not now")
+
+    world.runner.follow = refuses  # type: ignore[method-assign]
+    world.queue(*[f"1.{number}/1" for number in range(1, 5)])
+    world.take()
+    world.deliver()
+    assert world.outcomes == {"1.3/1": "error", "1.4/1": "error"}
+    assert stages(world) == {"1.1/1": "running", "1.2/1": "running"}

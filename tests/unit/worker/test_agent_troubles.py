@@ -146,7 +146,7 @@ def test_what_an_earlier_session_was_canceling_before_it_began_is_canceled(tmp_p
     world = World(tmp_path)
     world.queue("1.1/1")
     world.hold()
-    world.spool.started(["1.1/1"], "subprocess", world.now, world.now)
+    world.spool.started({"1.1/1": ()}, "subprocess", world.now, world.now)
     world.spool.stopped("1.1/1", "canceled", "canceled")
     world.wake("boot")
     world.coordinator.words = {"1.1/1": "cancel"}

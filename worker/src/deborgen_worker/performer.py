@@ -19,7 +19,7 @@ from deborgen_worker.crash import point
 from deborgen_worker.execution import Execution, result_of
 from deborgen_worker.folders import remove
 from deborgen_worker.journal import SpoolFullError
-from deborgen_worker.runners.protocol import CannotStart, Launch, Runner, RunnerDown
+from deborgen_worker.runners.protocol import CannotStart, Runner, RunnerDown
 from deborgen_worker.spool import Ended, Spool
 from deborgen_worker.strands import Strands, Work
 
@@ -91,7 +91,7 @@ class Performer:
                     runner.prepare(made.launch)
                     self._handle([steps.Prepared(name)])
             case steps.Start(start_by=start_by, began=began, gpus=gpus):
-                self._spool.started([name], runner.name, self._clock(), began, gpus)
+                self._spool.started({name: gpus}, runner.name, self._clock(), began)
                 made.launch.start_by = start_by
                 runner.start(made.launch)
                 point("after-started")
@@ -136,30 +136,26 @@ class Performer:
                 raise CannotStart(f"the files of the job cannot be fetched: {error}") from None
 
     def _start_light(self, todo: list[tuple[steps.Start | steps.Follow, Execution]]) -> None:
-        """Start these, or let them follow others, with one record in the journal and one message to their runner."""
+        """Start these, or let them follow others, with one write to the journal and one message to their runner."""
         for _, made in todo:
             self._guarded(partial(self._make, made), made.id, steps.NotStarted)
         ready = [(do, made) for do, made in todo if made.is_made]
-        runner: Any = todo[0][1].runner
-        now, began = self._clock(), self._lease_clock()
+        for kind in (steps.Start, steps.Follow):
+            if some := [(do, made) for do, made in ready if isinstance(do, kind)]:
+                self._hand_over(some, kind)
+        point("after-started")
 
-        starting: list[Launch] = []
-        following: list[Launch] = []
-        for do, made in ready:
-            made.launch.start_by = do.start_by
-            (starting if isinstance(do, steps.Start) else following).append(made.launch)
+    def _hand_over(self, todo: list[tuple[Any, Execution]], kind: type[steps.Start | steps.Follow]) -> None:
+        runner: Any = todo[0][1].runner
         try:
-            with_gpus = {made.id: do.gpus for do, made in ready if isinstance(do, steps.Start) and do.gpus}
-            self._spool.started([made.id for _, made in ready if made.id not in with_gpus], runner.name, now, began)
-            for name, gpus in with_gpus.items():
-                self._spool.started([name], runner.name, now, began, gpus)
-            if starting:
-                runner.start_all(starting)
-            if following:
-                runner.follow(following)
-            point("after-started")
+            gpus = {made.id: getattr(do, "gpus", ()) for do, made in todo}
+            self._spool.started(gpus, runner.name, self._clock(), self._lease_clock())
+            for do, made in todo:
+                made.launch.start_by = do.start_by
+            launches = [made.launch for _, made in todo]
+            runner.start_all(launches) if kind is steps.Start else runner.follow(launches)
         except Exception as error:
-            self._failed([made.id for _, made in ready], steps.NotStarted, error)
+            self._failed([made.id for _, made in todo], steps.NotStarted, error)
 
     def _result(self, made: Execution, end: steps.Collect) -> Ended:
         try:

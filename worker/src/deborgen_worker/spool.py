@@ -125,9 +125,9 @@ class Spool:
         if assignments:
             point("after-assignment-written")
 
-    def started(self, attempts: Iterable[str], runner: str, at: float, began: float, gpus: Iterable[str] = ()) -> None:
-        """About to start. It must outlive the worker but not the power: after a reboot nothing runs anyway."""
-        self._write(*[Started(attempt, runner, at, list(gpus), began) for attempt in attempts])
+    def started(self, attempts: Mapping[str, Iterable[str]], runner: str, at: float, began: float) -> None:
+        """About to start these, each with its GPUs. It must outlive the worker but not the power: then nothing runs."""
+        self._write(*[Started(attempt, runner, at, list(gpus), began) for attempt, gpus in attempts.items()])
         point("after-start-written")
 
     def stopped(self, attempt: str, ending: str, reason: str) -> None:
