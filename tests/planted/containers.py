@@ -10,13 +10,13 @@ from planted.fault import CONTAINERS, Planted
 from planted.patch import Patch, gives
 
 WORKER = "deborgen_worker"
-RUNNER = "deborgen_worker.runners.podman:PodmanRunner"
+RUNNERS = "deborgen_worker.runners.containers"
 SPEC = "deborgen_worker.runners.podman.spec:container_spec"
 
 
 def judge_by_the_code_alone(original: Any) -> Any:
-    def judge(self: Any, container: Any, found: Any) -> Any:
-        exit_ = original(self, container, found)
+    def judge(*args: Any, **named: Any) -> Any:
+        exit_ = original(*args, **named)
         return dataclasses.replace(exit_, error="Podman failed" if exit_.code in (125, 126, 127) else "")
 
     return judge
@@ -33,23 +33,16 @@ def blame_the_program(original: Any) -> Any:
 def remember_the_missing_image(original: Any) -> Any:
     from deborgen_worker.runners.protocol import CannotStart
 
-    def pull(self: Any, image: str) -> None:
-        try:
-            original(self, image)
-        except CannotStart:
-            self.missing = image
-            raise
+    missing: set[str] = set()
 
-    return pull
-
-
-def refuse_the_missing_image(original: Any) -> Any:
-    from deborgen_worker.runners.protocol import CannotStart
-
-    def create(self: Any, launch: Any) -> None:
-        if getattr(self, "missing", None) == launch.image:
+    def create(engine: Any, launch: Any) -> str:
+        if launch.image in missing:
             raise CannotStart("the image was missing before")
-        original(self, launch)
+        try:
+            return str(original(engine, launch))
+        except CannotStart:
+            missing.add(launch.image)
+            raise
 
     return create
 
@@ -81,13 +74,19 @@ def count_one_too_many(original: Any) -> Any:
 
 
 def do_not_watch_conmon(original: Any) -> Any:
-    return lambda self, attempt, conmon: None if conmon else original(self, attempt, conmon)
+    from deborgen_worker.runners.containers.watch import Gone
+
+    def wait_until_gone(pid: int, monitor: int) -> Gone | None:
+        gone = original(pid, monitor)
+        return gone if gone is Gone.PROGRAM else None
+
+    return wait_until_gone
 
 
 PLANTED: list[Planted] = [
     Planted(
         "the shell's exit codes are taken for Podman's",
-        (Patch(f"{RUNNER}._judge", judge_by_the_code_alone),),
+        (Patch(f"{RUNNERS}.judging:judge", judge_by_the_code_alone),),
         (f"{CONTAINERS}_56_an_exit_code_is_the_programs_own",),
         "'error'",
     ),
@@ -99,16 +98,13 @@ PLANTED: list[Planted] = [
     ),
     Planted(
         "an image that was missing once is missing for ever",
-        (
-            Patch(f"{RUNNER}._pull", remember_the_missing_image),
-            Patch(f"{RUNNER}._create", refuse_the_missing_image),
-        ),
+        (Patch(f"{RUNNERS}.creating:create", remember_the_missing_image),),
         (f"{CONTAINERS}_50_an_image_that_appears_later_is_used",),
         "'error'",
     ),
     Planted(
         "nobody looks for the signs of too little memory",
-        (Patch(f"{RUNNER}._out_of_memory", gives(False)),),
+        (Patch(f"{RUNNERS}.judging:out_of_memory", gives(False)),),
         (f"{CONTAINERS}_51_out_of_memory_is_recognised_and_the_worker_lives",),
         "'failed'",
     ),
@@ -144,7 +140,7 @@ PLANTED: list[Planted] = [
     ),
     Planted(
         "nobody watches conmon",
-        (Patch(f"{RUNNER}._gone", do_not_watch_conmon),),
+        (Patch(f"{RUNNERS}.watch:wait_until_gone", do_not_watch_conmon),),
         (f"{CONTAINERS}_49_conmon_killed_ends_the_attempt_as_an_error",),
         seconds=200,
     ),
@@ -156,7 +152,7 @@ PLANTED: list[Planted] = [
     ),
     Planted(
         "Podman is not asked whether it is well",
-        (Patch(f"{RUNNER}.check", gives("")),),
+        (Patch(f"{RUNNERS}.runner:ContainerRunner.check", gives("")),),
         (f"{CONTAINERS}_48_a_service_that_hangs_or_dies_stops_new_work_and_nothing_else",),
         seconds=200,
     ),

@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from deborgen_worker.runners.podman import PodmanRunner, spec
+from deborgen_worker.runners.podman import spec
+from deborgen_worker.runners.podman.runner import PodmanRunner
 from deborgen_worker.runners.protocol import Launch
 from deborgen_worker.settings import Settings
 from support.aimed_proxy import AimedProxy
@@ -73,7 +74,7 @@ def test_fault_50_a_missing_image_is_an_infrastructure_failure(ask: Ask) -> None
     """Seen to fail when what the machinery failed to do is blamed on the program."""
     job, _ = ask("true", image="localhost/deborgen-missing:1")
     assert outcome(job) == ("error", None)
-    assert "cannot be had" in job["reason"]
+    assert "could not be pulled" in job["reason"]
 
 
 def test_fault_50_an_image_that_appears_later_is_used(ask: Ask, worker: WorkerProcess, podman: Podman) -> None:
@@ -282,7 +283,7 @@ def test_fault_49_conmon_killed_ends_the_attempt_as_an_error(pool: Pool, podman:
     job = pool.until(run)
 
     assert outcome(job)[0] == "error"
-    assert "conmon" in job["reason"]
+    assert "its monitor was killed" in job["reason"]
     wait_until(lambda: not runs(state["Pid"]))
     wait_until(lambda: podman.of(worker.name) == [], 90)
 

@@ -29,15 +29,16 @@ def test_the_table_lists_the_threads_of_the_running_worker_and_no_others(
     gate = tmp_path / "gate"
     run = pool.submit(run=f"while [ ! -e {gate} ]; do sleep 0.02; done; echo x > out", artifacts=[{"path": "out"}])
     pool.until(run, "running")
-    box = pool.submit(image=IMAGE, run="true")
-    pool.until(box)
+    box = pool.submit(image=IMAGE, run="sleep 300")
+    pool.until_named(box)
     gate.touch()
     pool.until(run)
     seen: set[str] = set()
 
-    def all_seen() -> bool:
-        seen.update(re.sub(r"(_\d+)$", "", name) for name in worker.status()["threads"])
-        return seen >= listed()
+    def unseen() -> set[str]:
+        seen.update(re.sub(r"_\d+$", "", name) for name in worker.status()["threads"])
+        return listed() - seen
 
-    wait_until(all_seen, 30, "every thread of the table to be seen")
+    wait_until(lambda: not unseen(), 30, f"to see all of {listed()}")
     assert seen == listed()
+    pool.admin.post(f"/v1/runs/{box}/cancel", json={})

@@ -85,9 +85,8 @@ ALLOWED: dict[tuple[str, str], str] = {
     ("worker/src/deborgen_worker/owner.py", "free"): "a field of the status on this machine",
     ("worker/src/deborgen_worker/owner.py", "submitter"): "a field of the status on this machine",
     ("worker/src/deborgen_worker/gate.py", "draining"): "the name of one who closes the gate",
-    ("worker/src/deborgen_worker/runners/podman/__init__.py", "paused"): "a word of Podman's for a container",
     ("worker/src/deborgen_worker/runners/podman/engine.py", "error"): "a field of Podman's answers",
-    ("worker/src/deborgen_worker/runners/podman/engine.py", "timeout"): "a parameter of Podman's and of requests",
+    ("worker/src/deborgen_worker/runners/podman/reading.py", "paused"): "a word of Podman's for a container",
     ("worker/src/deborgen_worker/runners/podman/spec.py", "timeout"): "a field of Podman's description of a container",
     (
         "worker/src/deborgen_worker/attempts.py",

@@ -13,7 +13,7 @@ from deborgen_shared.client.transport import Refused
 from deborgen_shared.messages import Finish, Finished
 from deborgen_worker.attempts import Ending, Exit
 from deborgen_worker.journal import SpoolFullError
-from deborgen_worker.runners.podman import _moment
+from deborgen_worker.runners.podman.reading import moment
 from deborgen_worker.runners.protocol import CannotStart, Launch
 from deborgen_worker.runners.supervisor import Supervisor
 from deborgen_worker.steps import Exited
@@ -309,7 +309,7 @@ def test_a_program_that_its_owner_stopped_is_not_ended_for_its_time() -> None:
     ],
 )
 def test_the_times_that_podman_tells_are_understood_in_any_zone(text: str | None, seconds: float) -> None:
-    assert _moment(text) == pytest.approx(seconds, abs=1e-5)
+    assert moment(text) == pytest.approx(seconds, abs=1e-5)
 
 
 def test_a_result_that_is_not_this_workers_keeps_no_other_from_being_told(

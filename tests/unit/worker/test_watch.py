@@ -5,23 +5,25 @@ from __future__ import annotations
 import contextlib
 import os
 import subprocess
-import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from deborgen_worker.runners.podman import watch
-from deborgen_worker.runners.podman.watch import Watch
+from deborgen_worker.runners.containers import watch
+from deborgen_worker.runners.containers.watch import Gone, wait_until_gone
 from support.waiting import wait_until
+
+Child = subprocess.Popen[bytes]
 
 
 @pytest.fixture
-def spawn() -> Iterator[Callable[[], subprocess.Popen[bytes]]]:
-    """Children of this process, which stands for their conmon."""
-    made: list[subprocess.Popen[bytes]] = []
+def spawn() -> Iterator[Callable[[], Child]]:
+    """Children of this process, which stands for their monitor."""
+    made: list[Child] = []
 
-    def run() -> subprocess.Popen[bytes]:
+    def run() -> Child:
         made.append(subprocess.Popen(["sleep", "1000"]))
         return made[-1]
 
@@ -30,27 +32,67 @@ def spawn() -> Iterator[Callable[[], subprocess.Popen[bytes]]]:
         end(each)
 
 
-def end(child: subprocess.Popen[bytes]) -> None:
+def end(child: Child) -> None:
     child.kill()
     child.wait()
 
 
-def test_the_end_of_a_program_is_told_once(spawn: Callable[[], subprocess.Popen[bytes]]) -> None:
-    told: list[tuple[str, bool]] = []
-    each = Watch(lambda attempt, conmon: told.append((attempt, conmon)))
-    first, second = spawn(), spawn()
-    assert each.add("first", first.pid, os.getpid())
-    assert each.add("second", second.pid, os.getpid())
-    end(first)
-    wait_until(lambda: told)
-    each.drop("first")
-    end(second)
-    wait_until(lambda: len(told) > 1)
-    assert told == [("first", False), ("second", False)]
+@pytest.fixture
+def watched() -> Iterator[Callable[[int, int], Future[Gone | None]]]:
+    """Watches in another thread, until both processes are open there."""
+    with ThreadPoolExecutor() as threads:
+
+        def begin(pid: int, monitor: int) -> Future[Gone | None]:
+            before = descriptors()
+            waiting = threads.submit(wait_until_gone, pid, monitor)
+            wait_until(lambda: waiting.done() or descriptors() == before + 2, what="both to be watched")
+            return waiting
+
+        yield begin
 
 
-def test_a_program_that_ends_just_before_it_is_watched_is_not_called_watched(
-    spawn: Callable[[], subprocess.Popen[bytes]], monkeypatch: pytest.MonkeyPatch
+def descriptors() -> int:
+    """How many processes are open here."""
+    found = 0
+    for each in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(OSError):
+            found += "pidfd" in str(each.readlink())
+    return found
+
+
+Watched = Callable[[int, int], Future[Gone | None]]
+
+
+def test_the_end_of_each_program_is_told_and_nothing_of_it_stays_open(
+    spawn: Callable[[], Child], watched: Watched
+) -> None:
+    before = descriptors()
+    children = [spawn(), spawn()]
+    first, second = [watched(each.pid, os.getpid()) for each in children]
+    end(children[0])
+    assert first.result(30) is Gone.PROGRAM
+    assert not second.done()
+    end(children[1])
+    assert second.result(30) is Gone.PROGRAM
+    assert descriptors() == before
+
+
+def test_a_monitor_that_is_killed_is_told_while_its_program_goes_on(watched: Watched) -> None:
+    shell = subprocess.Popen(["sh", "-c", "sleep 1000 & echo $!; wait"], stdout=subprocess.PIPE)
+    assert shell.stdout is not None
+    program = int(shell.stdout.readline())
+    try:
+        waiting = watched(program, shell.pid)
+        end(shell)
+        assert waiting.result(30) is Gone.MONITOR
+        assert Path(f"/proc/{program}").exists()
+    finally:
+        os.kill(program, 9)
+        shell.stdout.close()
+
+
+def test_a_program_that_ends_just_before_it_is_watched_is_gone(
+    spawn: Callable[[], Child], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nobody would ever tell of its end. It happened to one short container in 800."""
     child = spawn()
@@ -62,50 +104,10 @@ def test_a_program_that_ends_just_before_it_is_watched_is_not_called_watched(
 
     parent_of = watch.parent_of
     monkeypatch.setattr(watch, "parent_of", parent_and_end)
-    assert not Watch(lambda _attempt, _conmon: None).add("1.1/1", child.pid, os.getpid())
+    assert wait_until_gone(child.pid, os.getpid()) is Gone.PROGRAM
 
 
-def test_a_system_that_does_not_tell_of_an_end_is_not_waited_for(
-    spawn: Callable[[], subprocess.Popen[bytes]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Podman is asked then."""
-    monkeypatch.delattr(os, "pidfd_open")
-    assert not Watch(lambda _attempt, _conmon: None).add("1.1/1", spawn().pid, os.getpid())
-
-
-def test_the_descriptor_of_a_dropped_one_is_nobody_elses_while_the_ready_ones_are_looked_at(
-    spawn: Callable[[], subprocess.Popen[bytes]],
-) -> None:
-    """Else the end of a dropped one would be told as that of a container which has just got its number."""
-    told: list[tuple[str, bool]] = []
-    looking, go_on = threading.Event(), threading.Event()
-
-    def on_gone(attempt: str, conmon: bool) -> None:
-        told.append((attempt, conmon))
-        looking.set()
-        go_on.wait(30)
-
-    each = Watch(on_gone)
-    first, dropped = spawn(), spawn()
-    before = set(descriptors())
-    assert each.add("dropped", dropped.pid, os.getpid())
-    its_own = set(descriptors()) - before
-    assert each.add("first", first.pid, os.getpid())
-    end(first)
-    assert looking.wait(30)  # from here on the watching thread looks at what is ready
-    each.drop("dropped")
-    assert its_own <= set(descriptors())
-    end(dropped)
-    go_on.set()
-    wait_until(lambda: not its_own & set(descriptors()))
-    assert told == [("first", False)]
-
-
-def descriptors() -> list[int]:
-    """The processes' descriptors that are open here."""
-    found = []
-    for each in Path("/proc/self/fd").iterdir():
-        with contextlib.suppress(OSError):
-            if "pidfd" in str(each.readlink()):
-                found.append(int(each.name))
-    return found
+def test_a_program_that_is_not_its_monitors_child_is_not_watched(spawn: Callable[[], Child]) -> None:
+    """Its number means another process on another machine, or in another namespace."""
+    assert wait_until_gone(spawn().pid, 1) is None
+    assert wait_until_gone(0, os.getpid()) is None

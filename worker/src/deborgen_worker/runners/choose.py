@@ -14,7 +14,7 @@ def make_runners(settings: Settings, state: Path, tell: Tell) -> dict[str, Runne
     """By what they run jobs as. Where Podman is wanted and does not work, the refusal says what to do."""
     runners: dict[str, Runner] = {}
     if settings.runner in {"auto", "podman", "both"}:
-        from deborgen_worker.runners.podman import PodmanRunner  # large, and not needed for plain processes
+        from deborgen_worker.runners.podman.runner import PodmanRunner  # large, and not needed for plain processes
 
         try:
             runners[RunAs.CONTAINER] = PodmanRunner(settings, state, tell)

@@ -1,150 +1,141 @@
-"""Podman's service over its socket: the only place that imports podman. Every call has a deadline of its own.
+"""The promise of `containers.engine.Engine`, kept with podman-py's managers.
 
-The containers are described in the service's own terms (see `spec.py`), because podman-py leaves out or ignores some of
-what isolation needs.
+Two requests are made by hand, each with the reason. podman-py's `run` and `wait` are not used at all: the one loses
+output, and the other has a timeout for each read and none for the whole.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
-import threading
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
-import requests
-from podman import PodmanClient
-from podman.errors import PodmanError
-
 from deborgen_shared import headers
-from deborgen_worker.runners.protocol import RunnerDown
+from deborgen_worker.logs import K8sLog, Log
+from deborgen_worker.runners.containers.engine import OUTPUT, EngineError, ImageMissing, NameTaken, Seen
+from deborgen_worker.runners.podman.client import Client, Refused
+from deborgen_worker.runners.podman.reading import host_in, seen_in
+from deborgen_worker.runners.podman.service import Service
+from deborgen_worker.runners.podman.spec import ATTEMPT_LABEL, WORKER_LABEL, container_name, container_spec
+from deborgen_worker.runners.protocol import CannotStart, Host, Launch
 
 QUICK = 10.0
 SLOW = 60.0
 PULL = 900.0
 
 
-class EngineError(Exception):
-    """Podman understood and refused."""
+class PodmanEngine:
+    """Podman's service over its socket: the one that is there, or one of our own."""
 
-    def __init__(self, status: int, message: str) -> None:
-        super().__init__(message)
-        self.status = status
+    name = "Podman"
 
-
-class Engine:
-    """The calls that the runner makes, for any thread. A service that does not answer in time is `RunnerDown`."""
-
-    def __init__(self, url: str) -> None:
-        self.url = url
-        self._local = threading.local()
-
-    def call(self, method: str, path: str, *, seconds: float = QUICK, params: Any = None, body: Any = None) -> Any:
-        """One request; the decoded answer, or None if it is empty."""
-        options: dict[str, Any] = {"params": params, "timeout": (min(seconds, 5.0), seconds)}
-        if body is not None:
-            options |= {"data": json.dumps(body), "headers": {headers.CONTENT_TYPE: "application/json"}}
+    def __init__(self, worker: str, socket: str, state: Path) -> None:
+        self._worker = worker
+        self._service = Service(socket, state)
+        self._client = Client(self._service.url)
+        #: Before Podman 5, conmon leaves this file where the service was started.
+        self.oom_file = self._service.folder / "oom"
         try:
-            response = getattr(self._client().api, method)(path, **options)
-            status, text = response.status_code, response.text
-        except (requests.RequestException, PodmanError, OSError) as error:
-            self._forget_client()
-            slow = isinstance(error, requests.Timeout)
-            raise RunnerDown(
-                "Podman does not answer in time" if slow else "Podman's service cannot be reached"
-            ) from None
-        if status >= 400:
-            raise EngineError(status, _message(text) or f"status {status}")
-        with contextlib.suppress(ValueError):
-            return json.loads(text) if text.strip() else None
-        return text
+            with self._client.within(SLOW) as podman:
+                self._info = dict(podman.info())
+        except EngineError as error:
+            raise CannotStart(str(error)) from None
 
-    def ping(self) -> None:
-        self.call("get", "/_ping", seconds=5.0)
+    def check(self) -> None:
+        if self._service.own:
+            self._service.ensure()
+        else:
+            self._client.ping()
 
-    def info(self) -> dict[str, Any]:
-        return dict(self.call("get", "/info", seconds=SLOW))
+    def describe(self) -> Host:
+        return host_in(self._info)
 
-    def create(self, spec: dict[str, Any]) -> str:
-        return str(self.call("post", "/containers/create", body=spec, seconds=SLOW)["Id"])
+    def name_of(self, attempt: str) -> str:
+        return container_name(self._worker, attempt)
+
+    def create(self, launch: Launch) -> str:
+        selinux = bool(self._info.get("host", {}).get("security", {}).get("selinuxEnabled"))
+        try:
+            return self._create(container_spec(self._worker, launch, relabel=selinux))
+        except Refused as error:
+            words = str(error).lower()
+            if error.status == 404 or "no such image" in words or "image not known" in words:
+                raise ImageMissing(str(error)) from None
+            if error.status == 409 or "already in use" in words:
+                raise NameTaken(str(error)) from None
+            if "swap" not in words:
+                raise
+            return self._create(container_spec(self._worker, launch, swap=False, relabel=selinux))
+
+    def _create(self, spec: dict[str, Any]) -> str:
+        with self._client.within(SLOW) as podman:
+            # Not by podman-py's `create`: it leaves out or ignores some of what isolation needs, such as `tmpfs`.
+            kind = {headers.CONTENT_TYPE: "application/json"}
+            answer = podman.api.post("/containers/create", data=json.dumps(spec), headers=kind)
+            answer.raise_for_status()
+            return str(answer.json()["Id"])
+
+    def pull(self, image: str) -> None:
+        """Pull, and make sure that it came: the service reports a failure inside a successful answer."""
+        with self._client.within(PULL) as podman:
+            # Not by podman-py's `pull`: it loses the reason of a failure, and lets the service report its progress, of
+            # which every line would extend the deadline.
+            answer = podman.api.post("/images/pull", params={"reference": image, "quiet": True})
+            answer.raise_for_status()
+            if not podman.images.exists(image):
+                failures = [json.loads(line).get("error") for line in answer.text.splitlines()]
+                raise EngineError(next(filter(None, failures), "Podman does not say why"))
 
     def start(self, container: str) -> None:
-        self.call("post", f"/containers/{container}/start", seconds=SLOW)
+        with self._container(container, SLOW) as found:
+            found.start()
 
-    def inspect(self, container: str) -> dict[str, Any] | None:
-        """All that is known of a container, or None if there is none."""
+    def inspect(self, container: str) -> Seen | None:
         try:
-            return dict(self.call("get", f"/containers/{container}/json"))
-        except EngineError as error:
+            with self._client.within(QUICK) as podman:
+                return seen_in(podman.containers.get(container).attrs)
+        except Refused as error:
             if error.status == 404:
                 return None
             raise
 
     def kill(self, container: str, signal: str) -> None:
-        """Signal it; one that is not running or not there is no error."""
-        try:
-            self.call("post", f"/containers/{container}/kill", params={"signal": signal}, seconds=QUICK)
-        except EngineError as error:
-            over = any(words in str(error) for words in ("not running", "state improper", "can only kill running"))
-            if error.status not in {404, 409} and not over:
-                raise
+        with self._container(container, QUICK) as found:
+            found.kill(signal)
 
     def pause(self, container: str) -> None:
-        self.call("post", f"/containers/{container}/pause")
+        with self._container(container, QUICK) as found:
+            found.pause()
 
     def unpause(self, container: str) -> None:
-        self.call("post", f"/containers/{container}/unpause")
+        with self._container(container, QUICK) as found:
+            found.unpause()
 
     def remove(self, container: str) -> None:
-        """Remove it with what it runs; one that is not there is no error."""
         try:
-            params = {"force": "true", "v": "true", "timeout": "0"}
-            self.call("delete", f"/containers/{container}", params=params, seconds=SLOW)
-        except EngineError as error:
+            with self._client.within(SLOW) as podman:
+                podman.containers.remove(container, force=True, v=True)
+        except Refused as error:
             if error.status != 404:
                 raise
 
-    def labelled(self, label: str) -> list[dict[str, Any]]:
-        filters = json.dumps({"label": [label]})
-        return list(self.call("get", "/containers/json", params={"all": "true", "filters": filters}) or [])
+    def containers(self) -> list[tuple[str, str]]:
+        with self._client.within(QUICK) as podman:
+            # As a list of filters: podman-py turns one that is given by name into text that matches nothing.
+            found = podman.containers.list(all=True, filters=[f"label={WORKER_LABEL}={self._worker}"])
+            return [(each.id, each.labels.get(ATTEMPT_LABEL, "")) for each in found]
 
-    def image_exists(self, image: str) -> bool:
-        try:
-            self.call("get", f"/images/{image}/exists")
-        except EngineError as error:
-            if error.status == 404:
-                return False
-            raise
-        return True
+    def log(self, launch: Launch) -> Log:
+        return K8sLog(launch.folder / OUTPUT)
 
-    def pull(self, image: str) -> None:
-        """Pull, and make sure that it came: the service reports a failure inside a successful answer."""
-        text = self.call("post", "/images/pull", params={"reference": image, "quiet": "true"}, seconds=PULL)
-        if not self.image_exists(image):
-            raise EngineError(404, _pull_error(text) or f"{image} cannot be had")
+    def close(self) -> None:
+        """Our own service is not needed by what runs: the next session starts another."""
+        self._service.close()
 
-    def _client(self) -> Any:
-        if getattr(self._local, "client", None) is None:
-            self._local.client = PodmanClient(base_url=self.url)
-        return self._local.client
-
-    def _forget_client(self) -> None:
-        with contextlib.suppress(Exception):
-            self._local.client.close()
-        self._local.client = None
-
-
-def _message(text: str) -> str:
-    with contextlib.suppress(ValueError, AttributeError):
-        found = json.loads(text)
-        return str(found.get("message") or found.get("cause") or "")
-    return text.strip()[:500]
-
-
-def _pull_error(answer: Any) -> str:
-    if isinstance(answer, dict):
-        return str(answer.get("error") or "")
-    for line in str(answer or "").splitlines():
-        with contextlib.suppress(ValueError, AttributeError):
-            if error := json.loads(line).get("error"):
-                return str(error)
-    return ""
+    @contextlib.contextmanager
+    def _container(self, container: str, seconds: float) -> Iterator[Any]:
+        """podman-py's object for a container, without the request by which its `get` would first ask for it."""
+        with self._client.within(seconds) as podman:
+            yield podman.containers.prepare_model({"Id": container})

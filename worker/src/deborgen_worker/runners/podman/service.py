@@ -15,7 +15,7 @@ from pathlib import Path
 
 import psutil
 
-from deborgen_worker.runners.podman.engine import Engine
+from deborgen_worker.runners.podman.client import Client
 from deborgen_worker.runners.protocol import RunnerDown
 from deborgen_worker.sockets import short_path
 
@@ -35,7 +35,7 @@ class Service:
         self._links = contextlib.ExitStack()
         for url in [_as_url(configured)] if configured else usual():
             with contextlib.suppress(RunnerDown):
-                Engine(url).ping()
+                Client(url).ping()
                 self.url = url
                 break
         if not self.url:
@@ -48,7 +48,7 @@ class Service:
     def ensure(self) -> None:
         """Our own service answers, or is started again."""
         with contextlib.suppress(RunnerDown):
-            return Engine(self.url).ping()
+            return Client(self.url).ping()
         program = shutil.which("podman")
         if program is None:
             raise RunnerDown("it is not installed (there is no program podman)")
@@ -62,7 +62,7 @@ class Service:
         end = time.monotonic() + START_SECONDS
         while True:
             with contextlib.suppress(RunnerDown):
-                return Engine(self.url).ping()
+                return Client(self.url).ping()
             if child.poll() is not None or time.monotonic() > end:
                 last = (self.folder / "service.log").read_text(errors="replace").strip().splitlines()[-1:]
                 raise RunnerDown(f"its service does not start: {last[0] if last else 'no reason given'}")

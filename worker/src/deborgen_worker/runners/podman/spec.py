@@ -6,13 +6,12 @@ import math
 import resource
 from typing import Any
 
+from deborgen_worker.runners.containers.engine import BACKSTOP_SECONDS, OUTPUT
 from deborgen_worker.runners.protocol import Launch
 from deborgen_worker.workspace import IN_CONTAINER
 
 WORKER_LABEL = "deborgen.worker"
 ATTEMPT_LABEL = "deborgen.attempt"
-#: Should the worker be dead, the runtime ends the container this long after its timeout.
-BACKSTOP_SECONDS = 30
 CPU_PERIOD = 100_000
 OPEN_FILES = 20_000
 PROCESSES = 4_096
@@ -42,8 +41,9 @@ def container_spec(worker: str, launch: Launch, *, swap: bool = True, relabel: b
         "init": True,
         "httpproxy": False,
         "image_volume_mode": "ignore",
+        "stop_timeout": 0,  # of a removal, which does not send TERM first; podman-py's cannot say so itself
         "timeout": math.ceil(launch.timeout_seconds) + BACKSTOP_SECONDS,
-        "log_configuration": {"driver": "k8s-file", "path": str(launch.folder / "output")},
+        "log_configuration": {"driver": "k8s-file", "path": str(launch.folder / OUTPUT)},
         "mounts": [
             {
                 "destination": "/tmp",  # noqa: S108 - in the container

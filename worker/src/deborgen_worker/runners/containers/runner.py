@@ -1,0 +1,170 @@
+"""Jobs in containers: the promise of `protocol.Runner`, kept with any engine."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Collection
+
+from deborgen_worker.attempts import Standing
+from deborgen_worker.logs import Log
+from deborgen_worker.runners.containers.creating import create, remove
+from deborgen_worker.runners.containers.engine import OUTPUT, Engine, EngineError, Seen, State
+from deborgen_worker.runners.containers.following import Container, Follower
+from deborgen_worker.runners.containers.judging import fault_of_the_program
+from deborgen_worker.runners.protocol import CannotStart, Host, Launch, RunnerDown, Tell
+from deborgen_worker.steps import Adopted
+
+#: For how many seconds a call is tried again that fails without an apparent reason.
+STEER_SECONDS = 1.0
+
+
+class ContainerRunner:
+    """Each attempt has a container of its own, which the engine keeps when the worker is gone."""
+
+    name = ""
+
+    def __init__(self, engine: Engine, tell: Tell) -> None:
+        self._engine = engine
+        self._containers: dict[str, Container] = {}
+        self._follower = Follower(engine, tell)
+
+    def check(self) -> str:
+        try:
+            self._engine.check()
+        except (RunnerDown, EngineError) as error:
+            return str(error)
+        return ""
+
+    def describe(self) -> Host:
+        return self._engine.describe()
+
+    def log(self, launch: Launch) -> Log:
+        return self._engine.log(launch)
+
+    def close(self) -> None:
+        self._engine.close()
+
+    # Starting
+
+    def prepare(self, launch: Launch) -> None:
+        if launch.attempt not in self._containers:
+            self._containers[launch.attempt] = Container(create(self._engine, launch), launch)
+
+    def start(self, launch: Launch) -> None:
+        self.prepare(launch)
+        container = self._containers[launch.attempt]
+        try:
+            with container.steering:
+                self._start(container)
+        except RunnerDown:
+            raise
+        except (CannotStart, EngineError) as error:
+            return self._not_started(container, str(error))
+        return self._follower.follow(container)
+
+    def _start(self, container: Container) -> None:
+        """What was asked for before the start holds: a signal prevents it, and one that is frozen starts frozen."""
+        if container.signalled:
+            raise CannotStart("it was ended before it was started")
+        container.started = time.monotonic()
+        self._engine.start(container.id)
+        if container.frozen:
+            self._steer(container, self._engine.pause, State.RUNNING)
+
+    def _not_started(self, container: Container, message: str) -> None:
+        with contextlib.suppress(CannotStart, EngineError):
+            self._engine.remove(container.id)
+        self._containers.pop(container.launch.attempt, None)
+        exit_ = fault_of_the_program(container.launch, message)
+        if exit_ is None:
+            raise CannotStart(f"the container cannot be started: {message}")
+        self._follower.ended(container, exit_)
+
+    def adopt(self, launch: Launch) -> Adopted:
+        seen = self._inspect(self._engine.name_of(launch.attempt))
+        gone = Adopted(launch.attempt, Standing.GONE)
+        if seen is None:
+            begun = (launch.folder / OUTPUT).exists()
+            return gone if begun else Adopted(launch.attempt, Standing.NEVER_STARTED)
+        if seen.attempt != launch.attempt or seen.state is State.LOST:
+            return gone
+        if seen.state is State.CREATED:
+            with contextlib.suppress(EngineError):  # if it stays, its start finds it and tries again
+                self._engine.remove(seen.id)
+            return Adopted(launch.attempt, Standing.NEVER_STARTED)
+        age = max(0.0, time.time() - seen.started_at) if seen.started_at else 0.0
+        frozen = seen.state is State.PAUSED
+        container = Container(seen.id, launch, started=time.monotonic() - age, frozen=frozen)
+        self._containers[launch.attempt] = container
+        self._follower.follow(container)
+        standing = Standing.ENDED if seen.state is State.ENDED else Standing.RUNNING
+        return Adopted(launch.attempt, standing, frozen)
+
+    # Steering
+
+    def signal(self, attempt: str, name: str) -> None:
+        if container := self._containers.get(attempt):
+            with container.steering:
+                container.signalled = True
+                self._steer(container, lambda id_: self._engine.kill(id_, name), State.RUNNING, State.PAUSED)
+
+    def freeze(self, attempt: str) -> None:
+        if container := self._containers.get(attempt):
+            with container.steering:
+                container.frozen = True
+                self._steer(container, self._engine.pause, State.RUNNING)
+
+    def thaw(self, attempt: str) -> None:
+        if container := self._containers.get(attempt):
+            with container.steering:
+                container.frozen = False
+                self._steer(container, self._engine.unpause, State.PAUSED)
+
+    def _steer(self, container: Container, call: Callable[[str], None], *states: State) -> None:
+        """Make a call that is meant for a container in one of these states. In any other, nothing is left to do.
+
+        The state is asked for when the call has failed, and not before it: the container may end at any moment. So one
+        that is paused already, is not paused, or has ended is not an error, and neither is an answer that was lost. A
+        runtime that fails because the program is just ending is asked again.
+        """
+        end = time.monotonic() + STEER_SECONDS
+        while container.started and not container.over:
+            try:
+                call(container.id)
+                break
+            except (RunnerDown, EngineError) as error:
+                seen = self._inspect(container.id)
+                if seen is None or seen.state not in states:
+                    break
+                if time.monotonic() > end:
+                    raise CannotStart(str(error)) from None
+            time.sleep(0.05)
+
+    def _inspect(self, container: str) -> Seen | None:
+        try:
+            return self._engine.inspect(container)
+        except EngineError as error:
+            raise RunnerDown(str(error)) from None
+
+    # Removing
+
+    def discard(self, attempt: str) -> None:
+        container = self._containers.get(attempt)
+        if container is not None:
+            container.over = True
+        remove(self._engine, container.id if container is not None else self._engine.name_of(attempt))
+        self._containers.pop(attempt, None)  # not before: if it has to be tried again, its id is surer than its name
+
+    def sweep(self, keep: Collection[str]) -> list[str]:
+        try:
+            found = self._engine.containers()
+        except EngineError as error:
+            raise RunnerDown(str(error)) from None
+        gone = []
+        for container, attempt in found:
+            if attempt not in keep:
+                with contextlib.suppress(CannotStart):
+                    remove(self._engine, container)
+                    gone.append(attempt or container[:12])
+        return gone
