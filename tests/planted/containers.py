@@ -145,12 +145,6 @@ PLANTED: list[Planted] = [
         seconds=200,
     ),
     Planted(
-        "the runtime knows no timeout",
-        (Patch(SPEC, specified_with(timeout=0)),),
-        (f"{CONTAINERS}_58_a_timeout_holds_while_the_worker_is_dead",),
-        seconds=200,
-    ),
-    Planted(
         "Podman is not asked whether it is well",
         (Patch(f"{RUNNERS}.runner:ContainerRunner.check", gives("")),),
         (f"{CONTAINERS}_48_a_service_that_hangs_or_dies_stops_new_work_and_nothing_else",),

@@ -103,7 +103,10 @@ PLANTED: list[Planted] = [
     Planted(
         "a lost attempt is never taken up again",
         (Patch(f"{OPERATIONS}.endings:may_resume", gives(False)),),
-        (f"{NETWORK}_16_a_partition_longer_than_the_lease_ends_and_the_same_attempt_goes_on",),
+        (
+            f"{NETWORK}_16_a_partition_longer_than_the_lease_ends_and_the_same_attempt_goes_on",
+            f"{NETWORK}_29_a_worker_that_slept_past_its_lease_goes_on_with_what_nobody_else_has_claimed",
+        ),
     ),
     Planted(
         "any session may speak for the worker",

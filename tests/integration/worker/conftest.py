@@ -54,7 +54,8 @@ def container_worker(
 
     def make(**settings: Any) -> WorkerProcess:
         settings = {"runner": "podman", "podman_socket": str(podman.socket), **settings}
-        worker = new_worker(env={"CONTAINERS_CONF": str(CONF)}, **settings)
+        env = {"CONTAINERS_CONF": str(CONF), **settings.pop("env", {})}
+        worker = new_worker(env=env, **settings)
         made.append(worker)
         return worker
 

@@ -12,10 +12,6 @@ from typing import Any
 
 import pytest
 
-from deborgen_worker.runners.podman import spec
-from deborgen_worker.runners.podman.runner import PodmanRunner
-from deborgen_worker.runners.protocol import Launch
-from deborgen_worker.settings import Settings
 from support.aimed_proxy import AimedProxy
 from support.coordinator import CoordinatorProcess
 from support.podman import CONF, IMAGE, Podman
@@ -286,28 +282,6 @@ def test_fault_49_conmon_killed_ends_the_attempt_as_an_error(pool: Pool, podman:
     assert "its monitor was killed" in job["reason"]
     wait_until(lambda: not runs(state["Pid"]))
     wait_until(lambda: podman.of(worker.name) == [], 90)
-
-
-def test_fault_58_a_timeout_holds_while_the_worker_is_dead(
-    podman: Podman, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Seen to fail when the runtime knows no timeout."""
-    monkeypatch.setattr(spec, "BACKSTOP_SECONDS", 1)
-    name = f"w-{tmp_path.name}"
-    settings = Settings(name=name, podman_socket=str(podman.socket))
-    runner = PodmanRunner(settings, tmp_path, lambda _ended: None)
-    workspace = tmp_path / "work"
-    workspace.mkdir()
-    launch = Launch(
-        attempt="1.1/1", argv=("sleep", "1000"), env={}, folder=tmp_path, workspace=workspace, image=IMAGE,
-        memory=64 << 20, timeout_seconds=1.0,
-    )  # fmt: skip
-    try:
-        runner.start(launch)
-        runner.close()  # from here on nobody looks after it
-        wait_until(lambda: "true" not in podman("inspect", "-f", "{{.State.Running}}", *podman.of(name)), 90)
-    finally:
-        podman.remove_all(name)
 
 
 @pytest.fixture

@@ -171,6 +171,27 @@ def test_fault_29_a_worker_that_slept_past_its_lease_finds_its_attempt_over(tmp_
         wait_until(lambda: not Path(f"/proc/{pid}").exists(), 90)
 
 
+def test_fault_29_a_worker_that_slept_past_its_lease_goes_on_with_what_nobody_else_has_claimed(tmp_path: Path) -> None:
+    """Seen to fail when a lost attempt is never taken up again."""
+    go = tmp_path / "go"
+    (tmp_path / "c").mkdir()
+    with (
+        CoordinatorProcess(tmp_path / "c", lease_seconds=1.5, heartbeat_seconds=0.3) as short,
+        WorkerProcess(tmp_path, short) as worker,
+    ):
+        pool = Pool(short)
+        run = pool.submit(run=f"while [ ! -e {go} ]; do sleep 0.02; done", max_attempts=2)
+        pool.until_named(run)
+        assert worker.process is not None
+        worker.process.send_signal(signal.SIGSTOP)
+        wait_until(lambda: pool.job(run)["state"] == "queued", 90)
+        worker.process.send_signal(signal.SIGCONT)
+        pool.until(run, "running")
+        go.touch()
+        job = pool.until(run)
+        assert (job["state"], len(job["history"])) == ("succeeded", 1)
+
+
 @pytest.mark.parametrize("left_behind", ["all of it", "more than all of it", "something else"])
 def test_an_upload_whose_last_step_was_lost_becomes_a_blob_all_the_same(
     own: CoordinatorProcess, tmp_path: Path, left_behind: str, monkeypatch: pytest.MonkeyPatch

@@ -19,6 +19,7 @@ from deborgen_worker.runners.podman import client, engine
 from deborgen_worker.runners.podman.engine import PodmanEngine
 from deborgen_worker.runners.podman.runner import PodmanRunner
 from deborgen_worker.runners.protocol import CannotStart, Launch, RunnerDown
+from deborgen_worker.runners.subprocess import SubprocessRunner
 from deborgen_worker.settings import Settings
 from support.aimed_proxy import AimedProxy
 from support.podman import IMAGE, Podman
@@ -35,7 +36,8 @@ class Machine:
         self.podman = podman
         self.name = f"w-{folder.name}"
         self.ends: list[Any] = []
-        self.runner = PodmanRunner(Settings(name=self.name, podman_socket=url), folder, self.ends.extend)
+        watchdog = SubprocessRunner(folder, self.ends.extend).watchdog
+        self.runner = PodmanRunner(Settings(name=self.name, podman_socket=url), folder, self.ends.extend, watchdog)
         workspace = folder / "work"
         workspace.mkdir()
         self.launch = Launch(

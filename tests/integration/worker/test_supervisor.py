@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+from support.podman import IMAGE, Podman
 from support.pool import Pool
 from support.waiting import wait_until
 from support.worker import WorkerProcess
@@ -41,6 +42,53 @@ def test_fault_58_a_process_is_ended_by_the_supervisor_when_its_time_is_over_and
     worker.start()
     job = pool.until(run)
     assert job["history"][0]["outcome"] == "timeout"
+
+
+def test_fault_58_a_container_is_ended_by_the_supervisor_when_its_time_is_over_and_the_worker_is_dead(
+    container_worker: Make, pool: Pool, podman: Podman
+) -> None:
+    """Seen to fail when the supervisor keeps no time."""
+    worker = container_worker(env={"DEBORGEN_BACKSTOP_SECONDS": "0.5"}).start()
+    run = pool.submit(image=IMAGE, run="sleep 1000", timeout="3s")
+    pool.until_named(run)
+    worker.kill()
+    [container] = podman.of(worker.name)
+    wait_until(lambda: not podman.inspect(container)["State"]["Running"], what="the supervisor to end the container")
+    worker.start()
+    assert pool.until(run)["history"][0]["outcome"] == "timeout"
+
+
+def test_fault_87_a_container_that_no_worker_takes_up_is_ended(
+    container_worker: Make, pool: Pool, podman: Podman
+) -> None:
+    """Seen to fail when programs go on without a worker for ever."""
+    worker = container_worker(env={"DEBORGEN_TAKE_UP_SECONDS": "1"}).start()
+    run = pool.submit(image=IMAGE, run="sleep 1000")
+    pool.until_named(run)
+    worker.kill()
+    [container] = podman.of(worker.name)
+    wait_until(lambda: not podman.inspect(container)["State"]["Running"], what="the supervisor to end the container")
+    worker.start()
+    job = pool.until(run)
+    assert (job["history"][0]["outcome"], job["reason"]) == ("error", "no worker took it up in time")
+
+
+def test_the_owner_freezes_and_wakes_a_container_without_a_worker(
+    container_worker: Make, pool: Pool, podman: Podman
+) -> None:
+    worker = container_worker().start()
+    run = pool.submit(image=IMAGE, run="sleep 1000")
+    pool.until_named(run)
+    worker.kill()
+    [container] = podman.of(worker.name)
+    worker.command("pause", "--now")
+    wait_until(lambda: podman.inspect(container)["State"]["Paused"])
+    worker.command("resume")
+    wait_until(lambda: not podman.inspect(container)["State"]["Paused"])
+    worker.start()
+    wait_until(lambda: worker.answers() and worker.status()["attempts"][0]["stage"] == "running")
+    pool.admin.post(f"/v1/runs/{run}/cancel", json={})
+    assert pool.until(run)["state"] == "canceled"
 
 
 def test_fault_87_what_no_worker_takes_up_is_ended(new_worker: Make, pool: Pool, tmp_path: Path) -> None:

@@ -93,6 +93,8 @@ ALLOWED: dict[tuple[str, str], str] = {
         "running",
     ): "what a runner knows of an attempt; the supervisor answers with it",
     ("worker/src/deborgen_worker/runners/subprocess.py", "error"): "a field of the supervisor's records",
+    ("worker/src/deborgen_worker/runners/watchdog.py", "error"): "a field of the supervisor's records",
+    ("worker/src/deborgen_worker/runners/watchdog.py", "timeout"): "a field of what the supervisor is told",
     ("worker/src/deborgen_worker/runners/subprocess.py", "timeout"): "a field of what the supervisor is asked",
     ("worker/src/deborgen_worker/runners/supervisor.py", "error"): "its own protocol; a bare script cannot import",
     ("worker/src/deborgen_worker/runners/supervisor.py", "left"): "seconds that are left of a time limit",

@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
-from deborgen_worker.runners.containers.engine import BACKSTOP_SECONDS, Seen, State
+from deborgen_worker.runners.containers.engine import Seen, State
 from deborgen_worker.runners.containers.judging import fault_of_the_program, judge
 from deborgen_worker.runners.containers.usage import Usage
 from deborgen_worker.runners.podman.reading import host_in, seen_in
 from deborgen_worker.runners.protocol import Launch
+from deborgen_worker.runners.watchdog import BACKSTOP_SECONDS
 
 LAUNCH = Launch(
     attempt="1.1/1", argv=("prog",), env={}, folder=Path("/f"), workspace=Path("/f/work"), image="i", memory=100 << 20,

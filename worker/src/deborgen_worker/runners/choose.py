@@ -13,14 +13,16 @@ from deborgen_worker.settings import Settings, SettingsError
 def make_runners(settings: Settings, state: Path, tell: Tell) -> dict[str, Runner]:
     """By what they run jobs as. Where Podman is wanted and does not work, the refusal says what to do."""
     runners: dict[str, Runner] = {}
+    processes = SubprocessRunner(state, tell)  # its supervisor watches over containers too
     if settings.runner in {"auto", "podman", "both"}:
         from deborgen_worker.runners.podman.runner import PodmanRunner  # large, and not needed for plain processes
 
         try:
-            runners[RunAs.CONTAINER] = PodmanRunner(settings, state, tell)
+            runners[RunAs.CONTAINER] = PodmanRunner(settings, state, tell, processes.watchdog)
         except CannotStart as error:
+            processes.close()
             hint = "; to run jobs as plain processes of this user instead, say --runner subprocess"
             raise SettingsError(f"Podman does not work here: {error}{hint}") from None
     if settings.runner in {"subprocess", "both"}:
-        runners[RunAs.PROCESS] = SubprocessRunner(state, tell)
+        runners[RunAs.PROCESS] = processes
     return runners

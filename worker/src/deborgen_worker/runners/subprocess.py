@@ -28,13 +28,12 @@ from deborgen_worker.logs import Log, RawLog
 from deborgen_worker.runners import supervisor
 from deborgen_worker.runners.lanes import Lanes
 from deborgen_worker.runners.protocol import CannotStart, Host, Launch, RunnerDown, Tell
+from deborgen_worker.runners.watchdog import BACKSTOP_SECONDS, Watchdog
 from deborgen_worker.sockets import short_path
 from deborgen_worker.steps import Adopted, Began, Event, Exited, Returned
 
 CONNECT_SECONDS = 10.0
 ANSWER_SECONDS = 10.0
-#: How much longer than its time limit a program may run when the worker does not end it. A test may make it shorter.
-BACKSTOP_SECONDS = float(os.environ.get("DEBORGEN_BACKSTOP_SECONDS", "30"))
 LATER_MOST = 64
 
 
@@ -57,6 +56,8 @@ class SubprocessRunner:
         self._listed: tuple[threading.Event, list[str]] = (threading.Event(), [])
         self._closing = False
         self._later: list[bytes] = []
+        #: The same supervisor watches over containers.
+        self.watchdog = Watchdog(self._quietly, self.close)
         self._connect()
 
     # The promise of a runner
@@ -317,7 +318,10 @@ class SubprocessRunner:
                 returned = record.get("recalled", False)
                 events.append(Returned(attempt) if returned else Exited(attempt, self._exit(record)))
                 self._go_on(attempt, record.get("seconds"), events)
+            else:
+                self.watchdog.hear(record)
         elif "standing" in record:
+            self.watchdog.hear(record)
             event, answer = self._asked.get(record["attempt"], (threading.Event(), []))
             answer.append(record)
             event.set()
@@ -379,5 +383,6 @@ class SubprocessRunner:
             self._lanes.lane_of.clear()
         with contextlib.suppress(RunnerDown, OSError):
             self._connect()
+            self.watchdog.renew()
         killed = Exit(error="the supervisor of plain processes was killed")
         self._pass_on(events + [Exited(attempt, killed) for attempt in lost])

@@ -206,7 +206,7 @@ class Supervisor:
     def find(self, attempt: str) -> None:
         """Say what became of an attempt."""
         if attempt in self.ended:
-            self.send({"standing": "ended", "attempt": attempt})
+            self.send({"standing": "ended", "attempt": attempt, "end": self.ended[attempt]})
             self.send(self.ended[attempt])
             return
         was = self.running.get(attempt, {})
@@ -251,8 +251,11 @@ class Supervisor:
             self.find(attempt)
         elif do == "discard":
             if attempt in self.running:
-                self.unwanted.add(attempt)
                 self.kill_all(attempt, signal.SIGKILL)
+                if "pid" in self.running[attempt]:
+                    self.unwanted.add(attempt)
+                else:
+                    del self.running[attempt]
             self.take_out(attempt)
             self.ended.pop(attempt, None)
         elif do == "list":

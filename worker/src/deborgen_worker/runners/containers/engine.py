@@ -10,8 +10,6 @@ from typing import Protocol
 from deborgen_worker.logs import Log
 from deborgen_worker.runners.protocol import Host, Launch
 
-#: Should the worker be dead, the engine ends a container this many seconds after its timeout.
-BACKSTOP_SECONDS = 30
 #: The file in the folder of an attempt to which the engine writes the program's output.
 OUTPUT = "output"
 
@@ -91,6 +89,9 @@ class Engine(Protocol):
     def pause(self, container: str) -> None: ...
 
     def unpause(self, container: str) -> None: ...
+
+    def commands(self, container: str) -> dict[str, list[str]]:
+        """For SIGKILL, SIGSTOP and SIGCONT the command that does as much, for when the worker is dead."""
 
     def remove(self, container: str) -> None:
         """Remove it and end what it runs. One that does not exist is not an error."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 import signal
 import threading
@@ -15,6 +16,7 @@ from deborgen_worker.runners.containers.judging import judge
 from deborgen_worker.runners.containers.usage import Usage, groups_of, usage_of
 from deborgen_worker.runners.containers.watch import Gone, wait_until_gone
 from deborgen_worker.runners.protocol import Launch, RunnerDown, Tell
+from deborgen_worker.runners.watchdog import Watchdog
 from deborgen_worker.steps import Exited
 
 #: After the program is gone, how many seconds the engine may take to know its exit code.
@@ -39,8 +41,8 @@ class Container:
 class Follower:
     """Tells once about each container that it follows: how it ended, or that nobody knows."""
 
-    def __init__(self, engine: Engine, tell: Tell) -> None:
-        self._engine, self._tell = engine, tell
+    def __init__(self, engine: Engine, tell: Tell, watchdog: Watchdog) -> None:
+        self._engine, self._tell, self._watchdog = engine, tell, watchdog
         self._lock = threading.Lock()
 
     def follow(self, container: Container) -> None:
@@ -51,6 +53,8 @@ class Follower:
         with self._lock:
             over, container.over = container.over, True
         if not over:
+            exit_ = dataclasses.replace(exit_, **self._watchdog.ended_by_supervisor(container.launch.attempt))
+            self._watchdog.unwatch(container.launch.attempt)
             self._tell([Exited(container.launch.attempt, exit_)])
 
     def _follow(self, container: Container) -> None:

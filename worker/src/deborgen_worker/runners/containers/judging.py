@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from deborgen_shared.jobfile.units import format_size
 from deborgen_worker.attempts import Exit
-from deborgen_worker.runners.containers.engine import BACKSTOP_SECONDS, Seen
+from deborgen_worker.runners.containers.engine import Seen
 from deborgen_worker.runners.containers.usage import Usage
 from deborgen_worker.runners.protocol import Launch
+from deborgen_worker.runners.watchdog import BACKSTOP_SECONDS
 
 KILLED = 137
 #: What is left of an exit code when the runtime has ended the program.

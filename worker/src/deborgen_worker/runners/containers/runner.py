@@ -13,6 +13,7 @@ from deborgen_worker.runners.containers.engine import OUTPUT, Engine, EngineErro
 from deborgen_worker.runners.containers.following import Container, Follower
 from deborgen_worker.runners.containers.judging import fault_of_the_program
 from deborgen_worker.runners.protocol import CannotStart, Host, Launch, RunnerDown, Tell
+from deborgen_worker.runners.watchdog import Watchdog
 from deborgen_worker.steps import Adopted
 
 #: For how many seconds a call is tried again that fails without an apparent reason.
@@ -24,10 +25,10 @@ class ContainerRunner:
 
     name = ""
 
-    def __init__(self, engine: Engine, tell: Tell) -> None:
-        self._engine = engine
+    def __init__(self, engine: Engine, tell: Tell, watchdog: Watchdog) -> None:
+        self._engine, self._watchdog = engine, watchdog
         self._containers: dict[str, Container] = {}
-        self._follower = Follower(engine, tell)
+        self._follower = Follower(engine, tell, watchdog)
 
     def check(self) -> str:
         try:
@@ -44,6 +45,7 @@ class ContainerRunner:
 
     def close(self) -> None:
         self._engine.close()
+        self._watchdog.close()
 
     # Starting
 
@@ -69,6 +71,8 @@ class ContainerRunner:
             raise CannotStart("it was ended before it was started")
         container.started = time.monotonic()
         self._engine.start(container.id)
+        launch = container.launch
+        self._watchdog.watch(launch.attempt, launch.timeout_seconds, 0.0, self._engine.commands(container.id))
         if container.frozen:
             self._steer(container, self._engine.pause, State.RUNNING)
 
@@ -97,9 +101,10 @@ class ContainerRunner:
         frozen = seen.state is State.PAUSED
         container = Container(seen.id, launch, started=time.monotonic() - age, frozen=frozen)
         self._containers[launch.attempt] = container
+        found = self._watchdog.find(launch.attempt, launch.timeout_seconds, age, self._engine.commands(seen.id))
         self._follower.follow(container)
         standing = Standing.ENDED if seen.state is State.ENDED else Standing.RUNNING
-        return Adopted(launch.attempt, standing, frozen)
+        return Adopted(launch.attempt, standing, frozen, found.get("stopped", 0.0))
 
     # Steering
 
@@ -114,12 +119,14 @@ class ContainerRunner:
             with container.steering:
                 container.frozen = True
                 self._steer(container, self._engine.pause, State.RUNNING)
+                self._watchdog.note(attempt, frozen=True)
 
     def thaw(self, attempt: str) -> None:
         if container := self._containers.get(attempt):
             with container.steering:
                 container.frozen = False
                 self._steer(container, self._engine.unpause, State.PAUSED)
+                self._watchdog.note(attempt, frozen=False)
 
     def _steer(self, container: Container, call: Callable[[str], None], *states: State) -> None:
         """Make a call that is meant for a container in one of these states. In any other, nothing is left to do.

@@ -113,6 +113,12 @@ class PodmanEngine:
         with self._container(container, QUICK) as found:
             found.unpause()
 
+    def commands(self, container: str) -> dict[str, list[str]]:
+        # A service of our own ends with the worker, and is not needed: its containers are this user's.
+        podman = ["podman"] if self._service.own else ["podman", "--url", self._service.url]
+        verbs = {"SIGKILL": "kill", "SIGSTOP": "pause", "SIGCONT": "unpause"}
+        return {name: [*podman, verb, container] for name, verb in verbs.items()}
+
     def remove(self, container: str) -> None:
         try:
             with self._client.within(SLOW) as podman:

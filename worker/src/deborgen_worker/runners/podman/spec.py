@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import math
 import resource
+from pathlib import Path
 from typing import Any
 
-from deborgen_worker.runners.containers.engine import BACKSTOP_SECONDS, OUTPUT
+from deborgen_worker.runners.containers.engine import OUTPUT
 from deborgen_worker.runners.protocol import Launch
+from deborgen_worker.runners.watchdog import BACKSTOP_SECONDS
 from deborgen_worker.workspace import IN_CONTAINER
 
 WORKER_LABEL = "deborgen.worker"
 ATTEMPT_LABEL = "deborgen.attempt"
+#: The supervisor of a worker in a container ends with it: then the runtime must keep time, although it also counts the
+#: time in which its owner has a job frozen.
+IN_CONTAINER_ITSELF = Path("/run/.containerenv").exists() or Path("/.dockerenv").exists()
 CPU_PERIOD = 100_000
 OPEN_FILES = 20_000
 PROCESSES = 4_096
@@ -42,7 +47,6 @@ def container_spec(worker: str, launch: Launch, *, swap: bool = True, relabel: b
         "httpproxy": False,
         "image_volume_mode": "ignore",
         "stop_timeout": 0,  # of a removal, which does not send TERM first; podman-py's cannot say so itself
-        "timeout": math.ceil(launch.timeout_seconds) + BACKSTOP_SECONDS,
         "log_configuration": {"driver": "k8s-file", "path": str(launch.folder / OUTPUT)},
         "mounts": [
             {
@@ -67,6 +71,8 @@ def container_spec(worker: str, launch: Launch, *, swap: bool = True, relabel: b
         "r_limits": _rlimits(launch),
         "devices": [{"path": gpu} for gpu in launch.gpus],
     }
+    if IN_CONTAINER_ITSELF:
+        spec["timeout"] = math.ceil(launch.timeout_seconds + BACKSTOP_SECONDS)
     if launch.network == "none":
         spec["netns"] = {"nsmode": "none"}
     return spec
