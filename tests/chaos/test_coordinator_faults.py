@@ -98,7 +98,7 @@ def test_fault_23_a_stale_result_leaves_the_second_attempt_unharmed(both: InProc
     assert both.audit().clean
 
 
-@pytest.mark.parametrize("order", itertools.permutations(range(3)))
+@pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
 @pytest.mark.parametrize("threads", [1, 3])
 def test_fault_24_a_result_that_races_the_sweep_and_a_cancel_has_exactly_one_winner(
     both: InProcessCoordinator, order: tuple[int, ...], threads: int

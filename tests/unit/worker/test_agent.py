@@ -461,6 +461,22 @@ def test_two_claimers_that_part_the_room_do_not_starve_a_large_job(tmp_path: Pat
     assert asked[-1] == 2.0
 
 
+def test_what_is_claimed_ahead_does_not_take_the_room_of_a_claim_that_is_on_its_way(tmp_path: Path) -> None:
+    """Seen to fail when it does: of two answers that come at the same moment, the job that was granted first found no
+    room, and was given back."""
+    world = World(tmp_path, running)
+    world.short_ones_end()
+    world.machine.ledger.asked["of the other claimer"] = Amount(1, GIB, 0, GIB)
+    world.queue("1.2/1", "1.3/1")
+    world.take()
+    assert sorted(world.runner.running) == ["1.2/1"]
+    world.queue("1.1/1")
+    world.spool.claim_answered("of the other claimer", world.coordinator.queue)
+    world.agent.accept(world.coordinator.queue, sent=world.now, waited_seconds=0.0)
+    world.agent.answered("of the other claimer")
+    assert sorted(world.runner.running) == ["1.1/1", "1.2/1"]
+
+
 def test_a_claim_for_a_part_of_the_room_does_not_wait_long(world: World) -> None:
     """A large job that comes meanwhile must not wait for it: soon one claim asks for all of the room."""
     world.machine.ledger.asked["of the other claimer"] = Amount(1, GIB, 0, GIB)

@@ -184,10 +184,12 @@ class Ledger:
         if amount is not None:
             self.waiting[attempt] = amount
 
-    def start(self, attempt: str, now: float) -> bool:
-        """Give a waiting attempt what it needs, if that is free."""
+    def start(self, attempt: str, now: float, *, ahead: bool = False) -> bool:
+        """Give a waiting attempt what it needs, if that is free. One that was claimed ahead of need does not get what a
+        claim on its way has reserved: the jobs that it brings came first."""
         amount = self.waiting[attempt]
-        if self.full or not self.free().holds(amount):
+        free = self.free() - self.asked.sum if ahead else self.free()
+        if self.full or not free.holds(amount):
             return False
         self.waiting.take(attempt)
         self.running[attempt] = amount

@@ -23,6 +23,9 @@ from deborgen_worker.spool import Spool
 #: How long a claim waits on the server with all the room there is, and with a part of it: then what is free may change.
 IDLE_WAIT_SECONDS = 20.0
 PART_WAIT_SECONDS = 5.0
+#: While jobs end here, a claim for a part of the room waits about as long as they run, but at least this long: then
+#: more of it is free, and a job that needs more may fit.
+LEAST_WAIT_SECONDS = 0.2
 #: Nothing to ask for: wait to be woken, and look again at the latest after this.
 LOOK_AGAIN_SECONDS = 30.0
 #: A question ahead of need found nothing: only for what there is room for during this time.
@@ -140,11 +143,12 @@ class Claimer:
 
     def _ask(self) -> Claim | None:
         now = self._agent.clock()
-        wanting, others, part = self._agent.look(
+        wanting, others, part, soon = self._agent.look(
             lambda machine, _: (
                 machine.ledger.wanting(now),
                 any(each.usable for each in machine.ledger.asked.values()),
                 bool(machine.ledger.running or machine.ledger.waiting or machine.ledger.asked),
+                machine.ledger.average if now - machine.ledger.ended < PART_WAIT_SECONDS else PART_WAIT_SECONDS,
             )
         )
         if not wanting or (self._found_nothing and others):
@@ -157,10 +161,12 @@ class Claimer:
         self._spool.commit()
         point("after-claim-written")
         # While the other claimer waits with a part of the room, this is not all of it: soon one asks for the whole.
-        wait = 0.0 if asked.ahead else min(PART_WAIT_SECONDS, self._idle_wait) if part else self._idle_wait
+        wait = self._idle_wait
+        if part:
+            wait = min(wait, PART_WAIT_SECONDS, max(LEAST_WAIT_SECONDS, soon))
         return Claim(
             session=self._line.session, request_id=asked.request_id, free=asked.free, max=asked.max, ahead=asked.ahead,
-            wait_seconds=wait,
+            wait_seconds=0.0 if asked.ahead else wait,
         )  # fmt: skip
 
     def _drop(self) -> None:

@@ -111,7 +111,7 @@ def _fill(machine: Machine, now: Moment) -> Instructions:
             machine.queue.remove(name)
             continue
         fresh = now.lease < stage.start_by
-        if fresh and machine.ledger.start(name, now.clock):
+        if fresh and machine.ledger.start(name, now.clock, ahead=stage.ahead):
             machine.queue.remove(name)
             yield _take_room(machine, attempt, stage, now)
         elif fresh and short and attempt.follows and not stage.returned:
