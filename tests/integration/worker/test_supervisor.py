@@ -107,6 +107,7 @@ def test_the_owner_freezes_and_wakes_what_runs_without_a_worker(new_worker: Make
     assert "1 running is frozen" in worker.command("pause", "--now").stdout
     wait_until(lambda: state_of(pid) == "T")
     assert f"{run}.1/1" in worker.command("status").stdout
+    assert worker.command("status", "--json").stdout == "", "what is not JSON is for people"
     worker.command("resume")
     wait_until(lambda: state_of(pid) in {"S", "R"})
     worker.start()

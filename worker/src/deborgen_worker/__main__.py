@@ -106,7 +106,8 @@ def not_running(arguments: argparse.Namespace) -> int:
 def status(arguments: argparse.Namespace) -> int:
     answer = ask(arguments, {"command": "status"})
     if answer is None:
-        for name, (seconds, frozen) in ask_supervisor(state_of(arguments), "status").get("programs", {}).items():
+        found = ask_supervisor(state_of(arguments), "status") if not arguments.json else {}
+        for name, (seconds, frozen) in found.get("programs", {}).items():
             print(f"  {name:<12} {'frozen' if frozen else 'goes on'} without a worker, {seconds:.1f} s")
         return not_running(arguments)
     if arguments.json:
