@@ -143,7 +143,7 @@ def pause(arguments: argparse.Namespace) -> int:
     answer = ask(arguments, {"command": "pause", "seconds": seconds, "now": arguments.now})
     if answer is None:
         pauses(arguments).write(_pause(None if seconds is None else time.time() + seconds, arguments.now))
-        kept = ask_supervisor(state_of(arguments), "pause").get("said", 0) if arguments.now else 0
+        kept = len(ask_supervisor(state_of(arguments), "pause").get("programs", ())) if arguments.now else 0
         frozen = f"; {kept} running {'is' if kept == 1 else 'are'} frozen" if kept else ""
         print(f"paused; no worker runs now, the pause holds when one starts{frozen}")
         return 0

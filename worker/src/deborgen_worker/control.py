@@ -77,11 +77,8 @@ def ask(state: Path, message: dict[str, Any], seconds: float = ANSWER_SECONDS, n
 
 
 def ask_supervisor(state: Path, do: str) -> dict[str, Any]:
-    """Ask the supervisor, which goes on when its worker is dead; an empty answer if there is none.
-
-    Only while no worker runs: it listens to one at a time.
-    """
+    """Tell the supervisor, which goes on when its worker is dead; an empty answer if there is none."""
     try:
-        return ask(state, {"do": do}, 5.0, "supervisor.sock")
+        return ask(state, {"do": do}, 5.0, "owner.sock")
     except NotRunningError:
         return {}

@@ -60,6 +60,17 @@ def find(program: str, path: str) -> str:
     raise FileNotFoundError(program)
 
 
+def listen(name: str) -> socket.socket:
+    """A socket of this name in the folder in which we are, for this user alone."""
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(name)  # noqa: PTH108
+    found = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    found.bind(name)
+    os.chmod(name, 0o600)  # noqa: PTH101
+    found.listen(4)
+    return found
+
+
 class Supervisor:
     """Starts, signals and waits. `running` by attempt, `ended` until the worker says that it has written it down.
 
@@ -81,9 +92,7 @@ class Supervisor:
         self.inbox = b""
         self.outbox: list[bytes] = []
         self.due = NEVER
-        self.idle_since = self.alone_since = time.monotonic()
-        #: Whether the client is a worker: it speaks of attempts. The owner's commands do not.
-        self.is_worker = False
+        self.idle_since = time.monotonic()
         self.null = os.open(os.devnull, os.O_RDWR)
         self.journal = os.open("supervisor.jsonl", os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
         self.children = -1
@@ -213,15 +222,22 @@ class Supervisor:
         self.send({"standing": "running" if was or attempt in self.waiting else "unknown", "attempt": attempt,
                    "frozen": "left" in was, "stopped": self.stopped(was)})  # fmt: skip
 
-    def steer(self, number: int) -> None:
-        """The owner's word to all programs, while no worker is there."""
-        for attempt, was in self.running.items():
-            self.kill_all(attempt, number)
-            self.keep_time(was, number)
+    def obey(self, line: socket.socket) -> None:
+        """Take one command of the owner's, while no worker is there, and answer it."""
+        with line, contextlib.suppress(OSError, ValueError, LookupError):
+            line.settimeout(1.0)
+            do, now = json.loads(line.recv(4096))["do"], time.monotonic()
+            if do in {"pause", "resume"}:
+                number = signal.SIGSTOP if do == "pause" else signal.SIGCONT
+                for attempt, was in self.running.items():
+                    self.kill_all(attempt, number)
+                    self.keep_time(was, number)
+            programs = {name: [now - was["since"] - self.stopped(was), "left" in was]
+                        for name, was in self.running.items()}  # fmt: skip
+            line.sendall(json.dumps({"programs": programs}).encode() + b"\n")
 
     def handle(self, ask: dict[str, Any]) -> None:
         do, attempt = ask["do"], ask.get("attempt", "")
-        self.is_worker |= do in {"spawn", "watch", "adopt"}
         if do == "spawn":
             self.ask(ask)
         elif do == "watch":
@@ -231,13 +247,6 @@ class Supervisor:
             self.ended.pop(attempt, None)
         elif do == "note" and attempt in self.running:
             self.keep_time(self.running[attempt], ask["signal"])
-        elif do in {"pause", "resume"}:
-            self.steer(signal.SIGSTOP if do == "pause" else signal.SIGCONT)
-            self.send({"said": len(self.running)})
-        elif do == "status":
-            now = time.monotonic()
-            self.send({"programs": {name: [now - was["since"] - self.stopped(was), "left" in was]
-                                   for name, was in self.running.items()}})  # fmt: skip
         elif do == "signal":
             if attempt in self.running:
                 self.kill_all(attempt, ask["signal"])
@@ -281,7 +290,7 @@ class Supervisor:
     def end_late(self) -> None:
         """End what has used up its time, and all that no worker takes up."""
         now = time.monotonic()
-        alone = self.client is None and now >= self.alone_since + TAKE_UP_SECONDS
+        alone = self.client is None and now >= self.idle_since + TAKE_UP_SECONDS
         for attempt, was in list(self.running.items()):
             if (alone and "end" not in was) or now >= was["until"]:
                 was["until"] = NEVER
@@ -433,8 +442,6 @@ class Supervisor:
             self.client.close()
         self.client, self.inbox = None, b""
         self.idle_since = time.monotonic()
-        if self.is_worker:
-            self.alone_since, self.is_worker = self.idle_since, False
 
     def receive(self) -> None:
         assert self.client is not None
@@ -450,12 +457,7 @@ class Supervisor:
         return None
 
     def serve(self) -> None:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink("supervisor.sock")  # noqa: PTH108
-        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        listener.bind("supervisor.sock")
-        os.chmod("supervisor.sock", 0o600)  # noqa: PTH101
-        listener.listen(4)
+        listener, owner = listen("supervisor.sock"), listen("owner.sock")
         woken, waker = socket.socketpair()
         woken.setblocking(False)
         waker.setblocking(False)
@@ -464,13 +466,13 @@ class Supervisor:
         while True:
             wait = min([self.due, *(each["until"] for each in self.running.values())]) - time.monotonic()
             if self.client is None and self.running:
-                left = self.alone_since + TAKE_UP_SECONDS - time.monotonic()
+                left = self.idle_since + TAKE_UP_SECONDS - time.monotonic()
                 wait = min(wait, left if left > 0 else 1.0)  # after that, only the ends of what was killed are awaited
             elif self.client is None:
                 wait = min(wait, self.idle_since + IDLE_SECONDS - time.monotonic())
                 if wait <= 0:
                     return
-            sockets = [listener, woken] + ([self.client] if self.client else [])
+            sockets = [listener, owner, woken] + ([self.client] if self.client else [])
             ready, _, _ = select.select(sockets, [], [], None if wait == NEVER else max(0.0, wait))
             if woken in ready:
                 with contextlib.suppress(BlockingIOError):
@@ -482,6 +484,8 @@ class Supervisor:
                 self.client, _ = listener.accept()
                 # A worker that does not listen must not stop the supervisor for ever.
                 self.client.settimeout(5.0)
+            if owner in ready:
+                self.obey(owner.accept()[0])
             self.reap()
             self.end_late()
             self.flush()
