@@ -149,8 +149,7 @@ class PretendedRunner:
     def adopt(self, launch: Launch) -> Adopted:
         if self.trouble:
             raise RunnerDown(self.trouble)
-        if self._machine.waits(launch.attempt):
-            return Adopted(launch.attempt, Standing.RUNNING)
+        self._machine.take_out(launch.attempt)
         program = self._machine.programs.get(launch.attempt)
         if program is None:
             return Adopted(launch.attempt, Standing.NEVER_STARTED)

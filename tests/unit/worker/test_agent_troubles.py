@@ -288,6 +288,54 @@ def test_what_was_frozen_before_a_restart_is_woken_when_the_pause_is_over(tmp_pa
     assert world.coordinator.results[0].seconds == 30.0
 
 
+def test_a_program_that_cannot_be_woken_is_tried_again(tmp_path: Path) -> None:
+    """Seen to fail when it is taken for awake: it stays frozen, and its time runs out."""
+    world = World(tmp_path, running)
+    world.queue("1.1/1")
+    world.take()
+    world.owner.pause(None, now=True)
+    thaw = world.runner.thaw
+
+    def refuses(attempt: str) -> None:
+        raise CannotStart("not now")
+
+    world.runner.thaw = refuses  # type: ignore[method-assign]
+    world.owner.resume()
+    world.now += 100
+    world.agent.tick()
+    assert world.runner.frozen == {"1.1/1"}
+    world.runner.thaw = thaw  # type: ignore[method-assign]
+    world.agent.tick()
+    assert world.runner.frozen == set()
+    assert world.stage("1.1/1").stop is None, "its time did not run"
+
+
+def test_the_end_of_a_job_waits_for_no_thread_that_holds_its_log_and_asks_whether_it_runs(tmp_path: Path) -> None:
+    """Seen to fail when that question takes the agent's lock: both wait for each other, and all leases are lost."""
+    world = World(tmp_path, running)
+    world.queue("1.1/1")
+    world.take()
+    made = world.agent.execution("1.1/1")
+    assert made is not None
+    held, asked = threading.Event(), threading.Event()
+
+    def pump() -> None:
+        with made.log_lock:
+            held.set()
+            asked.wait(10)
+            world.agent.is_running("1.1/1")
+
+    def look(_machine: object, _executions: object) -> None:
+        asked.set()
+        thread.join(10)
+        assert not thread.is_alive()
+
+    thread = threading.Thread(target=pump, daemon=True)
+    thread.start()
+    held.wait(10)
+    world.agent.look(look)
+
+
 def test_a_program_that_its_owner_stopped_is_not_ended_for_its_time() -> None:
     was = {"until": time.monotonic() + 5.0}
     Supervisor.keep_time(was, signal.SIGSTOP)

@@ -61,6 +61,14 @@ def test_only_a_moment_of_work_waits_in_a_lane_and_the_rest_stays_in_the_backlog
     assert wait(busy(launch("a"), average=0.5), launch("w")) == []
 
 
+def test_what_could_not_be_handed_over_takes_nothing_else_with_it() -> None:
+    """Seen to fail when the next one of the backlog begins in its place, and is told to nobody."""
+    lanes = busy(launch("a"), average=0.5)
+    wait(lanes, launch("w1"), launch("w2"))
+    lanes.drop("a")
+    assert (lanes.lane_of, list(lanes.backlog)) == ({}, ["w1", "w2"])
+
+
 def test_the_backlog_goes_on_in_a_lane_that_is_empty() -> None:
     lanes = busy(launch("a"), average=0.5)
     wait(lanes, launch("large", cpus=2.0), launch("w"))

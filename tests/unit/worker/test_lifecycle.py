@@ -47,6 +47,7 @@ EVENTS: dict[str, steps.Event] = {
     "found ended": steps.Adopted("a", Standing.ENDED),
     "never started": steps.Adopted("a", Standing.NEVER_STARTED),
     "found gone": steps.Adopted("a", Standing.GONE),
+    "not thawed": steps.NotThawed("a"),
     "not frozen": steps.NotFrozen("a", "no cgroup"),
     "collected": steps.Collected("a"),
     "settled": steps.Settled("a"),
@@ -70,6 +71,7 @@ found running  W P Q R C D
 found ended    W P Q R C D
 never started  W P Q W C D
 found gone     W P Q C C D
+not thawed     W P Q R C D
 not frozen     W P Q R C D
 collected      W P Q R D D
 settled        - - - - - -
@@ -327,7 +329,8 @@ HARMLESS = {
 }  # fmt: skip
 #: These are about an earlier session, or about a runner that fails in its own way: see test_agent.py.
 ELSEWHERE = {
-    (steps.Adopted, Running), (steps.NotFrozen, Running), (steps.NotStarted, Queued), (steps.NotStarted, Running),
+    (steps.Adopted, Running), (steps.NotFrozen, Running), (steps.NotThawed, Running),
+    (steps.NotStarted, Queued), (steps.NotStarted, Running),
     (steps.Returned, Running), (steps.Ticked, Preparing), *[(steps.Settled, stage) for stage in STAGES[:-1]],
 }  # fmt: skip
 MOVES = [

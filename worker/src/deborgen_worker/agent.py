@@ -110,6 +110,11 @@ class Agent:
         """Whether no new work may be taken."""
         return self._machine.gate.closed
 
+    def is_running(self, name: str) -> bool:
+        """Whether its program runs. It does not wait for the lock: a thread that holds the lock of a log may ask."""
+        attempt = self._machine.attempts.get(name)
+        return attempt is not None and isinstance(attempt.stage, Running)
+
     def execution(self, name: str) -> Execution | None:
         return self._executions.get(name)
 

@@ -44,7 +44,8 @@ from deborgen_worker.spool import Spool
 from deborgen_worker.token import CannotRun, TokenFile
 
 CLAIMERS = 2
-SLOW_THREADS = 8
+#: Threads are made as they are needed; most of them only wait, for an image or for Podman.
+SLOW_THREADS = 64
 TICK_SECONDS = 0.25
 IDLE_TICK_SECONDS = 0.5
 LOG_SECONDS = 0.5

@@ -13,6 +13,7 @@ import shutil
 import stat
 import subprocess
 import threading
+from itertools import islice
 from pathlib import Path
 
 KEEP = 128
@@ -77,9 +78,9 @@ class Folders:
         if len(self._free) >= KEEP:
             return False
         try:
-            if set(os.listdir(path)) - {OUTPUT, BLANK} != {WORK, TEMPORARY} or os.listdir(f"{path}/{TEMPORARY}"):  # noqa: PTH208
+            if _names(path) - {OUTPUT, BLANK} != {WORK, TEMPORARY} or _names(f"{path}/{TEMPORARY}"):
                 return False
-            if os.listdir(f"{path}/{WORK}") != [OWN] or os.listdir(f"{path}/{WORK}/{OWN}") != [PARAMS]:  # noqa: PTH208
+            if _names(f"{path}/{WORK}") != {OWN} or _names(f"{path}/{WORK}/{OWN}") != {PARAMS}:
                 return False
             for each in (WORK, TEMPORARY, f"{WORK}/{OWN}"):
                 if os.stat(f"{path}/{each}", follow_symlinks=False).st_mode != 0o40755:  # noqa: PTH116
@@ -95,6 +96,12 @@ class Folders:
         except OSError:
             return False
         return True
+
+
+def _names(path: str) -> set[str]:
+    """The first few names in a folder: one with more is not clean, and may have millions."""
+    with os.scandir(path) as found:
+        return {each.name for each in islice(found, 8)}
 
 
 def _own_file(path: str, mode: int) -> int | None:

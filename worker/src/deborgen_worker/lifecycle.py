@@ -282,7 +282,10 @@ def _take_back(machine: Machine, attempt: Attempt, _event: steps.Returned, now: 
     if stage.stop is not None:
         yield from _over(machine, attempt, Exit(error=stage.stop.reason), stage.stop, now)
     else:
-        _wait_again(machine, attempt, stage, prepared=True)
+        gpus = bool(attempt.gpus)
+        _wait_again(machine, attempt, stage, prepared=not gpus)
+        if gpus:  # it was made for GPUs that are given to another now
+            yield steps.Discard(attempt.name, folder=False)
 
 
 def _exit(machine: Machine, attempt: Attempt, event: steps.Exited, now: Moment) -> Instructions:
@@ -301,7 +304,8 @@ def _adopt(machine: Machine, attempt: Attempt, event: steps.Adopted, now: Moment
             stage.frozen_at, stage.frozen_seconds = now.clock if event.frozen else None, event.stopped
             if stage.stop is not None:  # an earlier session was ending it, and died before it was over
                 stage.stop.asked_at = now.clock
-                yield steps.Signal(attempt.name, "KILL" if stage.stop.ending is Ending.STALE else "TERM", stage.stop)
+                word = "KILL" if stage.stop.ending is Ending.STALE else "TERM"
+                yield steps.Signal(attempt.name, word, stage.stop, event.frozen)
         case Standing.NEVER_STARTED:
             stop, stage.stop, stage.start_by = stage.stop, None, 0.0
             _wait_again(machine, attempt, stage, prepared=False)
@@ -319,6 +323,16 @@ def _not_frozen(_machine: Machine, attempt: Attempt, event: steps.NotFrozen, now
         yield steps.Say(attempt.name, f"{attempt.name} cannot be frozen here ({event.error}): it is given back")
         stop = steps.StopAsked(attempt.name, Ending.RELEASE, "paused by its owner, and it cannot be frozen")
         yield from _end_program(_machine, attempt, stop, now)
+
+
+def _not_thawed(
+    _machine: Machine, attempt: Attempt, _event: steps.NotThawed, now: Moment
+) -> Iterable[steps.Instruction]:
+    stage = attempt.stage
+    assert isinstance(stage, Running)
+    if stage.stop is None:  # the next tick tries again
+        stage.frozen_at = now.clock
+    return ()
 
 
 def _collected(_machine: Machine, attempt: Attempt, _event: steps.Collected, _now: Moment) -> Instructions:
@@ -411,6 +425,7 @@ TABLE: dict[type[steps.Event], dict[type[Stage], Move]] = {
     steps.Returned: _row(_ignore, _ignore, _take_back, _take_back, _ignore, _ignore),
     steps.Exited: _row(_ignore, _ignore, _exit, _exit, _ignore, _ignore),
     steps.Adopted: _row(_ignore, _ignore, _ignore, _adopt, _ignore, _ignore),
+    steps.NotThawed: _row(_ignore, _ignore, _ignore, _not_thawed, _ignore, _ignore),
     steps.NotFrozen: _row(_ignore, _ignore, _ignore, _not_frozen, _ignore, _ignore),
     steps.Collected: _row(_ignore, _ignore, _ignore, _ignore, _collected, _ignore),
     steps.Settled: _row(_settle, _settle, _settle, _settle, _settle, _settle),

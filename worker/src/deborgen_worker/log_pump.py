@@ -11,7 +11,7 @@ from deborgen_worker.contact import Line
 from deborgen_worker.execution import Execution
 from deborgen_worker.heartbeat import Heart
 from deborgen_worker.lifecycle import Machine
-from deborgen_worker.steps import StopAsked
+from deborgen_worker.steps import Event, StopAsked
 
 LOG_PART = 1 << 20
 
@@ -31,9 +31,10 @@ class LogPump:
         """Send what every running attempt has newly written, and give disk back for what will never be sent."""
         running = self._agent.look(lambda machine, executions: [executions[name] for name in _running(machine)])
         stale: list[str] = []
+        superseded: list[Event] = []
         for attempt in running:
             with attempt.log_lock:
-                if not self._runs(attempt):
+                if not self._agent.is_running(attempt.id):
                     continue
                 attempt.log.trim()
                 if self._agent.clock() < self._not_before:
@@ -48,17 +49,16 @@ class LogPump:
                     if refused.code == Code.STALE_ATTEMPT:
                         stale.append(attempt.id)
                     elif refused.code == Code.SUPERSEDED:
-                        self._agent.handle([StopAsked(attempt.id, Ending.STALE)])
+                        superseded.append(StopAsked(attempt.id, Ending.STALE))
+        if superseded:
+            self._agent.handle(superseded)
         for name in stale:
             self._heart.ask_about(name)
-
-    def _runs(self, attempt: Execution) -> bool:
-        return self._agent.look(lambda machine, _: attempt.id in _running(machine))
 
     def _send(self, attempt: Execution) -> None:
         for _ in range(16):
             data = attempt.log.read(attempt.log_sent, LOG_PART)
-            if not data or not self._runs(attempt):  # once it is over, `Outbox` sends the rest
+            if not data or not self._agent.is_running(attempt.id):  # once it is over, `Outbox` sends the rest
                 return
             attempt.log_sent = self._line.coordinator.log(attempt.id, attempt.log_sent, data, self._line.session)
             self._line.contact.ok("log")

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from deborgen_shared.client.transport import Refused, Unreachable
 from deborgen_shared.errors import Code
-from deborgen_shared.messages import Finish, NextClaim, Result
+from deborgen_shared.messages import Finish, Finished, NextClaim, Result
 from deborgen_shared.states import Outcome
 from deborgen_worker import artifacts, program_events
 from deborgen_worker.agent import Agent
@@ -174,9 +174,15 @@ class Outbox:
             return self._when_refused(batch, refused)
         self._line.contact.ok("finish")
         point("after-result-sent")
-        if claim is not None:
-            self._claim = None
-            self._claims.answered(claim, answer.assignments or [], sent, answer.waited_seconds or 0.0)
+        try:
+            if claim is not None:
+                self._claim = None
+                self._claims.answered(claim, answer.assignments or [], sent, answer.waited_seconds or 0.0)
+        finally:
+            self._settle(batch, answer)
+        return 0.0 if self._ready else NOTHING
+
+    def _settle(self, batch: list[Result], answer: Finished) -> None:
         settled: dict[str, str] = {}
         for result in batch:
             word = answer.results.get(result.attempt)
@@ -188,7 +194,6 @@ class Outbox:
                 self._back([result])
         self._agent.settle(settled)
         point("after-settled")
-        return 0.0 if self._ready else NOTHING
 
     def _when_refused(self, batch: list[Result], refused: Refused) -> float:
         if refused.code == Code.SUPERSEDED:

@@ -25,6 +25,8 @@ from deborgen_worker.strands import Strands, Work
 
 #: How long the files of a job are asked for when the coordinator cannot be reached.
 FETCH_SECONDS = 600.0
+#: How many attempts are prepared at the same time.
+PREPARE_AT_ONCE = 8
 #: Why a start can fail; anything else is a fault of the worker.
 FORESEEN = (CannotStart, OSError, SpoolFullError, Refused, Unreachable)
 
@@ -47,6 +49,8 @@ class Performer:
         self._spool, self._cache, self._clock, self._lease_clock = spool, cache, clock, lease_clock
         self._say, self._handle, self._is_wanted = say, handle, is_wanted
         self._strands = Strands(run_slow)
+        #: What takes minutes must not keep all threads from what takes a moment: signals, freezes, results.
+        self._preparing = threading.BoundedSemaphore(PREPARE_AT_ONCE)
         #: What a runner could not remove, by attempt: it is tried again once the runner is well.
         self.leftovers: dict[str, Runner] = {}
 
@@ -85,11 +89,14 @@ class Performer:
         runner, name = made.runner, made.id
         match do:
             case steps.Prepare(gpus=gpus):
-                if self._is_wanted(name):
-                    self._make(made)
-                    made.launch.gpus = gpus
-                    runner.prepare(made.launch)
-                    self._handle([steps.Prepared(name)])
+                with self._preparing:
+                    if self._is_wanted(name):
+                        self._make(made)
+                        made.launch.gpus = gpus
+                        runner.prepare(made.launch)
+                        self._handle([steps.Prepared(name)])
+            case steps.Start(start_by=start_by) if self._lease_clock() >= start_by:
+                self._handle([steps.Returned(name)])  # its thread was late: a heartbeat must renew its lease first
             case steps.Start(start_by=start_by, began=began, gpus=gpus):
                 self._spool.started({name: gpus}, runner.name, self._clock(), began)
                 made.launch.start_by = start_by
@@ -108,7 +115,10 @@ class Performer:
                 except CannotStart as error:
                     self._handle([steps.NotFrozen(name, str(error))])
             case steps.Thaw():
-                self._quietly(name, "cannot be woken", partial(runner.thaw, name))
+                try:
+                    runner.thaw(name)
+                except CannotStart:
+                    self._handle([steps.NotThawed(name)])
             case steps.Collect():
                 self._write_down([self._result(made, do)])
                 self._handle([steps.Collected(name)])
@@ -215,5 +225,6 @@ class Performer:
 def signal_to(runner: Runner, name: str, word: str, thaw: bool) -> None:
     """Send TERM or KILL. A program that is frozen would not notice."""
     if thaw:
-        runner.thaw(name)
+        with contextlib.suppress(CannotStart):
+            runner.thaw(name)
     runner.signal(name, word)

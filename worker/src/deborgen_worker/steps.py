@@ -71,6 +71,10 @@ class Adopted(Event):
     stopped: float = 0.0
 
 
+class NotThawed(Event):
+    """Its program could not be woken: it is still frozen."""
+
+
 @dataclass(slots=True)
 class NotFrozen(Event):
     """Its program could not be frozen."""

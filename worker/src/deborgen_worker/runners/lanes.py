@@ -86,6 +86,11 @@ class Lanes:
         del self.backlog[following.attempt]
         return following.attempt, self.open(following, now)
 
+    def drop(self, attempt: str) -> None:
+        """It could not be handed over: it leaves its lane, and nothing begins for that."""
+        if lane := self.lane_of.pop(attempt, None):
+            lane.queue = deque(each for each in lane.queue if each.attempt != attempt)
+
     def close(self, attempt: str, closed: bool = True) -> None:
         """Its program was stopped or is being ended: nothing may join its lane, unless it goes on."""
         if attempt in self.lane_of:

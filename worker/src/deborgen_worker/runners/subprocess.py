@@ -9,6 +9,7 @@ import contextlib
 import os
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import threading
@@ -57,7 +58,7 @@ class SubprocessRunner:
         self._closing = False
         self._later: list[bytes] = []
         #: The same supervisor watches over containers.
-        self.watchdog = Watchdog(self._quietly, self.close)
+        self.watchdog = Watchdog(self._quietly, self.check, self.close)
         self._connect()
 
     # The promise of a runner
@@ -94,10 +95,9 @@ class SubprocessRunner:
     def follow(self, launches: list[Launch]) -> None:
         with self._laning:
             self._lanes.backlog |= {launch.attempt: launch for launch in launches}
-            if not self._lanes.lane_of:  # nothing runs that they could follow
-                self._tell([Returned(attempt) for attempt in self._lanes.backlog])
-                self._lanes.backlog.clear()
-            self._spawn(self._lanes.place(time.monotonic()))
+            events: list[Event] = []
+            self._top_up(events)
+        self._tell(events)
 
     def recall(self, attempt: str) -> None:
         with self._laning:
@@ -139,7 +139,7 @@ class SubprocessRunner:
         except RunnerDown:
             self._watched.difference_update(names)
             for name in names:
-                self._lanes.leave(name, 0.0)
+                self._lanes.drop(name)
             raise
 
     def adopt(self, launch: Launch) -> Adopted:
@@ -239,6 +239,7 @@ class SubprocessRunner:
                     child = self._start_supervisor()
                 time.sleep(0.01)
             self._socket = found[0]
+            self.watchdog.renew()
             threading.Thread(target=self._listen, args=found, name="supervisor-line", daemon=True).start()
 
     def _reach(self, end: float) -> tuple[socket.socket, bytes] | None:
@@ -256,6 +257,8 @@ class SubprocessRunner:
                     raise ConnectionError
                 said += more
             line.settimeout(None)
+            # Nobody may wait for ever for a supervisor that does not read.
+            line.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", int(ANSWER_SECONDS), 0))
         except OSError:
             line.close()
             return None
@@ -280,6 +283,8 @@ class SubprocessRunner:
                 later, self._later = self._later, []
                 self._socket.sendall(b"".join([*later, *lines]))
             except OSError as error:
+                with contextlib.suppress(OSError):  # a part of a message may be on its way: no other can follow
+                    self._socket.shutdown(socket.SHUT_RDWR)
                 raise RunnerDown(f"the supervisor does not answer: {error}") from None
 
     def _quietly(self, message: dict[str, Any]) -> None:
@@ -383,6 +388,5 @@ class SubprocessRunner:
             self._lanes.lane_of.clear()
         with contextlib.suppress(RunnerDown, OSError):
             self._connect()
-            self.watchdog.renew()
         killed = Exit(error="the supervisor of plain processes was killed")
         self._pass_on(events + [Exited(attempt, killed) for attempt in lost])

@@ -219,12 +219,12 @@ class Supervisor:
             self.send(self.ended[attempt])
             return
         was = self.running.get(attempt, {})
-        self.send({"standing": "running" if was or attempt in self.waiting else "unknown", "attempt": attempt,
+        self.send({"standing": "running" if was else "unknown", "attempt": attempt,
                    "frozen": "left" in was, "stopped": self.stopped(was)})  # fmt: skip
 
     def obey(self, line: socket.socket) -> None:
         """Take one command of the owner's, while no worker is there, and answer it."""
-        with line, contextlib.suppress(OSError, ValueError, LookupError):
+        with line, contextlib.suppress(OSError, ValueError, LookupError, TypeError):
             line.settimeout(1.0)
             do, now = json.loads(line.recv(4096))["do"], time.monotonic()
             if do in {"pause", "resume"}:
@@ -257,6 +257,7 @@ class Supervisor:
             if self.take_out(attempt):
                 self.send({"exit": attempt, "recalled": True})
         elif do == "adopt":
+            self.take_out(attempt)  # what waits has not begun: the new worker starts it when its lease is alive
             self.find(attempt)
         elif do == "discard":
             if attempt in self.running:

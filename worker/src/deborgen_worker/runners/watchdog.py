@@ -23,8 +23,10 @@ ENVIRONMENT = ("PATH", "HOME", "XDG_RUNTIME_DIR", "CONTAINERS_CONF", "CONTAINERS
 class Watchdog:
     """`send` says something to the supervisor, without waiting for an answer and without an error."""
 
-    def __init__(self, send: Callable[[dict[str, Any]], None], close: Callable[[], None]) -> None:
-        self._send, self.close = send, close
+    def __init__(
+        self, send: Callable[[dict[str, Any]], None], check: Callable[[], str], close: Callable[[], None]
+    ) -> None:
+        self._send, self.check, self.close = send, check, close
         self._watched: dict[str, dict[str, Any]] = {}
         self._answers: dict[str, tuple[threading.Event, dict[str, Any]]] = {}
 

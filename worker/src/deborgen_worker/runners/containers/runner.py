@@ -35,7 +35,7 @@ class ContainerRunner:
             self._engine.check()
         except (RunnerDown, EngineError) as error:
             return str(error)
-        return ""
+        return self._watchdog.check()
 
     def describe(self) -> Host:
         return self._engine.describe()
