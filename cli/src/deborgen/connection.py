@@ -34,7 +34,7 @@ _LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 #: If nobody has ever answered there, a person should hear of these at once.
 _HOPELESS = frozenset({Trouble.NAME, Trouble.NOTHING_LISTENS, Trouble.CERTIFICATE})
 
-#: What a person is told when there is no answer, and what to do about it.
+#: The message for each kind of trouble with the connection, and a hint that says what to do.
 _SENTENCES = {
     Trouble.CERTIFICATE: ("{url}: the certificate is not trusted", ""),
     Trouble.NO_ANSWER: ("{url} does not answer", "is the machine on, and in the same network?"),

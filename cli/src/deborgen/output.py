@@ -94,7 +94,7 @@ def console(stderr: bool = False) -> Console:
 def bar(verb: str, total: int) -> Iterator[Callable[[int], None]]:
     """A progress bar on stderr for bytes that go up or down. Yields a function to be told of every byte.
 
-    Nothing at all is drawn where stderr is no terminal.
+    Nothing is drawn when stderr is not a terminal.
     """
     if total < WORTH_A_BAR or not progress_on_terminal():
         yield lambda count: None

@@ -117,7 +117,7 @@ def events(
 class Pulse:
     """Tells, at once, that something on the coordinator may have changed: listens on a thread while the block runs.
 
-    It carries no state. Whoever waits looks again for itself, so nothing is lost when a beat is.
+    It carries no state: the waiting thread asks the coordinator again, so a lost beat loses nothing.
     """
 
     def __init__(self, connection: Connection, query: EventsQuery, on_trouble: Callable[[str], None]) -> None:
@@ -149,10 +149,10 @@ class Pulse:
     def _listen(self) -> None:
         try:
             after = newest(self._connection)
-            # Whoever looked before this moment may have missed something: look once more.
+            # An answer from before this moment may have missed something: ask once more.
             self._changed.set()
             for _ in events(self._connection, self._query, after, self._line, self._on_trouble):
                 self._changed.set()
         except DeborgenError:
-            # What is wrong, whoever waits will find out by looking.
+            # The waiting thread finds out what is wrong when it asks.
             self._changed.set()

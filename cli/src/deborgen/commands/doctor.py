@@ -82,7 +82,7 @@ def examine(app: App) -> Iterator[Finding]:
         return
     yield Finding("token", True, f"it knows you as {me.name}, {me.role} (token from {target.token_from})")
     if me.role == Role.WORKER:
-        yield Finding("role", False, "a worker's token is no person's", "ask an admin for a token of your own", 4)
+        yield Finding("role", False, "this is not the token of a person", "ask an admin for a token of your own", 4)
         return
     yield from _workers(client)
 

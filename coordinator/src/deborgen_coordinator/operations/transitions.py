@@ -134,7 +134,7 @@ def resume(tx: Tx, changes: Changes, actor: Actor, held: Held, session: str, lea
 def begin(tx: Tx, actor: Actor, held: Held, seconds_ago: float | None, now: float) -> float | None:
     """When the program of an attempt began, by its worker's word; the first word counts, and goes into the history.
 
-    Whoever calls this writes the moment down with whatever else changes of the attempt.
+    The caller stores this moment together with its other changes to the attempt.
     """
     if seconds_ago is None or held.began_at is not None:
         return held.began_at
