@@ -7,10 +7,13 @@ import io
 import time
 from typing import Any
 
+from cachetools import LRUCache
 from gunicorn.http import wsgi
 from gunicorn.http.body import LengthReader
 from gunicorn.http.message import Request
 from gunicorn.http.unreader import SocketUnreader
+
+from deborgen_coordinator.caches import SharedCache
 
 #: One read or one write in a thread may take this long.
 STALL_SECONDS = 20.0
@@ -19,9 +22,9 @@ LEAST_PACE = 1024
 
 #: What was found in a head, by the bytes of the head: clients send the same ones again and again. At most this many
 #: heads are kept, each of at most this many bytes.
-_HEADS: dict[bytes, dict[str, Any]] = {}
 MOST_HEADS = 1000
 LONGEST_HEAD = 2048
+_HEADS: SharedCache[bytes, dict[str, Any]] = SharedCache(LRUCache(MOST_HEADS))
 #: What a request does not share with others of the same head.
 _OWN = ("unreader", "peer_addr", "remote_addr", "body", "trailers", "req_number")
 #: What gunicorn adds for WSGI and nobody here uses. The first would keep the connection alive.
@@ -87,9 +90,7 @@ class PatientRequest(Request):  # type: ignore[misc]
         """Keep what was found in the head, unless it asks for more than to be read."""
         plain = isinstance(self.body.reader, LengthReader) and not self._expected_100_continue
         if plain and 4 <= len(self.head) <= LONGEST_HEAD:
-            if len(_HEADS) >= MOST_HEADS:
-                _HEADS.clear()
-            _HEADS[self.head] = {name: value for name, value in vars(self).items() if name not in _OWN}
+            _HEADS.update({self.head: {name: value for name, value in vars(self).items() if name not in _OWN}})
 
     def should_close(self) -> bool:
         self.must_close = self.must_close or self.lacks_body()

@@ -12,14 +12,16 @@ import fcntl
 import hashlib
 import os
 import secrets
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from io import FileIO
 from pathlib import Path
 from typing import Any
 
+from cachetools import LRUCache
+
 from deborgen_coordinator.blobs import Busy, NoSpace, WrongDigest, WrongOffset
+from deborgen_coordinator.caches import SharedCache
 
 CHUNK = 256 * 1024
 KEEP_HASHES = 256
@@ -190,26 +192,21 @@ class Hashed:
     """
 
     def __init__(self) -> None:
-        self._kept: dict[str, tuple[tuple[int, int, int], Any]] = {}
-        self._lock = threading.Lock()
+        self._kept: SharedCache[str, tuple[tuple[int, int, int], Any]] = SharedCache(LRUCache(KEEP_HASHES))
 
     def take(self, digest: str, file: FileIO) -> Any:
         """The hash of what is in the file, which is then read to its end."""
-        with self._lock:
-            mark, seen = self._kept.pop(digest, (None, None))
-        if seen is not None and mark == self._mark(file):
+        kept = self._kept.pop(digest)
+        if kept is not None and kept[0] == self._mark(file):
             file.seek(0, os.SEEK_END)
-            return seen
+            return kept[1]
         seen = hashlib.sha256()
         while piece := file.read(CHUNK):
             seen.update(piece)
         return seen
 
     def keep(self, digest: str, file: FileIO, seen: Any) -> None:
-        with self._lock:
-            self._kept[digest] = (self._mark(file), seen)
-            while len(self._kept) > KEEP_HASHES:
-                del self._kept[next(iter(self._kept))]
+        self._kept.update({digest: (self._mark(file), seen)})
 
     @staticmethod
     def _mark(file: FileIO) -> tuple[int, int, int]:

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import threading
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
+from cachetools import LRUCache
 
 from deborgen_shared.jobfile.model import JobSpec
 from deborgen_shared.jobfile.template import has_templates
 from deborgen_shared.states import RunAs
 
+from ..caches import SharedCache
 from ..placement import Amounts, Needs
 from ..storage import specs
 from ..storage.database import Connection
 from ..storage.transactions import Tx
 
-K = TypeVar("K")
-V = TypeVar("V")
 _spec = msgspec.json.Decoder(JobSpec)
 
 
@@ -37,12 +36,10 @@ class Catalog:
     that was rolled back may be given to another spec."""
 
     def __init__(self, most: int = 2000) -> None:
-        self._lock = threading.Lock()
-        self._most = most
-        self.submitters: dict[str, int] = {}
-        self.stored: dict[str, tuple[int, int]] = {}
-        self._specs: dict[int, Spec] = {}
-        self._needs: dict[int, Needs] = {}
+        self.submitters: SharedCache[str, int] = SharedCache(LRUCache(most))
+        self.stored: SharedCache[str, tuple[int, int]] = SharedCache(LRUCache(most))
+        self._specs: SharedCache[int, Spec] = SharedCache(LRUCache(most))
+        self._needs: SharedCache[int, Needs] = SharedCache(LRUCache(most))
 
     def spec(self, reader: Tx | Connection, spec_id: int) -> Spec:
         return self._specs.get(spec_id) or decode_spec(spec_id, *specs.get(reader, spec_id))
@@ -52,20 +49,12 @@ class Catalog:
 
     def keep_submission(self, submitter: str, submitter_id: int, stored: dict[str, tuple[int, int]]) -> None:
         """Remember the number of a submitter, and of specs by their digest, that are committed."""
-        with self._lock:
-            self._add(self.submitters, {submitter: submitter_id})
-            self._add(self.stored, stored)
+        self.submitters.update({submitter: submitter_id})
+        self.stored.update(stored)
 
     def keep(self, found: dict[int, Spec], needs: dict[int, Needs]) -> None:
-        with self._lock:
-            self._add(self._specs, found)
-            self._add(self._needs, needs)
-
-    def _add(self, known: dict[K, V], found: dict[K, V]) -> None:
-        """Add what was found, and let go of what has been known for longest."""
-        known.update(found)
-        while len(known) > self._most:
-            del known[next(iter(known))]
+        self._specs.update(found)
+        self._needs.update(needs)
 
 
 def decode_spec(spec_id: int, class_id: int, body: bytes) -> Spec:

@@ -6,8 +6,11 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from cachetools import TTLCache
+
 from deborgen_shared.states import Role
 
+from ..caches import SharedCache
 from ..clock import Clock
 from ..storage.rows import TokenRow
 from ..storage.store import Store
@@ -20,6 +23,11 @@ if TYPE_CHECKING:
     from ..blobs import BlobStore
     from ..settings import Settings
 
+#: What was read of a token is believed for this many seconds, so that a busy caller costs one look per second. A
+#: revocation in another process takes effect within them; one in this process takes effect at once.
+BELIEVE_SECONDS = 1.0
+MOST_TOKENS = 1000
+
 
 @dataclass(frozen=True)
 class Context:
@@ -30,8 +38,11 @@ class Context:
     wakeups: Wakeups
     metrics: Metrics = field(default_factory=Metrics)
     catalog: Catalog = field(default_factory=Catalog)
-    #: Tokens that were just looked up, each with the moment of that look.
-    known_tokens: dict[str, tuple[float, TokenRow]] = field(default_factory=dict)
+
+    @cached_property
+    def known_tokens(self) -> SharedCache[str, TokenRow]:
+        """Tokens that were just looked up."""
+        return SharedCache(TTLCache(MOST_TOKENS, BELIEVE_SECONDS, self.clock.steady))
 
     @cached_property
     def fleet(self) -> Fleet:

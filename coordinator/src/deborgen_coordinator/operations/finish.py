@@ -77,7 +77,7 @@ def finish(ctx: Context, actor: Actor, name: str, body: Finish) -> Finished:
         ctx.catalog.keep(given.specs, given.needs)
         ctx.metrics.waited(given.waits)
     ctx.metrics.ran(seconds)
-    ctx.metrics.count("stale_results", stale)
+    ctx.metrics.stale_results.inc(stale)
     return finished
 
 

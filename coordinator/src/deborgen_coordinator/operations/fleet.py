@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import threading
+from typing import Any
 
 import msgspec
+from cachetools import TTLCache, cachedmethod
 
 from deborgen_shared.states import WORKING, WorkerState
 
@@ -16,6 +18,8 @@ from ..storage.store import Store
 from .catalog import decode_needs
 
 KEEP_SECONDS = 1.0
+#: The machines at one moment, and what was judged of them by the needs of a job.
+Seen = tuple[list[tuple[WorkerRow, Machine]], dict[str, str]]
 
 
 def amounts(text: str) -> Amounts:
@@ -34,46 +38,41 @@ class Fleet:
 
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store = store
-        self._clock = clock
         self._lock = threading.Lock()
-        self._read_at: float | None = None
-        self._machines: list[tuple[WorkerRow, Machine]] = []
-        self._verdicts: dict[str, str] = {}
+        self._kept: TTLCache[Any, Seen] = TTLCache(1, KEEP_SECONDS, clock.steady)
 
     def warning(self, needs_key: str) -> str:
         """What to tell somebody who submits such a job; empty if some worker can run it."""
         with self._lock:
-            self._refresh()
-            if needs_key not in self._verdicts:
-                self._verdicts[needs_key] = self._judge(decode_needs(needs_key))
-            return self._verdicts[needs_key]
+            machines, verdicts = self._look()
+            if needs_key not in verdicts:
+                verdicts[needs_key] = _judge(machines, decode_needs(needs_key))
+            return verdicts[needs_key]
 
     def another_could(self, needs: Needs, than: str) -> bool:
         """Whether a machine other than this one could take such a job now, or as soon as it has room."""
         with self._lock:
-            self._refresh()
+            machines, _ = self._look()
             return any(
                 row.name != than and row.online and row.state in WORKING and not (row.paused or row.drain)
-                for row, candidate in self._machines
+                for row, candidate in machines
                 if not lacks(candidate, needs)
             )
 
-    def _refresh(self) -> None:
-        now = self._clock.steady()
-        if self._read_at is None or not 0 <= now - self._read_at < KEEP_SECONDS:
-            rows = self._store.read(workers.every)
-            self._machines = [(row, machine(row)) for row in rows if row.state is not WorkerState.LEFT]
-            self._verdicts = {}
-            self._read_at = now
+    @cachedmethod(lambda self: self._kept)
+    def _look(self) -> Seen:
+        rows = self._store.read(workers.every)
+        return [(row, machine(row)) for row in rows if row.state is not WorkerState.LEFT], {}
 
-    def _judge(self, needs: Needs) -> str:
-        if not self._machines:
-            return "no worker has joined yet: the jobs wait until one does"
-        reasons = []
-        for row, candidate in self._machines:
-            reason = lacks(candidate, needs)
-            if not reason:
-                return ""
-            reasons.append(f"{row.name} {reason}")
-        more = f" (and {len(reasons) - 3} more)" if len(reasons) > 3 else ""
-        return "no worker can run this: " + "; ".join(reasons[:3]) + more
+
+def _judge(machines: list[tuple[WorkerRow, Machine]], needs: Needs) -> str:
+    if not machines:
+        return "no worker has joined yet: the jobs wait until one does"
+    reasons = []
+    for row, candidate in machines:
+        reason = lacks(candidate, needs)
+        if not reason:
+            return ""
+        reasons.append(f"{row.name} {reason}")
+    more = f" (and {len(reasons) - 3} more)" if len(reasons) > 3 else ""
+    return "no worker can run this: " + "; ".join(reasons[:3]) + more

@@ -19,12 +19,6 @@ if TYPE_CHECKING:
     from .context import Context
 
 BUCKETS = (0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0, 3600.0, 14400.0, 86400.0)
-COUNTED = {
-    "lease_expired": "Leases that expired.",
-    "job_retries": "Jobs queued again.",
-    "stale_results": "Results refused as stale.",
-}
-
 OLD_STATE, NEW_STATE = EVENT_COLUMNS.index("old_state"), EVENT_COLUMNS.index("new_state")
 REQUEUED = (State.RUNNING, State.QUEUED)
 
@@ -39,17 +33,15 @@ class Metrics:
         self.registry = own = CollectorRegistry()
         self.online = Gauge("deborgen_workers_online", "Workers that are there.", registry=own)
         self.jobs = Gauge("deborgen_jobs", "Jobs by state.", ["state"], registry=own)
-        self._counters = {name: Counter(f"deborgen_{name}", text, registry=own) for name, text in COUNTED.items()}
+        self.lease_expired = Counter("deborgen_lease_expired", "Leases that expired.", registry=own)
+        self.job_retries = Counter("deborgen_job_retries", "Jobs queued again.", registry=own)
+        self.stale_results = Counter("deborgen_stale_results", "Results refused as stale.", registry=own)
         self._waits = Histogram("deborgen_queue_wait_seconds", "From queued to claimed.", registry=own, buckets=BUCKETS)
         self._runs = Histogram("deborgen_run_seconds", "From claimed to ended.", registry=own, buckets=BUCKETS)
 
-    def count(self, name: str, by: int) -> None:
-        if by:
-            self._counters[name].inc(by)
-
     def recorded(self, events: list[Row]) -> None:
         """Count what the events of a commit tell: each job that went back into the queue is one retry."""
-        self.count("job_retries", sum(1 for event in events if (event[OLD_STATE], event[NEW_STATE]) == REQUEUED))
+        self.job_retries.inc(sum(1 for event in events if (event[OLD_STATE], event[NEW_STATE]) == REQUEUED))
 
     def waited(self, seconds: list[float]) -> None:
         for value in seconds:

@@ -100,7 +100,7 @@ class Sweeper:
             expired += ended
             if ended < BATCH:
                 break
-        self._ctx.metrics.count("lease_expired", expired)
+        self._ctx.metrics.lease_expired.inc(expired)
         return Swept(True, expired)
 
     def _now(self) -> float:

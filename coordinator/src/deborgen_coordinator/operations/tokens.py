@@ -24,10 +24,6 @@ from .workers import release_all
 
 #: When a token was last used is written down at most this often.
 USE_RESOLUTION = 60.0
-#: What was read of a token is believed for this many seconds, so that a busy caller costs one look per second. A
-#: revocation in another process takes effect within them; one in this process takes effect at once.
-BELIEVE_SECONDS = 1.0
-MOST_KNOWN = 1000
 
 
 def _refused(message: str) -> Refusal:
@@ -45,13 +41,11 @@ def authenticate(ctx: Context, text: str) -> Actor:
     token_id = parts[2] if len(parts) == 4 and parts[0] == "dbg" else ""
     if not token_id.isascii() or len(text) > 200:
         raise _refused("this is not a token of this coordinator")
-    steady = ctx.clock.steady()
-    known = ctx.known_tokens.get(token_id)
-    row = known[1] if known and 0 <= steady - known[0] < BELIEVE_SECONDS else None
-    if row is None:
-        row = ctx.store.read(lambda reader: tokens.get(reader, token_id)) if token_id else None
+    row = ctx.known_tokens.get(token_id)
+    if row is None and token_id:
+        row = ctx.store.read(lambda reader: tokens.get(reader, token_id))
         if row is not None:
-            _believe(ctx, row, steady)
+            ctx.known_tokens.update({token_id: row})
     given = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
     right = hmac.compare_digest(given, row.digest if row else "0" * 64)
     now = ctx.clock.wall()
@@ -60,15 +54,9 @@ def authenticate(ctx: Context, text: str) -> Actor:
     if row.expires_at is not None and row.expires_at <= now:
         raise _refused("this token has expired")
     if row.last_used_at is None or abs(now - row.last_used_at) > USE_RESOLUTION:
-        _believe(ctx, replace(row, last_used_at=now), steady)
+        ctx.known_tokens.update({token_id: replace(row, last_used_at=now)})
         ctx.store.write_later(lambda tx: tokens.used(tx, token_id, now))
     return Actor(Role(row.role), row.name, row.id)
-
-
-def _believe(ctx: Context, row: TokenRow, steady: float) -> None:
-    if len(ctx.known_tokens) > MOST_KNOWN:
-        ctx.known_tokens.clear()
-    ctx.known_tokens[row.id] = (steady, row)
 
 
 def create(ctx: Context, actor: Actor, body: NewToken) -> CreatedToken:
@@ -130,4 +118,4 @@ def revoke(ctx: Context, actor: Actor, token_id: str) -> None:
             record(tx, now, "worker.left", actor, worker=row.name, data={"reason": "its token was revoked"})
 
     write(ctx, work)
-    ctx.known_tokens.pop(token_id, None)
+    ctx.known_tokens.pop(token_id)

@@ -1,0 +1,50 @@
+"""What the coordinator keeps at hand is no older than it may be, by the clock that never jumps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from deborgen_coordinator.operations import tokens
+from deborgen_coordinator.operations.context import BELIEVE_SECONDS, COORDINATOR
+from deborgen_coordinator.operations.fleet import KEEP_SECONDS
+from deborgen_shared.errors import Refusal
+from deborgen_shared.messages import NewToken
+from support.in_process import InProcessCoordinator
+
+
+def test_a_token_that_another_process_revoked_is_believed_for_a_second(
+    make_pool: Callable[..., InProcessCoordinator],
+) -> None:
+    pool, other = make_pool(), make_pool()
+    made = tokens.create(pool.ctx, COORDINATOR, NewToken(role="viewer", name="ada"))
+    assert tokens.authenticate(pool.ctx, made.token).name == "ada"
+    tokens.revoke(other.ctx, COORDINATOR, made.id)
+    pool.clock.step_wall(-7200)
+    assert tokens.authenticate(pool.ctx, made.token).name == "ada"
+    pool.clock.pass_by(BELIEVE_SECONDS)
+    with pytest.raises(Refusal, match="not a valid token"):
+        tokens.authenticate(pool.ctx, made.token)
+
+
+def test_a_token_that_this_process_revoked_is_worth_nothing_at_once(pool: InProcessCoordinator) -> None:
+    made = tokens.create(pool.ctx, COORDINATOR, NewToken(role="viewer", name="ada"))
+    tokens.authenticate(pool.ctx, made.token)
+    tokens.revoke(pool.ctx, COORDINATOR, made.id)
+    with pytest.raises(Refusal, match="not a valid token"):
+        tokens.authenticate(pool.ctx, made.token)
+
+
+def test_a_machine_that_has_joined_is_seen_a_second_later(pool: InProcessCoordinator) -> None:
+    """A warning says what no machine can run; it is of one moment, whatever it says."""
+
+    def warnings() -> list[str]:
+        return pool.submit(resources={"gpus": 1}).warnings
+
+    (alone,) = warnings()
+    assert "no worker has joined" in alone
+    pool.worker("box", gpus=1).register()
+    assert warnings() == [alone], "nothing is read again within the second"
+    pool.clock.pass_by(KEEP_SECONDS)
+    assert warnings() == []
