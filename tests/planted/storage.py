@@ -159,7 +159,7 @@ PLANTED: list[Planted] = [
     ),
     Planted(
         "blobs are not flushed to the disk",
-        (Patch(f"{LOCAL}:_sync_file", nothing),),
+        (Patch(f"{LOCAL}:sync_file", nothing),),
         (f"{INPUT}_03_every_answer_comes_after_the_flush_of_what_it_acknowledges",),
         "/blobs/uploads/",
     ),

@@ -6,6 +6,8 @@ import os
 import tempfile
 from pathlib import Path
 
+from deborgen_shared.durable import sync_file
+
 
 def _base(variable: str, fallback: str) -> Path:
     given = os.environ.get(variable, "")
@@ -40,7 +42,7 @@ def write_private(path: Path, text: str) -> None:
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
             file.write(text)
             file.flush()
-            os.fsync(file.fileno())
+            sync_file(file)
         Path(temporary).replace(path)
     except BaseException:
         Path(temporary).unlink(missing_ok=True)

@@ -22,6 +22,7 @@ from cachetools import LRUCache
 
 from deborgen_coordinator.blobs import Busy, NoSpace, WrongDigest, WrongOffset
 from deborgen_coordinator.caches import SharedCache
+from deborgen_shared.durable import sync_file, sync_folder
 
 CHUNK = 256 * 1024
 KEEP_HASHES = 256
@@ -170,13 +171,13 @@ class LocalBlobs:
         home = self._path(digest)
         try:
             with _room():
-                _sync_file(file)
+                sync_file(file)
                 if not home.parent.exists():
                     home.parent.mkdir(exist_ok=True, mode=0o700)
-                    _sync_folder(self._root)
+                    sync_folder(self._root)
                 with self.locked(digest):
                     path.rename(home)
-                    _sync_folder(home.parent)
+                    sync_folder(home.parent)
                     commit(size)
         except NoSpace:
             path.unlink(missing_ok=True)
@@ -237,15 +238,3 @@ def _pieces(file: FileIO, start: int, end: int) -> Iterator[bytes]:
         while left > 0 and (piece := file.read(min(CHUNK, left))):
             left -= len(piece)
             yield piece
-
-
-def _sync_file(file: FileIO) -> None:
-    os.fsync(file.fileno())
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

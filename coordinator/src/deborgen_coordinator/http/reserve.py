@@ -14,6 +14,7 @@ import time
 from pathlib import Path
 
 from deborgen_shared import headers
+from deborgen_shared.durable import set_aside
 from deborgen_shared.errors import Code, Refusal
 
 log = logging.getLogger("deborgen.disk")
@@ -67,7 +68,7 @@ class Reserve:
         """Take the space; a disk without room for it at the start counts as full."""
         try:
             with self._file.open("wb") as file:
-                os.posix_fallocate(file.fileno(), 0, self._size)
+                set_aside(file, self._size)
             self._held = True
         except OSError:
             with contextlib.suppress(OSError):

@@ -20,6 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
+from deborgen_shared.durable import sync_file, sync_folder
 from deborgen_shared.errors import Code, Refusal
 
 from ..blobs import BlobStore
@@ -50,8 +51,9 @@ def backup(ctx: Context, file: str | Path) -> dict[str, int]:
             manifest = {"format": FORMAT, "schema": latest(), "rows": counts, "members": members}
             _add(archive, MANIFEST, io.BytesIO(json.dumps(manifest).encode()))
         with partial.open("rb") as written:
-            os.fsync(written.fileno())
+            sync_file(written)
         partial.replace(target)
+        sync_folder(target.parent)
     finally:
         partial.unlink(missing_ok=True)
     return counts
