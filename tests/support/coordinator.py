@@ -55,12 +55,20 @@ class CoordinatorProcess:
     Settings are given by their names: `CoordinatorProcess(tmp_path, lease_seconds=2, heartbeat_seconds=0.5)`.
     """
 
-    def __init__(self, folder: Path, database: str = "", listen: str = "127.0.0.1:0", **settings: Any) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        database: str = "",
+        listen: str = "127.0.0.1:0",
+        env: dict[str, str] | None = None,
+        **settings: Any,
+    ) -> None:
         self.folder = folder
         self.data_dir = folder / "coordinator"
         self.database = database
         self.log = folder / "coordinator.log"
         self._listen = listen
+        self.env = env or {}
         self._settings = settings
         self._tokens: dict[tuple[str, str], str] = {}
         self.process: subprocess.Popen[str] | None = None
@@ -89,7 +97,7 @@ class CoordinatorProcess:
                 stdout=subprocess.PIPE,
                 stderr=log,
                 text=True,
-                env=clean_environment(),
+                env=clean_environment() | self.env,
             )
         self.url = self._wait_until_ready(deadline)
         self._listen = self.url.removeprefix("http://")

@@ -1,15 +1,17 @@
 """A Python process without what only Linux has, as on macOS: its calls are gone, and /proc and /sys cannot be opened.
 
-`environment(folder)` makes a worker and its supervisor such processes. What must be found at another place, such as
-the name of the system, stays Linux's.
+`environment(folder)` makes the product's programs and the processes that they start such processes. What must be found
+at another place, such as the name of the system, stays Linux's. What only macOS has is there if the product uses it.
 """
 
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import os
 import resource
 import select
+import signal
 import socket
 import sys
 import time
@@ -18,15 +20,23 @@ from typing import Any
 
 #: What Python 3.11 does not have on macOS, as far as anything here might use it.
 GONE: dict[Any, tuple[str, ...]] = {
+    fcntl: ("F_ADD_SEALS", "F_OFD_GETLK", "F_OFD_SETLK", "F_OFD_SETLKW", "F_SETLEASE", "F_SETPIPE_SZ"),
     os: (
-        "P_ALL", "WEXITED", "WNOWAIT", "copy_file_range", "eventfd", "fdatasync", "memfd_create", "pidfd_open", "pipe2",
-        "posix_fadvise", "posix_fallocate", "sched_getaffinity", "sched_setaffinity", "splice", "waitid",
+        "O_DIRECT", "O_NOATIME", "O_PATH", "O_TMPFILE", "P_ALL", "WEXITED", "WNOWAIT", "copy_file_range", "eventfd",
+        "fdatasync", "getrandom", "getxattr", "listxattr", "memfd_create", "pidfd_open", "pipe2", "posix_fadvise",
+        "posix_fallocate", "removexattr", "sched_getaffinity", "sched_setaffinity", "sched_setscheduler", "setns",
+        "setresgid", "setresuid", "setxattr", "splice", "timerfd_create", "unshare", "waitid",
     ),
-    resource: ("prlimit",),
-    select: ("epoll", "poll"),
-    socket: ("SOCK_CLOEXEC", "SOCK_NONBLOCK"),
-    time: ("CLOCK_BOOTTIME",),
+    resource: ("RUSAGE_THREAD", "prlimit"),
+    select: ("POLLRDHUP", "epoll", "poll"),
+    signal: ("SIGPWR", "SIGRTMAX", "SIGRTMIN", "pidfd_send_signal", "sigtimedwait", "sigwaitinfo"),
+    socket: (
+        "SOCK_CLOEXEC", "SOCK_NONBLOCK", "SO_BINDTODEVICE", "SO_PASSCRED", "SO_PEERCRED", "TCP_CORK",
+        "TCP_DEFER_ACCEPT", "TCP_KEEPIDLE", "TCP_QUICKACK", "TCP_USER_TIMEOUT",
+    ),
+    time: ("CLOCK_BOOTTIME", "CLOCK_TAI", "pthread_getcpuclockid"),
 }  # fmt: skip
+F_FULLFSYNC = 51
 GONE_FROM_LIBC = ("fallocate", "prctl")
 HIDDEN = ("/proc", "/sys")
 WRAPPER = "WITHOUT_LINUX_PYTHON"
@@ -40,18 +50,25 @@ def environment(folder: Path) -> dict[str, str]:
     code = f"import runpy, sys; runpy.run_path({__file__!r})['forget_linux'](); sys.argv = sys.argv[3:]; "
     code += "runpy.run_path(sys.argv[0], run_name='__main__')"
     wrapper = folder / "python"
-    wrapper.write_text(f'#!/bin/sh\nexec "{sys.executable}" -I -S -c "{code}" "$@"\n')
+    wrapper.write_text(
+        f'#!/bin/sh\n[ "$1" = -I ] || exec "{sys.executable}" "$@"\nexec "{sys.executable}" -I -S -c "{code}" "$@"\n'
+    )
     wrapper.chmod(0o755)
     return {"PYTHONPATH": str(folder), WRAPPER: str(wrapper)}
 
 
 def forget_linux() -> None:
-    """Take it all away from this process."""
+    """Take it all away from this process, and give it macOS's own flush."""
     for module, names in GONE.items():
         for name in names:
             if hasattr(module, name):
                 delattr(module, name)
     ctypes.CDLL = Library  # type: ignore[misc]
+    plain, flush = fcntl.fcntl, os.fsync
+    fcntl.F_FULLFSYNC = F_FULLFSYNC  # type: ignore[attr-defined]
+    fcntl.fcntl = lambda fd, command, *more: (  # type: ignore[assignment]
+        flush(fd) if command == F_FULLFSYNC else plain(fd, command, *more)
+    )
     sys.addaudithook(hide)
     sys.executable = os.environ.get(WRAPPER, sys.executable)
     try:

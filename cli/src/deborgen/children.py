@@ -7,7 +7,6 @@ import ctypes
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -53,13 +52,13 @@ def spawn(command: list[str], log: IO[bytes], *, own_session: bool = False) -> s
 
 def _end_with_parent() -> Callable[[], None] | None:
     """On Linux the kernel ends a child whose parent is killed; elsewhere the next `up` does."""
-    if not sys.platform.startswith("linux"):
+    prctl = getattr(ctypes.CDLL(None, use_errno=True), "prctl", None)
+    if prctl is None:
         return None
-    libc = ctypes.CDLL(None, use_errno=True)
     parent = os.getpid()
 
     def ask() -> None:
-        libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+        prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
         if os.getppid() != parent:
             os._exit(1)
 
@@ -98,12 +97,11 @@ def _is_ours(pid: int, state: Runtime) -> bool:
 
 def _command_line(pid: int) -> str:
     """The command line of a process; empty when it is gone, or a zombie."""
-    if sys.platform.startswith("linux"):
-        try:
-            return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace")
-        except OSError:
-            return ""
-    return ask(["ps", "-o", "args=", "-p", str(pid)]).stdout
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace")
+    with contextlib.suppress(OSError):  # a system without /proc; -ww keeps its `ps` from cutting long lines
+        return ask(["ps", "-ww", "-o", "args=", "-p", str(pid)]).stdout
+    return ""
 
 
 class Ended(KeyboardInterrupt):

@@ -14,7 +14,6 @@ import os
 import resource
 import signal
 import socket
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -35,6 +34,8 @@ log = logging.getLogger("deborgen.server")
 GRACE_SECONDS = 8
 KEEP_ALIVE_SECONDS = 75
 LOCK_SECONDS = 3.0
+#: macOS says that files may be opened without limit, and allows a process this many (OPEN_MAX).
+MACOS_FILES = 10_240
 
 
 class CannotStart(Exception):
@@ -213,18 +214,22 @@ def lock_data_dir(settings: Settings) -> Iterator[None]:
 
 
 def _die_with_parent(parent: int) -> None:
-    """A worker without its first process would hold the data directory for nobody."""
-    if sys.platform == "linux":
+    """A worker without its first process would hold the data directory for nobody.
+
+    Linux ends it at once. Elsewhere the worker looks for its first process once per second.
+    """
+    with contextlib.suppress(AttributeError):
         ctypes.CDLL(None, use_errno=True).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
-        if os.getppid() != parent:
-            os._exit(1)
+    if os.getppid() != parent:
+        os._exit(1)
 
 
 def _connections(wanted: int) -> int:
     """As many as the settings and the limit of open files allow."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != hard:
+    for more in (hard, MACOS_FILES) if soft != hard else ():
         with contextlib.suppress(ValueError, OSError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-            soft = hard
+            resource.setrlimit(resource.RLIMIT_NOFILE, (more, hard))
+            soft = more
+            break
     return wanted if soft == resource.RLIM_INFINITY else max(8, min(wanted, soft - 128))

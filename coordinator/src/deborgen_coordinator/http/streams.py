@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import select
 import socket
 import threading
 from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any
 
 from deborgen_shared import headers
@@ -95,13 +94,14 @@ def client_is_gone(environ: dict[str, Any]) -> bool:
     connection = environ.get("gunicorn.socket")
     if connection is None:
         return False
+    patience = connection.gettimeout()
     try:
-        poller = select.poll()
-        poller.register(connection, select.POLLIN | select.POLLRDHUP)
-        for _, flags in poller.poll(0):
-            if flags & (select.POLLHUP | select.POLLERR | select.POLLRDHUP | select.POLLNVAL):
-                return True
-            return not connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+        connection.settimeout(0)
+        return not connection.recv(1, socket.MSG_PEEK)
+    except BlockingIOError:
+        return False
     except OSError:
         return True
-    return False
+    finally:
+        with suppress(OSError):
+            connection.settimeout(patience)
