@@ -29,11 +29,11 @@ def refuse_unknown_fields(original: Any) -> Any:
 
 
 def forget_the_claim(original: Any) -> Any:
-    """After a step, a claim is pending only if its answer was lost."""
+    """After a step, a request is open if its answer was lost."""
 
     def step(self: Any) -> Any:
         delay = original(self)
-        self._pending = None
+        self._claims._request = ""
         return delay
 
     return step

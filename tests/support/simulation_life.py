@@ -53,20 +53,18 @@ class Life:
         self.agent = Agent(
             settings, self.spool, cache, Amount(2.0, 16 * GIB, 0, 100 * GIB), self._runners,
             clock=machine.clock, lease_clock=machine.lease_clock, say=self._say, run_slow=lambda work: work(),
-            on_room=lambda: self.due_now("claim-1", "claim-2"), on_results=self.results.put,
+            on_room=self._room, on_results=self.results.put,
             on_gate=lambda: self.due_now("heart"),
         )  # fmt: skip
         if world.lanes:
-            self.ledger.short_seconds = 3600.0
+            self.ledger.short_seconds = self.ledger.lane_seconds = 3600.0
         self.heart = Heart(self.agent, self.line)
         claims = Claims(self.agent, self.spool, new_id=lambda: f"r{world.next_id()}")
         self.outbox = Outbox(self.agent, self.spool, self.line, self.heart, claims, self.results)
         self.logs = LogPump(self.agent, self.line, self.heart)
         pauses = policy.PauseFile(machine.folder, machine.disk)
         self.owner = Owner(settings, self.agent, self.spool, self.contact, pauses, wall=world.clock.wall)
-        self.claimers = [
-            Claimer(f"claim-{n}", self.agent, self.spool, self.line, self.heart, claims, idle_wait=0.0) for n in (1, 2)
-        ]
+        self.claimer = Claimer(self.agent, self.spool, self.line, self.heart, claims, idle_wait=0.0)
         self._woken = {"finish": self.results.woken, "uploads": self.results.uploads}
         self.registered = self._working = False
         self._recovered = recovery.Recovered()
@@ -78,9 +76,12 @@ class Life:
         self.runner = PretendedRunner(self.machine, tell)
         return {RunAs.PROCESS: self.runner}
 
+    def _room(self) -> None:
+        self.due_now("claim", "finish")
+
     def _wake_all(self) -> None:
         self.results.wake()
-        self.due_now("claim-1", "claim-2", "heart")
+        self.due_now("claim", "heart")
 
     @property
     def attempts(self) -> dict[str, Attempt]:
@@ -114,7 +115,7 @@ class Life:
     def step(self, task: str) -> None:
         steps: dict[str, Callable[[], float]] = {
             "heart": self._beat, "tick": self._tick, "finish": self.outbox.step, "uploads": self.outbox.step_uploads,
-            "claim-1": self.claimers[0].step, "claim-2": self.claimers[1].step,
+            "claim": self.claimer.step,
         }  # fmt: skip
 
         def work(life: Life) -> None:
@@ -171,7 +172,7 @@ class Life:
         self.contact.ok("register")
         self.registered = True
         now = self.machine.world.now
-        self.due |= dict.fromkeys(("finish", "uploads", "claim-1", "claim-2"), now)
+        self.due |= dict.fromkeys(("finish", "uploads", "claim"), now)
         return 0.0
 
     def _tick(self) -> float:

@@ -97,8 +97,9 @@ class Pretend:
             while self.queue and len(taken) < message.max and cpus >= 1:
                 taken.append(self.queue.pop(0))
                 cpus -= not message.ahead
-            self.granted[message.request_id] = taken
-        return self.granted[message.request_id]
+            if taken:  # a claim that found nothing does not use its id up
+                self.granted[message.request_id] = taken
+        return self.granted.get(message.request_id, [])
 
     def heartbeat(self, message: Heartbeat) -> HeartbeatAnswer:
         self._called("heartbeat", message)
@@ -179,7 +180,7 @@ class World:
         self.claims = Claims(self.agent, self.spool)
         self.outbox = Outbox(self.agent, self.spool, line, self.heart, self.claims, self.results)
         self.pump = LogPump(self.agent, line, self.heart)
-        self.claimer = self.another_claimer()
+        self.claimer = Claimer(self.agent, self.spool, line, self.heart, self.claims)
         pauses = PauseFile(self.folder, Disk())
         self.owner = Owner(self.settings, self.agent, self.spool, self.contact, pauses, wall=lambda: self.now)
         return recovery.recover(self.agent, self.spool, boot, self.said.append).held
@@ -191,10 +192,6 @@ class World:
     def _run_slow(self, work: Callable[[], None]) -> None:
         """At once, or when the test does it, if it has made `slow` a list."""
         work() if self.slow is None else self.slow.append(work)
-
-    def another_claimer(self) -> Claimer:
-        line = Line(self.coordinator, self.contact, "s", self.said.append)
-        return Claimer("claim", self.agent, self.spool, line, self.heart, self.claims)
 
     def measure(self) -> Metrics | None:
         return None

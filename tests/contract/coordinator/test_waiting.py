@@ -20,6 +20,8 @@ from support.clock import FakeClock
 from support.in_process import PAST_LEASE, InProcessCoordinator, InProcessWorker
 from support.waiting import wait_until
 
+GIB = 1 << 30
+
 
 def waiting(ctx: Context) -> int:
     return ctx.wakeups._waiting
@@ -169,6 +171,56 @@ def test_a_look_that_fails_lets_the_next_one_look(pool: InProcessCoordinator, mo
     two[0].join(20)
     assert [a.attempt for a in one[1][0].assignments] == ["1.1/1"]
     assert two[1] == ["a bug"]
+
+
+def finish(ctx: Context, worker: InProcessWorker, attempt: str, request: str, cpus: float) -> m.Finished:
+    """A result, and with it a claim for so many CPUs."""
+    claim = m.NextClaim(request_id=request, free=m.Resources(cpus=cpus, memory=GIB), max=8)
+    result = m.Result(attempt=attempt, outcome="succeeded", seconds=1.0)
+    return workers.finish(ctx, worker.actor, worker.name, m.Finish(worker.session, [result], claim))
+
+
+def waits_with_a_part(pool: InProcessCoordinator) -> tuple[InProcessWorker, str, threading.Thread, list[Any]]:
+    """A worker that runs a job, and waits with one CPU of two for others."""
+    pool.submit()
+    worker = pool.worker()
+    (attempt,) = worker.start()
+    part = m.Resources(cpus=1, memory=GIB)
+    body = m.Claim(session=worker.session, request_id="r1", free=part, max=8, wait_seconds=60)
+    thread, found = in_thread(lambda: workers.claim(pool.ctx, worker.actor, worker.name, body))
+    wait_until(lambda: queued(pool.ctx) == 1)
+    return worker, attempt, thread, found
+
+
+def test_a_finish_with_the_request_of_a_waiting_claim_is_answered_and_the_claim_too(pool: InProcessCoordinator) -> None:
+    """With the same attempts, and none besides. Seen to fail when the claim is not woken."""
+    worker, attempt, thread, found = waits_with_a_part(pool)
+    pool.submit(resources={"cpus": 2, "memory": "16MiB"})
+    wait_until(lambda: queued(pool.ctx) == 1)
+    given = finish(pool.ctx, worker, attempt, "r1", 2.0)
+    thread.join(20)
+    assert [a.attempt for a in given.assignments or []] == ["2.1/1"]
+    assert [a.attempt for a in found[0].assignments] == ["2.1/1"]
+    assert waiting(pool.ctx) == 0
+
+
+def test_a_waiting_claim_asks_for_what_a_finish_with_its_request_has_said_is_free(pool: InProcessCoordinator) -> None:
+    """Seen to fail when it goes on to ask for a part of the room: a large job waits for it in vain."""
+    worker, attempt, thread, found = waits_with_a_part(pool)
+    assert finish(pool.ctx, worker, attempt, "r1", 2.0).assignments == []
+    pool.submit(resources={"cpus": 2, "memory": "16MiB"})
+    thread.join(20)
+    assert [a.attempt for a in found[0].assignments] == ["2.1/1"]
+
+
+def test_a_finish_with_another_request_leaves_a_waiting_claim_as_it_is(pool: InProcessCoordinator) -> None:
+    """Older workers have more than one claim, each for a part of the room."""
+    worker, attempt, thread, found = waits_with_a_part(pool)
+    assert finish(pool.ctx, worker, attempt, "r2", 2.0).assignments == []
+    pool.submit(resources={"cpus": 2, "memory": "16MiB"})
+    pool.submit(resources={"cpus": 1, "memory": "16MiB"})
+    thread.join(20)
+    assert [a.attempt for a in found[0].assignments] == ["3.1/1"]
 
 
 def test_beyond_the_places_to_wait_the_answer_comes_at_once_with_a_pace_for_the_whole_fleet(make_pool: Any) -> None:

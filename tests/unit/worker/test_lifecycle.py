@@ -222,7 +222,7 @@ class World(RuleBasedStateMachine):
     def accept(self, cpus: float, gpus: int, light: bool, lease: float) -> None:
         self.number += 1
         amount = Amount(cpus, GIB, gpus, GIB)
-        stage = Waiting(self.now, self.now + lease, ahead=not light)
+        stage = Waiting(self.now, self.now + lease)
         attempt = Attempt(f"a{self.number}", amount, 30.0, stage, light=light, follows=light and not gpus)
         self.machine.add(attempt)
         self.tell()

@@ -123,21 +123,17 @@ class Agent:
 
     # What others want
 
-    def ask(self, request: str) -> Asked | None:
-        """Reserve what a claim may bring; None if nothing may be asked for."""
+    def question(self) -> Asked | None:
+        """What a claim would ask for now; None if nothing may be asked for."""
         with self._lock:
-            return None if self._machine.gate.closed else self._machine.ledger.ask(request, self.clock())
+            return None if self._machine.gate.closed else self._machine.ledger.question(self.clock())
 
-    def answered(self, request: str, ahead_after: float | None = None) -> None:
-        """The claim is over. After one that asked ahead of need, the next such one may be made at that time."""
+    def ask_ahead_after(self, moment: float) -> None:
+        """No sooner may more be asked for than there is room for."""
         with self._lock:
-            self._machine.ledger.answered(request)
-            if ahead_after is not None:
-                self._machine.ledger.ahead_after = ahead_after
+            self._machine.ledger.ahead_after = moment
 
-    def accept(
-        self, assignments: Iterable[Assignment], sent: float, waited_seconds: float, ahead: bool = False
-    ) -> None:
+    def accept(self, assignments: Iterable[Assignment], sent: float, waited_seconds: float) -> None:
         """Take attempts that are in the spool, and start those whose turn it is. Those that cannot run here end now.
 
         `sent` is when the request that brought them was sent, `waited_seconds` how long it waited at the coordinator.
@@ -146,7 +142,7 @@ class Agent:
             for assignment in assignments:
                 start_by = leases.start_by(sent, assignment.lease_seconds, waited_seconds)
                 try:
-                    self.add(assignment, Waiting(self.clock(), start_by, ahead))
+                    self.add(assignment, Waiting(self.clock(), start_by))
                 except CannotStart as error:
                     result = Result(attempt=assignment.attempt, outcome=Outcome.ERROR.value, reason=str(error))
                     self._spool.ended(Ended(assignment.attempt, result))
@@ -247,11 +243,6 @@ class Agent:
         with self._lock:
             self._machine.freeze_limit = self._settings.freeze_limit or seconds
 
-    def wanting(self) -> bool:
-        """Whether more work would be asked for now."""
-        with self._lock:
-            return not self._machine.gate.closed and self._machine.ledger.wanting(self.clock())
-
     def busy_with_short_jobs(self) -> bool:
         """Whether jobs have just ended one soon after the other: then many of them share a request."""
         with self._lock:
@@ -259,7 +250,7 @@ class Agent:
 
     def refill(self) -> None:
         """Have more work asked for, if there is room for it."""
-        if self.wanting():
+        if self.question() is not None:
             self._on_room()
 
     def unnamed(self, seconds: float) -> bool:

@@ -62,7 +62,6 @@ class Waiting:
 
     since: float
     start_by: float
-    ahead: bool = False
     touched: bool = False
     prepared: bool = False
     returned: bool = False

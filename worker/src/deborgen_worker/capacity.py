@@ -13,9 +13,10 @@ SHORT_SECONDS = 1.0
 AHEAD_SECONDS = 0.5
 AHEAD_MOST = 128
 AHEAD_FOR_EACH = 4
-#: How much of it may be with the runner already, behind each program that runs, and how many jobs at most.
+#: Jobs shorter than this on average wait with their runner, which begins each in the room of another that has ended.
 LANE_SECONDS = 0.05
-LANE_MOST = 24
+#: How long smaller jobs may overtake one that waits here for more room. Then the room is kept for it.
+OVERTAKE_SECONDS = 3.0
 #: Attempts in one claim.
 MOST_AT_ONCE = 128
 
@@ -89,17 +90,15 @@ class Asked:
 
 @dataclass
 class Ledger:
-    """Who has how much. `asked` are the claims on their way: what they may bring is not offered twice.
-
-    `slots` bounds how many run at once, whatever they ask for; 0 is no bound.
-    """
+    """Who has how much. `slots` bounds how many run at once, whatever they ask for; 0 is no bound."""
 
     offered: Amount
     slots: int = 0
     running: Pile = field(default_factory=Pile)
     waiting: Pile = field(default_factory=Pile)
-    asked: Pile = field(default_factory=Pile)
     since: dict[str, float] = field(default_factory=dict)
+    #: Since when those that wait have found too little room.
+    refused: dict[str, float] = field(default_factory=dict)
     average: float = 10.0
     #: How many short jobs have ended here one soon after the other, and when the last one did.
     streak: int = 0
@@ -118,8 +117,16 @@ class Ledger:
         return self.offered - self.running.sum
 
     def room(self) -> Amount:
-        """What may be asked for: not what runs, nor what waits, nor what a claim on its way may bring."""
-        return self.free() - self.waiting.sum - self.asked.sum
+        """What may be asked for: not what runs, nor what those that wait will take of the rest."""
+        room = self.free()
+        for amount in self.waiting.values() if room.usable else ():
+            if room.holds(amount):
+                room -= amount
+        return room
+
+    def makes_way(self, now: float) -> bool:
+        """Whether an attempt has waited for its room for so long that no other may overtake it any more."""
+        return now - next(iter(self.refused.values()), now) > OVERTAKE_SECONDS
 
     def ahead(self, now: float) -> int:
         """How many may wait here besides those that run: some, while jobs are so short that it does not matter."""
@@ -132,43 +139,29 @@ class Ledger:
             AHEAD_MOST, AHEAD_FOR_EACH * self.streak, max(1, int(AHEAD_SECONDS / max(self.average, 1e-4))) * lanes
         )
 
-    def behind(self) -> int:
-        """How many may wait behind each program that runs: none unless jobs are very short."""
-        return min(LANE_MOST, int(self.lane_seconds / max(self.average, 1e-4)))
+    def chains(self, now: float) -> bool:
+        """Whether jobs are so short that those that wait are left to their runner."""
+        return self.average <= self.lane_seconds and self.ahead(now) > 0
 
-    def ask(self, claim: str, now: float) -> Asked | None:
-        """Reserve what a claim may bring; None if nothing may be asked for."""
-        asked = self._would_ask(now)
-        if asked is not None:
-            self.asked[claim] = Amount() if asked.ahead else asked.amount
-        return asked
-
-    def wanting(self, now: float) -> bool:
-        """Whether a claim would be made now."""
-        return self._would_ask(now) is not None
-
-    def _would_ask(self, now: float) -> Asked | None:
+    def question(self, now: float) -> Asked | None:
+        """What a claim would ask for now; None if nothing may be asked for."""
+        if self.makes_way(now):
+            return None
         ahead = self.ahead(now)
-        if ahead:
-            # One at a time: many small questions cost more than the wait they save.
-            on_its_way = any(not each.usable for each in self.asked.values())
-            if on_its_way or len(self.waiting) > ahead // 2:
-                return None
+        if ahead and len(self.waiting) <= ahead // 2:  # many small questions cost more than the wait they save
             return Asked(self.offered, ahead - len(self.waiting), ahead=True)
         room = self.room()
-        slots = self.slots - len(self.running) - len(self.waiting) - len(self.asked) if self.slots else MOST_AT_ONCE
+        slots = self.slots - len(self.running) - len(self.waiting) if self.slots else MOST_AT_ONCE
         if room.usable and slots > 0:
             return Asked(room, min(slots, MOST_AT_ONCE), ahead=False)
         return None
-
-    def answered(self, claim: str) -> None:
-        self.asked.take(claim)
 
     def wait(self, attempt: str, amount: Amount) -> None:
         self.waiting[attempt] = amount
 
     def adopt(self, attempt: str) -> None:
         """A waiting attempt is found to run already, whether there is room for it or not."""
+        self.refused.pop(attempt, None)
         amount = self.waiting.take(attempt)
         if amount is not None:
             self.running[attempt] = amount
@@ -184,21 +177,17 @@ class Ledger:
         if amount is not None:
             self.waiting[attempt] = amount
 
-    def start(self, attempt: str, now: float, *, ahead: bool = False) -> bool:
-        """Give a waiting attempt what it needs, if that is free. One that was claimed ahead of need does not get what a
-        claim on its way has reserved: the jobs that it brings came first."""
-        amount = self.waiting[attempt]
-        free = self.free() - self.asked.sum if ahead else self.free()
-        if self.full or not free.holds(amount):
+    def start(self, attempt: str, now: float) -> bool:
+        """Give a waiting attempt what it needs, if that is free."""
+        if self.full or not self.free().holds(self.waiting[attempt]):
+            self.refused.setdefault(attempt, now)
             return False
-        self.waiting.take(attempt)
-        self.running[attempt] = amount
-        self.since[attempt] = now
+        self.follow(attempt, now)
         return True
 
     def end(self, attempt: str, now: float, seconds: float | None = None) -> None:
         """Whatever the attempt had is free again. `seconds` is how long it ran, if that is known better than here."""
-        self.waiting.take(attempt)
+        self.adopt(attempt)
         self.running.take(attempt)
         since = self.since.pop(attempt, None)
         if since is not None:

@@ -43,7 +43,6 @@ from deborgen_worker.settings import Settings
 from deborgen_worker.spool import Spool
 from deborgen_worker.token import CannotRun, TokenFile
 
-CLAIMERS = 2
 #: Threads are made as they are needed; most of them only wait, for an image or for Podman.
 SLOW_THREADS = 64
 TICK_SECONDS = 0.25
@@ -86,7 +85,7 @@ class Daemon:
         self._exit: tuple[int, str] | None = None
         self._wake_heart = threading.Event()
         self._wake_logs = threading.Event()
-        self._wake_claims = [threading.Event() for _ in range(CLAIMERS)]
+        self._wake_claimer = threading.Event()
         self.agent = Agent(
             settings, self.spool, cache, policy.offered(settings, disk, self.state),
             partial(make_runners, settings, self.state), clock=time.monotonic, lease_clock=leases.clock,
@@ -123,9 +122,8 @@ class Daemon:
         recovered = recovery.recover(self.agent, self.spool, self._boot, self.console.say)
         control = ControlServer(self.state, self._control)
         self._thread("heartbeat", lambda: self._beat(recovered), self._wake_heart)
-        for number, wake in enumerate(self._wake_claims, 1):
-            claimer = Claimer(f"claim-{number}", self.agent, self.spool, self.line, self.heart, self.claims)
-            self._thread(f"claim-{number}", claimer.step, wake)
+        claimer = Claimer(self.agent, self.spool, self.line, self.heart, self.claims)
+        self._thread("claim", claimer.step, self._wake_claimer)
         self._thread("finish", self.outbox.step, self.results.woken)
         self._thread("uploads", self.outbox.step_uploads, self.results.uploads)
         self._thread("clock", self._tick, threading.Event())
@@ -248,8 +246,9 @@ class Daemon:
         return 0.5
 
     def _room(self) -> None:
-        for wake in self._wake_claims:
-            wake.set()
+        """The claimer asks for it, or the finish if the claimer waits for an answer."""
+        self._wake_claimer.set()
+        self.results.woken.set()
 
     def _wake_all(self) -> None:
         """The coordinator is there again: nobody waits any longer."""

@@ -103,7 +103,7 @@ def handle(machine: Machine, events: Iterable[steps.Event], now: Moment) -> list
 def _fill(machine: Machine, now: Moment) -> Instructions:
     """Start the waiting attempts whose turn has come."""
     passed = 0
-    short = machine.ledger.ahead(now.clock) > 0
+    chains = machine.ledger.chains(now.clock)
     for name in list(machine.queue):
         attempt = machine.attempts.get(name)
         stage = attempt.stage if attempt is not None else None
@@ -111,19 +111,19 @@ def _fill(machine: Machine, now: Moment) -> Instructions:
             machine.queue.remove(name)
             continue
         fresh = now.lease < stage.start_by
-        if fresh and machine.ledger.start(name, now.clock, ahead=stage.ahead):
+        if fresh and machine.ledger.start(name, now.clock):
             machine.queue.remove(name)
             yield _take_room(machine, attempt, stage, now)
-        elif fresh and short and attempt.follows and not stage.returned:
+        elif fresh and chains and attempt.follows and not stage.returned:
             machine.queue.remove(name)
             attempt.stage = Queued(stage.since, stage.start_by, now.clock)
             yield steps.Follow(name, stage.start_by)
         else:
-            if stage.ahead and not (attempt.light or stage.touched or attempt.amount.gpus):
+            if fresh and not (attempt.light or stage.touched or attempt.amount.gpus):
                 stage.touched = True  # its image can be fetched while another has the room
                 yield steps.Prepare(name)
             passed += 1
-            if passed == LOOK_AT:
+            if passed == LOOK_AT or machine.ledger.makes_way(now.clock):
                 return
 
 

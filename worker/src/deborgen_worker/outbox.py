@@ -67,8 +67,6 @@ class Outbox:
     ) -> None:  # fmt: skip
         self._agent, self._spool, self._line, self._heart, self._claims = agent, spool, line, heart, claims
         self._results = results
-        #: A claim that was sent with a finish and not answered: it is sent again with the next one.
-        self._claim: NextClaim | None = None
         self._ready: deque[str] = deque()
         self._uploads: deque[str] = deque()
         self._lock = threading.Lock()
@@ -101,18 +99,19 @@ class Outbox:
         """Send one batch; the seconds until the next try."""
         self._sort()
         early = self._sent_at - self._agent.clock()
-        if self._agent.wanting():  # it carries the next claim: the slots must not wait long for that
+        if self._agent.question() is not None:  # it carries the next claim: the slots must not wait long for that
             early += SHORT_SECONDS if self._agent.busy_with_short_jobs() else 0.0
         elif self._agent.look(lambda machine, _: bool(machine.ledger.running)):
             early += GROUP_SECONDS
         if early > 0 and len(self._ready) < BATCH:
             return early  # more results are about to come: they share the request
         batch = self._take()
-        if not batch and self._claim is None:
+        if not batch and not self._claims.has_outgrown():
             return NOTHING
         self._sent_at = self._agent.clock()
         try:
-            claim = self._next_claim(batch)
+            gives_back = any(each.outcome == Outcome.RELEASED.value for each in batch)
+            claim = None if gives_back else self._claims.ask()  # it would get the same job again
             self._spool.commit()
             point("after-result-written")
         except BaseException:
@@ -122,21 +121,6 @@ class Outbox:
         if self._line.contact.lost_since is None:
             self._agent.refill()
         return delay
-
-    def _next_claim(self, batch: list[Result]) -> NextClaim | None:
-        """The claim that rides on this finish: one without an answer, or a new one. None if it gives something back."""
-        if self._agent.is_closed:
-            self._drop_claim()
-        elif any(each.outcome == Outcome.RELEASED.value for each in batch):
-            return None
-        elif self._claim is None:
-            self._claim = self._claims.ask()
-        return self._claim
-
-    def _drop_claim(self) -> None:
-        claim, self._claim = self._claim, None
-        if claim is not None:
-            self._claims.drop(claim)
 
     def _take(self) -> list[Result]:
         batch: list[Result] = []
@@ -168,7 +152,8 @@ class Outbox:
             self._back(batch)
             return self._line.contact.failed("finish", error)
         except Refused as refused:
-            self._drop_claim()
+            if claim is not None:
+                self._claims.drop(claim)
             if claim is not None and refused.code not in {Code.SUPERSEDED, Code.UNAUTHENTICATED, Code.FORBIDDEN}:
                 return self._send(batch)  # the claim may be what it was refused for
             return self._when_refused(batch, refused)
@@ -176,8 +161,7 @@ class Outbox:
         point("after-result-sent")
         try:
             if claim is not None:
-                self._claim = None
-                self._claims.answered(claim, answer.assignments or [], sent, answer.waited_seconds or 0.0)
+                self._claims.answered(claim, answer.assignments or None, sent, answer.waited_seconds or 0.0)
         finally:
             self._settle(batch, answer)
         return 0.0 if self._ready else NOTHING

@@ -66,7 +66,8 @@ def claim(
 ) -> Claimed | NoWork:
     """Jobs for this worker, at once or as soon as one fits, within the time it is willing to wait.
 
-    The same request gets the same attempts back, those that still live, with their leases renewed, and never more.
+    The same request gets the same attempts back, those that still live, with their leases renewed, and never more. A
+    finish of the worker may carry the same request meanwhile, with more room: then this one asks for as much too.
     `gone` tells whether nobody waits for the answer any more: a job that came then would lie with a dead worker until
     its lease is over.
     """
@@ -74,13 +75,14 @@ def claim(
     check_identity(actor, name)
     until = arrived + body.wait_seconds
     waiting = False
+    question = ctx.wakeups.ask(name, body)
     try:
         while True:
             if waiting and gone():
                 ctx.wakeups.call_next()
                 return NoWork(0.0)
             seen = ctx.wakeups.count("jobs")
-            given = _look(ctx, actor, name, body, arrived if waiting else None)
+            given = _look(ctx, actor, name, question.claim, arrived if waiting else None)
             ctx.catalog.keep(given.specs, given.needs)
             if given.assignments or given.asked_before:
                 ctx.metrics.waited(given.waits)
@@ -95,8 +97,9 @@ def claim(
             if not waiting and not ctx.wakeups.enter():
                 return NoWork(_poll_interval(ctx))
             waiting = True
-            ctx.wakeups.wait("jobs", seen, min(left, CONTENDED_SECONDS) if given.contended else left)
+            ctx.wakeups.wait("jobs", seen, min(left, CONTENDED_SECONDS) if given.contended else left, question)
     finally:
+        ctx.wakeups.forget(question)
         if waiting:
             ctx.wakeups.leave()
 

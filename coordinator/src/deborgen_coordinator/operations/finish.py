@@ -73,7 +73,8 @@ def finish(ctx: Context, actor: Actor, name: str, body: Finish) -> Finished:
         return finished, seconds, stale, given
 
     finished, seconds, stale, given = write(ctx, work)
-    if given is not None:
+    if given is not None and body.claim is not None:
+        ctx.wakeups.ask_more(name, body.claim, answered=bool(given.assignments) or given.asked_before)
         ctx.catalog.keep(given.specs, given.needs)
         ctx.metrics.waited(given.waits)
     ctx.metrics.ran(seconds)
