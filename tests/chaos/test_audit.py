@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from deborgen_coordinator.operations import blobs
-from deborgen_coordinator.operations.audit import Report, examine
+from deborgen_coordinator.operations.maintenance.audit import Report, examine
 from deborgen_coordinator.storage import audit as checks
 from deborgen_coordinator.storage.transactions import Tx
 from deborgen_shared.messages import Artifact

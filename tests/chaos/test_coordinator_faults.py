@@ -15,7 +15,15 @@ from typing import Any
 
 import pytest
 
-from deborgen_coordinator.operations import jobs, logs, runs, workers
+from deborgen_coordinator.operations.attempts import logs
+from deborgen_coordinator.operations.jobs.look import get_job
+from deborgen_coordinator.operations.runs.cancel import cancel_run
+from deborgen_coordinator.operations.workers import claim as claims
+from deborgen_coordinator.operations.workers import finish as finishing
+from deborgen_coordinator.operations.workers import register as registering
+from deborgen_coordinator.operations.workers.heartbeat import heartbeat
+from deborgen_coordinator.operations.workers.look import list_workers
+from deborgen_coordinator.operations.workers.sessions import AttemptId
 from deborgen_coordinator.storage.database import Connection, DatabaseUnavailable
 from deborgen_shared.errors import Refusal
 from deborgen_shared.messages import Claim, Finish, Heartbeat, Held, JobDetail, Register, Result
@@ -26,7 +34,7 @@ AGAIN = {"run": "true", "max_attempts": 5, "retry": {"backoff": "1s"}}
 
 
 def job(coordinator: InProcessCoordinator, run: int, index: int = 1) -> JobDetail:
-    return jobs.get_job(coordinator.ctx, run, index)
+    return get_job(coordinator.ctx, run, index)
 
 
 def pass_(coordinator: InProcessCoordinator, seconds: float) -> None:
@@ -116,7 +124,7 @@ def test_fault_24_a_result_that_races_the_sweep_and_a_cancel_has_exactly_one_win
     racers: list[Callable[[], Any]] = [
         lambda: worker.finish(attempt),
         both.sweeper.turn,
-        lambda: runs.cancel_run(both.ctx, person("alice"), run, ""),
+        lambda: cancel_run(both.ctx, person("alice"), run, ""),
     ]
     with ThreadPoolExecutor(threads) as pool:
         for racer in [pool.submit(racers[each]) for each in order]:
@@ -158,8 +166,8 @@ def test_fault_71_old_requests_replayed_and_reordered_have_no_effect(both: InPro
     # One attempt lives on: to it, an old request is one more period for its lease.
     busy = both.worker("w3")
     alive = Claim(session=busy.session, request_id="alive", free=busy.capacity)
-    workers.claim(both.ctx, busy.actor, busy.name, alive)
-    tape.append(_bound(workers.claim, both.ctx, busy.actor, busy.name, alive))
+    claims.claim(both.ctx, busy.actor, busy.name, alive)
+    tape.append(_bound(claims.claim, both.ctx, busy.actor, busy.name, alive))
     before, held = both.ctx.store.read(_all_rows), both.ctx.store.read(_attempts)
     chance = random.Random(7)
     for _ in range(5):
@@ -191,26 +199,26 @@ def _conversation(coordinator: InProcessCoordinator, worker: InProcessWorker) ->
     """Claim two jobs, name, log and finish them; every call as it was made."""
     ctx, actor, name, session = coordinator.ctx, worker.actor, worker.name, worker.session
     claim = Claim(session=session, request_id=f"{name}-only", free=worker.capacity, max=2)
-    given = [each.attempt for each in workers.claim(ctx, actor, name, claim).assignments]  # type: ignore[union-attr]
+    given = [each.attempt for each in claims.claim(ctx, actor, name, claim).assignments]  # type: ignore[union-attr]
     beat = Heartbeat(session=session, holding=[Held(attempt=attempt) for attempt in given])
-    workers.heartbeat(ctx, actor, name, beat)
+    heartbeat(ctx, actor, name, beat)
     tape: list[Callable[[], Any]] = []
     for attempt in given:
         run, index = map(int, attempt.partition("/")[0].split("."))
-        where = (run, index, int(attempt.partition("/")[2]))
+        where = AttemptId(run, index, int(attempt.partition("/")[2]))
         for offset, data in ((0, b"one "), (4, b"two ")):
-            call = _bound(logs.append, ctx, actor, *where, offset, data, session)
+            call = _bound(logs.append, ctx, actor, where, offset, data, session)
             call()
             tape.append(call)
     results = [Result(attempt=attempt, outcome="succeeded", exit_code=0, log_size=8) for attempt in given]
     finish = Finish(session=session, results=results)
-    workers.finish(ctx, actor, name, finish)
+    finishing.finish(ctx, actor, name, finish)
     register = Register(session=session, capacity=worker.capacity, holding=given)
     tape += [
-        _bound(workers.claim, ctx, actor, name, claim),
-        _bound(workers.heartbeat, ctx, actor, name, beat),
-        _bound(workers.finish, ctx, actor, name, finish),
-        _bound(workers.register, ctx, actor, name, register),
+        _bound(claims.claim, ctx, actor, name, claim),
+        _bound(heartbeat, ctx, actor, name, beat),
+        _bound(finishing.finish, ctx, actor, name, finish),
+        _bound(registering.register, ctx, actor, name, register),
     ]
     return tape
 
@@ -234,7 +242,7 @@ def test_fault_75_a_job_that_kills_every_worker_is_poison_and_the_workers_are_we
     assert job(both, harmless).state == "succeeded"
     for worker in fleet:
         worker.beat()
-    assert all(worker.state == "open" for worker in workers.list_workers(both.ctx).items)
+    assert all(worker.state == "open" for worker in list_workers(both.ctx).items)
     assert both.audit().clean
 
 

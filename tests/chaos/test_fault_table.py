@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from deborgen_coordinator import leases
-from deborgen_coordinator.operations import sweep
+from deborgen_coordinator.operations.maintenance import sweep
 from deborgen_worker import agent
 from planted.patch import Patch, nothing, planted_here
 from planted.table import every_fault

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from deborgen_coordinator.operations import logs
+from deborgen_coordinator.operations.attempts import logs
 from deborgen_shared.errors import Refusal
 from support.in_process import InProcessCoordinator
 

@@ -96,7 +96,7 @@ PLANTED: list[Planted] = [
     ),
     Planted(
         "a job file that is wrong is a mistake of the coordinator",
-        (Patch("deborgen_coordinator.operations.submit:refusal", make_it_a_mistake),),
+        (Patch("deborgen_coordinator.operations.runs.submit:refusal", make_it_a_mistake),),
         (f"{STRICT}_62_json_that_is_no_job_file_is_422_with_all_problems",),
         "500",
     ),

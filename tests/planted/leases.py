@@ -38,7 +38,7 @@ def start_with_two_leases_gone(original: Any) -> Any:
 
 
 def ask_again_at_once(original: Any) -> Any:
-    from deborgen_coordinator.operations.claims import NoWork
+    from deborgen_coordinator.operations.workers.claim import NoWork
 
     def claim(*args: Any, **named: Any) -> Any:
         answer = original(*args, **named)
@@ -65,7 +65,7 @@ PLANTED: list[Planted] = [
     Planted(
         "leases are counted on the wall clock",
         (
-            Patch(f"{OPERATIONS}.sweep:Sweeper._now", count_on_the_wall_clock),
+            Patch(f"{OPERATIONS}.maintenance.sweep:Sweeper._now", count_on_the_wall_clock),
             Patch(f"{LEASES}:turn", count_late_turns),
         ),
         (f"{CHAOS}_28_a_step_of_the_wall_clock_expires_nothing",),
@@ -82,7 +82,7 @@ PLANTED: list[Planted] = [
     ),
     Planted(
         "whoever finds no work asks again at once",
-        (Patch(f"{OPERATIONS}.claims:claim", ask_again_at_once),),
+        (Patch(f"{OPERATIONS}.workers.claim:claim", ask_again_at_once),),
         (f"{LIVE}_26_a_restart_under_200_live_workers_loses_no_lease_and_makes_no_stampede",),
     ),
     Planted(
@@ -102,7 +102,7 @@ PLANTED: list[Planted] = [
     ),
     Planted(
         "a lost attempt is never taken up again",
-        (Patch(f"{OPERATIONS}.endings:may_resume", gives(False)),),
+        (Patch(f"{OPERATIONS}.attempts.outcomes:may_resume", gives(False)),),
         (
             f"{NETWORK}_16_a_partition_longer_than_the_lease_ends_and_the_same_attempt_goes_on",
             f"{NETWORK}_29_a_worker_that_slept_past_its_lease_goes_on_with_what_nobody_else_has_claimed",
@@ -110,7 +110,7 @@ PLANTED: list[Planted] = [
     ),
     Planted(
         "any session may speak for the worker",
-        (Patch(f"{OPERATIONS}.sessions:check_session", take_any_session),),
+        (Patch(f"{OPERATIONS}.workers.sessions:check_session", take_any_session),),
         (f"{NETWORK}_70_the_newer_of_two_workers_of_one_name_wins",),
         "TimeoutExpired|timed out",
     ),

@@ -15,8 +15,8 @@ STORAGE = "deborgen_coordinator.storage"
 
 
 def count_as_named(original: Any) -> Any:
-    def give_up(ctx: Any, tx: Any, changes: Any, actor: Any, held: Any, **more: Any) -> Any:
-        return original(ctx, tx, changes, actor, [dataclasses.replace(each, named=True) for each in held], **more)
+    def give_up(work: Any, held: Any, *more: Any, **named: Any) -> Any:
+        return original(work, [dataclasses.replace(each, named=True) for each in held], *more, **named)
 
     return give_up
 
@@ -45,7 +45,7 @@ def finish_any_job(original: Any) -> Any:
 
 #: The session that sends a result is not asked whether it holds the lease, and the statements do not ask either.
 NO_FENCE = (
-    Patch(f"{OPERATIONS}.finish:_holds", gives(True)),
+    Patch(f"{OPERATIONS}.workers.finish:_holds", gives(True)),
     Patch(f"{STORAGE}.attempts:end", end_any_attempt),
     Patch(f"{STORAGE}.jobs:finish", finish_any_job),
 )
@@ -84,9 +84,9 @@ def drop_nul(original: Any) -> Any:
 def write_reason_as_html(original: Any) -> Any:
     import msgspec
 
-    def record(ctx: Any, tx: Any, changes: Any, actor: Any, held: Any, result: Any, *more: Any) -> Any:
+    def record(work: Any, held: Any, result: Any, *more: Any) -> Any:
         escaped = msgspec.structs.replace(result, reason=html.escape(result.reason))
-        return original(ctx, tx, changes, actor, held, escaped, *more)
+        return original(work, held, escaped, *more)
 
     return record
 
@@ -94,13 +94,13 @@ def write_reason_as_html(original: Any) -> Any:
 PLANTED: list[Planted] = [
     Planted(
         "an attempt that was never named counts as lost",
-        (Patch(f"{OPERATIONS}.endings:give_up", count_as_named),),
+        (Patch(f"{OPERATIONS}.attempts.outcomes:give_up", count_as_named),),
         (f"{CHAOS}_07_a_claim_whose_answer_and_spool_are_gone_costs_no_attempt",),
         "'lost'",
     ),
     Planted(
         "a result that is known already is looked at like a new one",
-        (Patch(f"{OPERATIONS}.finish:_digest", new_digest_each_time),),
+        (Patch(f"{OPERATIONS}.workers.finish:_digest", new_digest_each_time),),
         (f"{CHAOS}_21_a_result_that_is_sent_twice_is_accepted_once_and_recorded_once",),
         "'stale'",
     ),
@@ -125,13 +125,13 @@ PLANTED: list[Planted] = [
     ),
     Planted(
         "nothing is poison",
-        (Patch(f"{OPERATIONS}.endings:lost_on", gives(0)),),
+        (Patch(f"{OPERATIONS}.attempts.outcomes:lost_on", gives(0)),),
         (f"{CHAOS}_75_a_job_that_kills_every_worker_is_poison_and_the_workers_are_well",),
         "'queued'",
     ),
     Planted(
         "a key says nothing about its body",
-        (Patch(f"{OPERATIONS}.submit:repeated", take_any_body),),
+        (Patch(f"{OPERATIONS}.runs.submit:repeated", take_any_body),),
         (
             "contract/coordinator/test_steps.py::test_fault_05_the_same_key_with_another_body_is_refused_and_nothing_is_stored",
             "contract/http/test_runs.py::test_fault_05_another_body_under_the_same_key_is_409_and_stores_nothing",
@@ -140,7 +140,7 @@ PLANTED: list[Planted] = [
     ),
     Planted(
         "the idempotency key is not looked at",
-        (Patch(f"{STORAGE}.runs:submission", nothing), Patch(f"{OPERATIONS}.submit:remember", nothing)),
+        (Patch(f"{STORAGE}.runs:submission", nothing), Patch(f"{OPERATIONS}.runs.submit:remember", nothing)),
         (
             "contract/http/test_runs.py::test_fault_04_five_repeats_of_a_submit_in_parallel_are_one_run",
             "integration/cli/test_submit.py::test_fault_04_a_submit_whose_answer_was_lost_is_one_run",
@@ -148,7 +148,7 @@ PLANTED: list[Planted] = [
     ),
     Planted(
         "log bytes that are here already are stored once more",
-        (Patch(f"{OPERATIONS}.logs:_fresh", all_bytes_are_fresh),),
+        (Patch(f"{OPERATIONS}.attempts.logs:_fresh", all_bytes_are_fresh),),
         (
             "contract/coordinator/test_keeping.py::test_fault_20_log_uploads_dropped_repeated_and_reordered_store_exactly_the_written_bytes",
             f"{HTTP_LOGS}_20_repeated_log_bytes_are_skipped_and_a_gap_is_409_with_the_size",
@@ -156,18 +156,18 @@ PLANTED: list[Planted] = [
     ),
     Planted(
         "NUL is dropped from logs",
-        (Patch(f"{OPERATIONS}.logs:read", drop_nul),),
+        (Patch(f"{OPERATIONS}.attempts.logs:read", drop_nul),),
         (f"{HTTP_LOGS}_36_log_bytes_come_back_as_they_were_written",),
     ),
     Planted(
         "the paths of artifacts are not looked at",
-        (Patch(f"{OPERATIONS}.finish:check_path", nothing),),
+        (Patch(f"{OPERATIONS}.workers.finish:check_path", nothing),),
         (f"{HTTP_BLOBS}_64_a_result_with_a_bad_artifact_path_is_refused",),
         "200",
     ),
     Planted(
         "a reason is written as HTML",
-        (Patch(f"{OPERATIONS}.finish:_record", write_reason_as_html),),
+        (Patch(f"{OPERATIONS}.workers.finish:_record", write_reason_as_html),),
         (f"{INPUT}_68_hostile_text_is_stored_as_it_is_and_inert_everywhere",),
         "&lt;|&#x27;|&quot;",
     ),

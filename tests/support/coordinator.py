@@ -25,8 +25,8 @@ import requests
 
 from deborgen_coordinator.app import open_context
 from deborgen_coordinator.http.decoding import convert
-from deborgen_coordinator.operations import tokens
 from deborgen_coordinator.operations.context import COORDINATOR
+from deborgen_coordinator.operations.tokens import create
 from deborgen_coordinator.settings import Settings
 from deborgen_shared.messages import NewToken
 
@@ -164,7 +164,7 @@ class CoordinatorProcess:
         self.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
         context = open_context(Settings(data_dir=str(self.data_dir), database=self.database))
         try:
-            return tokens.create(context, COORDINATOR, convert({"role": role, "name": name}, NewToken)).token
+            return create(context, COORDINATOR, convert({"role": role, "name": name}, NewToken)).token
         finally:
             context.wakeups.close()
             context.store.close()

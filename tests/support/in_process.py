@@ -13,11 +13,21 @@ from typing import Any
 
 from deborgen_coordinator.app import open_context
 from deborgen_coordinator.leases import longest_lag
-from deborgen_coordinator.operations import history, jobs, logs, program_events, runs, workers
-from deborgen_coordinator.operations import submit as submitting
-from deborgen_coordinator.operations.audit import Report, run_audit
+from deborgen_coordinator.operations import history
+from deborgen_coordinator.operations.attempts import logs, program_events
 from deborgen_coordinator.operations.context import Actor, Context
-from deborgen_coordinator.operations.sweep import Sweeper
+from deborgen_coordinator.operations.jobs.look import get_job
+from deborgen_coordinator.operations.maintenance.audit import Report, run_audit
+from deborgen_coordinator.operations.maintenance.sweep import Sweeper
+from deborgen_coordinator.operations.runs import submit as submitting
+from deborgen_coordinator.operations.runs.cancel import cancel_job, cancel_run
+from deborgen_coordinator.operations.runs.look import get_run
+from deborgen_coordinator.operations.workers import claim as claims
+from deborgen_coordinator.operations.workers.finish import finish
+from deborgen_coordinator.operations.workers.heartbeat import heartbeat
+from deborgen_coordinator.operations.workers.leave import leave
+from deborgen_coordinator.operations.workers.register import register
+from deborgen_coordinator.operations.workers.sessions import AttemptId
 from deborgen_coordinator.settings import Settings
 from deborgen_coordinator.storage import database
 from deborgen_shared import messages as m
@@ -101,16 +111,16 @@ class InProcessCoordinator:
         return submitting.submit(self.ctx, person(by), body, key, repr(sorted(body.items(), key=str)))[0]
 
     def run(self, run: int) -> m.Run:
-        return runs.get_run(self.ctx, run)
+        return get_run(self.ctx, run)
 
     def job(self, name: str) -> m.JobDetail:
-        return jobs.get_job(self.ctx, *_job(name))
+        return get_job(self.ctx, *_job(name))
 
     def cancel(self, name: str, by: str = "alice") -> dict[str, str]:
         run, _, index = name.partition(".")
         if index:
-            return dict(jobs.cancel_job(self.ctx, person(by), int(run), int(index), "").jobs)
-        return dict(runs.cancel_run(self.ctx, person(by), int(run), "").jobs)
+            return dict(cancel_job(self.ctx, person(by), int(run), int(index), "").jobs)
+        return dict(cancel_run(self.ctx, person(by), int(run), "").jobs)
 
     def events(self, **where: Any) -> list[m.Event]:
         filters = {"after": 0, "run": None, "job": None, "worker": None, "limit": 1000, **where}
@@ -158,7 +168,7 @@ class InProcessWorker:
             session=self.session, labels=self.labels, capacity=self.capacity, holding=holding or [], **more
         )
         self.holding = list(holding or [])
-        return workers.register(self.coordinator.ctx, self.actor, self.name, body).lost
+        return register(self.coordinator.ctx, self.actor, self.name, body).lost
 
     def restart(self, holding: list[str] | None = None, **more: Any) -> list[str]:
         """Register a new session, as a new process of the worker does."""
@@ -185,7 +195,7 @@ class InProcessWorker:
             wait_seconds=wait,
             ahead=ahead,
         )
-        answer = workers.claim(self.coordinator.ctx, self.actor, self.name, body)
+        answer = claims.claim(self.coordinator.ctx, self.actor, self.name, body)
         given = answer.assignments if isinstance(answer, m.Claimed) else []
         self.holding += [assignment.attempt for assignment in given if assignment.attempt not in self.holding]
         return given
@@ -202,7 +212,7 @@ class InProcessWorker:
         }
         holding = [m.Held(attempt=attempt, **progress) for attempt in attempts or self.holding]
         body = m.Heartbeat(session=self.session, holding=holding, **more)
-        return dict(workers.heartbeat(self.coordinator.ctx, self.actor, self.name, body).attempts)
+        return dict(heartbeat(self.coordinator.ctx, self.actor, self.name, body).attempts)
 
     def start(self, most: int = 1) -> list[str]:
         """Claim, and name what was given in a heartbeat."""
@@ -230,7 +240,7 @@ class InProcessWorker:
         if request is not None:
             claim = m.NextClaim(request_id=request or self._new_request(), free=self.capacity, max=most)
         body = m.Finish(session=self.session, results=[result], claim=claim)
-        answer = workers.finish(self.coordinator.ctx, self.actor, self.name, body)
+        answer = finish(self.coordinator.ctx, self.actor, self.name, body)
         if answer.results[attempt] != "missing_blobs" and attempt in self.holding:
             self.holding.remove(attempt)
         given = [each.attempt for each in answer.assignments or []]
@@ -244,16 +254,16 @@ class InProcessWorker:
         """Append to the log of an attempt; the size of the log afterwards."""
         job, _, number = attempt.partition("/")
         ctx = self.coordinator.ctx
-        return logs.append(ctx, self.actor, *_job(job), int(number), offset, data, self.session).size
+        return logs.append(ctx, self.actor, AttemptId(*_job(job), int(number)), offset, data, self.session).size
 
     def send_events(self, attempt: str, *events: m.ProgramEvent | None, first: int | None = None) -> m.EventCount:
         """Send events of the attempt's program; how many the attempt has afterwards."""
         job, _, number = attempt.partition("/")
         body = m.ProgramEvents(session=self.session, events=list(events), first=first)
-        return program_events.append(self.coordinator.ctx, self.actor, *_job(job), int(number), body)
+        return program_events.append(self.coordinator.ctx, self.actor, AttemptId(*_job(job), int(number)), body)
 
     def leave(self) -> None:
-        workers.leave(self.coordinator.ctx, self.actor, self.name)
+        leave(self.coordinator.ctx, self.actor, self.name)
 
 
 def _job(name: str) -> tuple[int, int]:

@@ -20,8 +20,8 @@ from unittest import mock
 
 from deborgen_coordinator.leases import too_late
 from deborgen_coordinator.lifecycle import TRANSITIONS
-from deborgen_coordinator.operations import artifacts, logs
-from deborgen_coordinator.operations.audit import examine
+from deborgen_coordinator.operations.attempts import artifacts, logs
+from deborgen_coordinator.operations.maintenance.audit import examine
 from deborgen_coordinator.storage import audit
 from deborgen_coordinator.storage.database import Connection, SqliteDatabase
 from deborgen_shared.program_events import JOB_EVENT

@@ -56,11 +56,11 @@ def start_without_renewal(original: Any) -> Any:
 
 
 def forget_the_cancel(original: Any) -> Any:
-    return lambda outcome, **told: original(outcome, **told | {"cancel_requested": False})
+    return lambda ended: original(dataclasses.replace(ended, cancel_requested=False))
 
 
 def refund_nothing(original: Any) -> Any:
-    return lambda outcome, **told: dataclasses.replace(original(outcome, **told), refund=False)
+    return lambda ended: dataclasses.replace(original(ended), refund=False)
 
 
 def hold_nothing(original: Any) -> Any:
@@ -104,7 +104,7 @@ BUGS: dict[str, tuple[Patch, ...]] = {
         Patch(f"{WORKER}.recovery:recover", notice_no_reboot),
     ),
     "result before artifacts: a result is taken while its blobs are missing": (
-        Patch(f"{OPERATIONS}.finish:_lacking", gives([])),
+        Patch(f"{OPERATIONS}.workers.finish:_lacking", gives([])),
         Patch(f"{WORKER}.outbox:Outbox._complete", complete_without_artifacts),
     ),
     "lease counted while stopped: time in which nobody was answered counts": (
@@ -118,32 +118,36 @@ BUGS: dict[str, tuple[Patch, ...]] = {
         Patch(f"{LEASES}:verdict", forget_the_cancel),
     ),
     "a released attempt is charged": (Patch(f"{LEASES}:verdict", refund_nothing),),
-    "log bytes that were sent twice are stored twice": (Patch(f"{OPERATIONS}.logs:_fresh", all_bytes_are_fresh),),
+    "log bytes that were sent twice are stored twice": (
+        Patch(f"{OPERATIONS}.attempts.logs:_fresh", all_bytes_are_fresh),
+    ),
     "events that were sent twice are recorded twice": (
-        Patch(f"{OPERATIONS}.program_events:_fresh", all_bytes_are_fresh),
+        Patch(f"{OPERATIONS}.attempts.program_events:_fresh", all_bytes_are_fresh),
     ),
     "a result does not wait for the events of its program": (Patch(f"{WORKER}.outbox:Outbox._upload_events", nothing),),
     "a restarted worker forgets to say what it holds": (Patch(f"{WORKER}.recovery:recover", hold_nothing),),
     "a worker that is told to stop goes on": (Patch(f"{WORKER}.agent:Agent.apply_answers", ignore_stop),),
-    "an attempt that was never named counts as lost": (Patch(f"{OPERATIONS}.endings:give_up", count_as_named),),
+    "an attempt that was never named counts as lost": (
+        Patch(f"{OPERATIONS}.attempts.outcomes:give_up", count_as_named),
+    ),
     "a worker blames the program that it has killed itself": (Patch(f"{WORKER}.spool:Spool.stopped", nothing),),
     "anybody may take up a lost attempt, also when its job is somebody else's": (
-        Patch(f"{OPERATIONS}.endings:may_resume", resume_whatever_became_of_the_job),
+        Patch(f"{OPERATIONS}.attempts.outcomes:may_resume", resume_whatever_became_of_the_job),
         Patch(f"{STORAGE}.jobs:resume", resume_any_job),
     ),
 }
 
 #: Bugs that a test of its own finds; the simulation is not asked to.
 MORE: dict[str, tuple[Patch, ...]] = {
-    "a result is new every time": (Patch(f"{OPERATIONS}.finish:_digest", new_digest_each_time),),
+    "a result is new every time": (Patch(f"{OPERATIONS}.workers.finish:_digest", new_digest_each_time),),
     "the lease clock is the wall clock": (
-        Patch(f"{OPERATIONS}.sweep:Sweeper._now", count_on_the_wall_clock),
+        Patch(f"{OPERATIONS}.maintenance.sweep:Sweeper._now", count_on_the_wall_clock),
         Patch(f"{LEASES}:turn", count_late_turns),
     ),
     "no care for the lease: a program is started when its lease may be over": (
         Patch(f"{WORKER}.leases:start_by", start_at_any_time),
     ),
-    "nothing is poison": (Patch(f"{OPERATIONS}.endings:lost_on", gives(0)),),
+    "nothing is poison": (Patch(f"{OPERATIONS}.attempts.outcomes:lost_on", gives(0)),),
 }
 
 

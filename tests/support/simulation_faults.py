@@ -6,7 +6,9 @@ import random
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from deborgen_coordinator.operations import jobs, runs, workers
+from deborgen_coordinator.operations.runs.cancel import cancel_job, cancel_run
+from deborgen_coordinator.operations.workers import steer as steering
+from deborgen_coordinator.operations.workers.look import list_workers
 from deborgen_shared.messages import SteerWorker
 from deborgen_shared.states import Role
 from support.in_process import person
@@ -108,9 +110,9 @@ def resume(world: World, machine: Machine) -> None:
 
 
 def steer(world: World, name: str, paused: bool) -> None:
-    known = {worker.name for worker in workers.list_workers(world.coordinator.ctx).items} if world.up else set()
+    known = {worker.name for worker in list_workers(world.coordinator.ctx).items} if world.up else set()
     if name in known:
-        workers.steer(world.coordinator.ctx, ADMIN, name, SteerWorker(paused=paused))
+        steering.steer(world.coordinator.ctx, ADMIN, name, SteerWorker(paused=paused))
 
 
 def cancel(world: World, job: int, whole: bool) -> None:
@@ -118,7 +120,7 @@ def cancel(world: World, job: int, whole: bool) -> None:
     wanted = [each for each in world.states if each >> 20 == run] if whole else [job]
     world.canceled.update(wanted)
     ctx = world.coordinator.ctx
-    answer = runs.cancel_run(ctx, SUBMITTER, run, "") if whole else jobs.cancel_job(ctx, SUBMITTER, run, index, "")
+    answer = cancel_run(ctx, SUBMITTER, run, "") if whole else cancel_job(ctx, SUBMITTER, run, index, "")
     for name, word in answer.jobs.items():
         world.canceled.add(key_of(name))
         if word == "canceled":

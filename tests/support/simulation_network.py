@@ -12,8 +12,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from deborgen_coordinator.operations import blobs, logs, program_events, workers
+from deborgen_coordinator.operations import blobs
+from deborgen_coordinator.operations.attempts import logs, program_events
 from deborgen_coordinator.operations.context import Actor, Context
+from deborgen_coordinator.operations.workers.claim import claim
+from deborgen_coordinator.operations.workers.finish import finish
+from deborgen_coordinator.operations.workers.heartbeat import heartbeat
+from deborgen_coordinator.operations.workers.leave import leave
+from deborgen_coordinator.operations.workers.register import register
+from deborgen_coordinator.operations.workers.sessions import AttemptId
 from deborgen_coordinator.storage.database import DatabaseUnavailable
 from deborgen_shared.client.transport import Refused, Unreachable
 from deborgen_shared.errors import Refusal
@@ -69,11 +76,11 @@ def _again(value: Any, type_: type[T]) -> T:
     return msgspec.json.decode(msgspec.json.encode(value), type=type_)
 
 
-def _numbers(attempt: str) -> tuple[int, int, int]:
-    """The numbers of the run, the job and the attempt in a name such as 3.1/2."""
+def _numbers(attempt: str) -> AttemptId:
+    """The attempt of a name such as 3.1/2."""
     job, _, number = attempt.partition("/")
     run, _, index = job.partition(".")
-    return int(run), int(index), int(number)
+    return AttemptId(int(run), int(index), int(number))
 
 
 class Line:
@@ -126,7 +133,7 @@ class Line:
         world = self._world
 
         def call(ctx: Context) -> Registered:
-            answer = workers.register(ctx, actor, name, body)
+            answer = register(ctx, actor, name, body)
             if world.is_first(body.session):
                 world.renewed(body.holding)
             return answer
@@ -137,7 +144,7 @@ class Line:
         body, name, actor, world = _again(message, Claim), self._machine.name, self._actor, self._world
 
         def call(ctx: Context) -> Any:
-            answer = workers.claim(ctx, actor, name, body)
+            answer = claim(ctx, actor, name, body)
             if isinstance(answer, Claimed):
                 world.granted(name, body.request_id, [each.attempt for each in answer.assignments])
             return answer
@@ -149,7 +156,7 @@ class Line:
         body, name, actor, world = _again(message, Heartbeat), self._machine.name, self._actor, self._world
 
         def call(ctx: Context) -> HeartbeatAnswer:
-            answer = workers.heartbeat(ctx, actor, name, body)
+            answer = heartbeat(ctx, actor, name, body)
             world.renewed([attempt for attempt, word in answer.attempts.items() if word != "stop"])
             return answer
 
@@ -163,7 +170,7 @@ class Line:
             world.truth.result_leaves(result)
 
         def call(ctx: Context) -> Finished:
-            answer = workers.finish(ctx, actor, name, body)
+            answer = finish(ctx, actor, name, body)
             if body.claim is not None and answer.assignments:
                 world.granted(name, body.claim.request_id, [each.attempt for each in answer.assignments])
             return answer
@@ -173,7 +180,7 @@ class Line:
     def log(self, attempt: str, offset: int, data: bytes, session: str) -> int:
         where, actor = _numbers(attempt), self._actor
         try:
-            return self._send("log", lambda ctx: logs.append(ctx, actor, *where, offset, data, session)).size
+            return self._send("log", lambda ctx: logs.append(ctx, actor, where, offset, data, session)).size
         except Refused as refused:
             if refused.code == "log_gap":
                 return int(refused.details["size"])
@@ -182,11 +189,11 @@ class Line:
     def events(self, attempt: str, first: int, events: list[ProgramEvent | None], session: str) -> int:
         body = _again(ProgramEvents(session=session, events=events, first=first), ProgramEvents)
         where, actor = _numbers(attempt), self._actor
-        return self._send("events", lambda ctx: program_events.append(ctx, actor, *where, body)).count
+        return self._send("events", lambda ctx: program_events.append(ctx, actor, where, body)).count
 
     def leave(self, session: str) -> None:
         name, actor = self._machine.name, self._actor
-        self._send("leave", lambda ctx: workers.leave(ctx, actor, name, session), late=False)
+        self._send("leave", lambda ctx: leave(ctx, actor, name, session), late=False)
 
     def missing(self, digests: list[str]) -> dict[str, str]:
         answer = self._send("missing", lambda ctx: blobs.missing(ctx, digests))

@@ -105,8 +105,8 @@ def _migrate(given: argparse.Namespace, chosen: settings.Settings) -> None:
 
 def _token(given: argparse.Namespace, chosen: settings.Settings) -> None:
     from deborgen_coordinator.http.decoding import convert
-    from deborgen_coordinator.operations import tokens
     from deborgen_coordinator.operations.context import COORDINATOR
+    from deborgen_coordinator.operations.tokens import create
     from deborgen_shared.jobfile.units import parse_duration
     from deborgen_shared.messages import NewToken
 
@@ -115,11 +115,11 @@ def _token(given: argparse.Namespace, chosen: settings.Settings) -> None:
         wanted["expires_in_seconds"] = parse_duration(given.expires_in)
     body = convert(wanted, NewToken)
     with _opened(chosen) as context:
-        print(tokens.create(context, COORDINATOR, body).token)
+        print(create(context, COORDINATOR, body).token)
 
 
 def _backup(given: argparse.Namespace, chosen: settings.Settings) -> None:
-    from deborgen_coordinator.operations.backup import backup
+    from deborgen_coordinator.operations.maintenance.backup import backup
 
     with _opened(chosen) as context:
         backup(context, given.file)
@@ -127,7 +127,7 @@ def _backup(given: argparse.Namespace, chosen: settings.Settings) -> None:
 
 
 def _restore(given: argparse.Namespace, chosen: settings.Settings) -> None:
-    from deborgen_coordinator.operations.backup import restore
+    from deborgen_coordinator.operations.maintenance.backup import restore
 
     with _opened(chosen, alone=True) as context:
         restore(context, given.file)
@@ -136,7 +136,7 @@ def _restore(given: argparse.Namespace, chosen: settings.Settings) -> None:
 
 def _audit(given: argparse.Namespace, chosen: settings.Settings) -> None:
     """Print what does not agree; exits with 1 if there is anything."""
-    from deborgen_coordinator.operations.audit import run_audit
+    from deborgen_coordinator.operations.maintenance.audit import run_audit
 
     if chosen.uses_sqlite and not Path(chosen.data_dir).is_dir():
         _fail(f"there is no data in {chosen.data_dir}", 2)

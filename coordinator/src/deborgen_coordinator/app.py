@@ -12,8 +12,8 @@ from deborgen_coordinator.http.reserve import Reserve
 from deborgen_coordinator.http.streams import Streams
 from deborgen_coordinator.operations.context import Context
 from deborgen_coordinator.operations.history import log_committed
+from deborgen_coordinator.operations.maintenance.sweep import Sweeper
 from deborgen_coordinator.operations.metrics import Metrics
-from deborgen_coordinator.operations.sweep import Sweeper
 from deborgen_coordinator.operations.wakeups import Wakeups
 from deborgen_coordinator.settings import Settings
 from deborgen_coordinator.storage.database import Row

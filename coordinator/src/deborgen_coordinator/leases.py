@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from deborgen_shared.states import INFRASTRUCTURE_FAILURES, PROGRAM_FAILURES, Outcome, State
+from deborgen_shared.states import INFRASTRUCTURE_FAILURES, PROGRAM_FAILURES, Outcome
+
+from .lifecycle import Event
 
 #: An attempt gets this much beyond its timeout before the coordinator ends it: the worker is the one to enforce it.
 TIMEOUT_MARGIN = 30.0
@@ -82,51 +84,57 @@ def deadline(clock: float, timeout: float, used: float | None = None) -> float:
 
 
 @dataclass(frozen=True, slots=True)
+class Ended:
+    """An attempt that has ended, and all that the verdict on it depends on.
+
+    `lost_on` counts the different machines in a row that lost the job, or took it and never named it again. `elsewhere`
+    says whether another machine could take it: a job that was given back prefers that one.
+    """
+
+    outcome: Outcome
+    reason: str
+    attempts: int
+    max_attempts: int
+    retry_program: bool
+    backoff: float
+    cancel_requested: bool
+    lost_on: int = 0
+    elsewhere: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class Verdict:
-    """What becomes of a job whose attempt ended: its next state, why, and how long it waits before the next try.
+    """What happens to a job whose attempt ended, why, and how long it waits before the next try.
 
     `refund`: the attempt is not counted. `avoid`: the job is kept from the same machine for a while.
     """
 
-    state: State
+    event: Event
     reason: str = ""
     backoff: float = 0.0
     refund: bool = False
     avoid: bool = False
 
 
-def verdict(
-    outcome: Outcome,
-    *,
-    reason: str,
-    attempts: int,
-    max_attempts: int,
-    retry_program: bool,
-    backoff: float,
-    cancel_requested: bool,
-    lost_on: int,
-    elsewhere: bool = True,
-) -> Verdict:
-    """What an attempt's end means for its job.
-
-    `lost_on` counts the different machines in a row that lost it, or took it and never named it again. `elsewhere` says
-    whether another machine could take it: a job that was given back prefers that one.
-    """
+def verdict(ended: Ended) -> Verdict:
+    """What an attempt's end means for its job: the event. Which state follows, the table of the lifecycle says."""
+    outcome, reason = ended.outcome, ended.reason
+    infrastructure = outcome in INFRASTRUCTURE_FAILURES
     if outcome is Outcome.SUCCEEDED:
-        return Verdict(State.SUCCEEDED)
+        return Verdict(Event.SUCCEEDED)
     if outcome is Outcome.CANCELED:
-        return Verdict(State.CANCELED, reason)
-    if cancel_requested and (outcome is Outcome.RELEASED or outcome in INFRASTRUCTURE_FAILURES):
-        return Verdict(State.CANCELED, reason)
-    if lost_on >= POISON_MACHINES:
-        return Verdict(State.FAILED, f"poisoned: lost on {lost_on} different machines in a row")
+        return Verdict(Event.CANCELED, reason)
+    if ended.cancel_requested and (outcome is Outcome.RELEASED or infrastructure):
+        return Verdict(Event.CANCELED, reason)
+    if ended.lost_on >= POISON_MACHINES:
+        return Verdict(Event.FAILED, f"poisoned: lost on {ended.lost_on} different machines in a row")
     if outcome is Outcome.RELEASED:
-        return Verdict(State.QUEUED, reason, refund=True, avoid=elsewhere)
-    again = outcome in INFRASTRUCTURE_FAILURES or (retry_program and outcome in PROGRAM_FAILURES)
-    if again and attempts < max_attempts and not cancel_requested:
-        wait = min(LONGEST_BACKOFF, backoff * 2 ** max(0, attempts - 1))
-        return Verdict(State.QUEUED, reason, backoff=wait, avoid=outcome in INFRASTRUCTURE_FAILURES)
-    return Verdict(State.FAILED, reason)
+        return Verdict(Event.REQUEUED, reason, refund=True, avoid=ended.elsewhere)
+    again = infrastructure or (ended.retry_program and outcome in PROGRAM_FAILURES)
+    if again and ended.attempts < ended.max_attempts and not ended.cancel_requested:
+        wait = min(LONGEST_BACKOFF, ended.backoff * 2 ** max(0, ended.attempts - 1))
+        return Verdict(Event.REQUEUED, reason, backoff=wait, avoid=infrastructure)
+    return Verdict(Event.FAILED, reason)
 
 
 def rest(failures: int, rests: int) -> float:

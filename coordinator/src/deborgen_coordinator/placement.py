@@ -101,18 +101,26 @@ class Head:
 Fetch = Callable[[Head, int], list[tuple[int, int]]]
 
 
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What a worker asks for: at most this many jobs, packed into what is free, or with `ahead` each of a size that
+    fits it."""
+
+    most: int
+    free: Amounts
+    ahead: bool = False
+
+
 def choose(
     heads: Iterable[Head],
+    wish: Wish,
     *,
-    most: int,
-    free: Amounts,
     needs_of: Callable[[int], Needs],
     fetch: Fetch,
     used: Mapping[int, float] | None = None,
     room: Mapping[int, int] | None = None,
-    ahead: bool = False,
 ) -> list[tuple[int, Needs]]:
-    """The jobs to give, in order: at most `most`, packed into `free`, or with `ahead` each of a size that fits it.
+    """The jobs to give, in order.
 
     `heads` are of lanes that this worker may take from. `fetch` gives up to so many jobs of a lane, first ones first,
     once per lane: its cost does not depend on how long the lane is. `used` (fair share) puts the submitter who has
@@ -121,6 +129,7 @@ def choose(
     """
     usage = dict(used) if used is not None else None
     left = dict(room or {})
+    most, free = wish.most, wish.free
 
     def key(head: Head) -> tuple[float, int, int]:
         return (usage.get(head.submitter, 0.0) if usage is not None else 0.0, head.rank, head.job)
@@ -146,7 +155,7 @@ def choose(
                 continue
             head = replace(head, rank=first[0], job=first[1])
         chosen.append((head.job, needs))
-        if not ahead:
+        if not wish.ahead:
             free = free.minus(needs.resources)
         if head.submitter in left:
             left[head.submitter] -= 1

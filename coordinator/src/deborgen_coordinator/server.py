@@ -25,7 +25,7 @@ from gunicorn.glogging import Logger
 
 from deborgen_coordinator import app, logs
 from deborgen_coordinator.connections import PatientWorker
-from deborgen_coordinator.operations import tokens
+from deborgen_coordinator.operations.tokens import list_tokens
 from deborgen_coordinator.settings import Settings
 
 log = logging.getLogger("deborgen.server")
@@ -96,7 +96,7 @@ class ServingWorker(PatientWorker):
         host, port = self.sockets[0].getsockname()[:2]
         shown = f"[{host}]" if ":" in host else host
         print(f"deborgen-coordinator is ready at http://{shown}:{port}", flush=True)  # noqa: T201
-        if not tokens.list_tokens(self.coordinator.ctx).items:
+        if not list_tokens(self.coordinator.ctx).items:
             settings = self.app.settings
             place = f"--database {settings.database}" if not settings.uses_sqlite else f"--data-dir {settings.data_dir}"
             print(  # noqa: T201

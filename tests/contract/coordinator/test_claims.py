@@ -7,7 +7,7 @@ from datetime import datetime
 import pytest
 
 from deborgen_coordinator.leases import longest_lag, sweep_interval, too_late
-from deborgen_coordinator.operations import workers
+from deborgen_coordinator.operations.workers.claim import claim
 from deborgen_shared import messages as m
 from support.in_process import LEASE, PAST_LEASE, InProcessCoordinator
 
@@ -69,7 +69,7 @@ def test_rule_02_the_answer_says_how_long_the_request_waited(pool: InProcessCoor
     pool.submit()
     worker = pool.worker()
     body = m.Claim(session=worker.session, request_id="r1", free=worker.capacity)
-    answer = workers.claim(pool.ctx, worker.actor, worker.name, body)
+    answer = claim(pool.ctx, worker.actor, worker.name, body)
     assert isinstance(answer, m.Claimed)
     assert answer.waited_seconds == 0.0
 

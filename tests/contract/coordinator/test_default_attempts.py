@@ -10,11 +10,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from deborgen_coordinator.operations import runs
-from deborgen_coordinator.operations import submit as submitting
-from deborgen_coordinator.operations.retry import retry_run
+from deborgen_coordinator.operations.jobs.look import list_jobs
+from deborgen_coordinator.operations.runs import submit as submitting
+from deborgen_coordinator.operations.runs.retry import retry_run
 from deborgen_coordinator.settings import Settings
 from deborgen_coordinator.storage.transactions import Tx
+from deborgen_shared.queries import JobsQuery
 from support.in_process import InProcessCoordinator, person
 
 SWEEP = {"grid": {"n": [1, 2]}}
@@ -38,7 +39,7 @@ def submit(
 def attempts(pool: InProcessCoordinator, run: int, count: int = 1) -> list[int]:
     """What every answer about these jobs says, which must be the same."""
     said = [pool.job(f"{run}.{index}") for index in range(1, count + 1)]
-    listed = runs.list_jobs(pool.ctx, state=None, run=run, worker=None, cursor=None, limit=1000).items
+    listed = list_jobs(pool.ctx, JobsQuery(run=run, limit=1000)).items
     assert [job.max_attempts for job in said] == [job.max_attempts for job in listed]
     assert [job.max_attempts for job in said] == [job.spec["max_attempts"] for job in said]
     return [job.max_attempts for job in said]

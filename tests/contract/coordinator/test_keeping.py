@@ -14,10 +14,14 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from deborgen_coordinator.blobs.local import LocalBlobs
-from deborgen_coordinator.operations import backup, blobs, logs, tidy, tokens
+from deborgen_coordinator.operations import blobs
+from deborgen_coordinator.operations.attempts import logs
+from deborgen_coordinator.operations.authenticate import authenticate
 from deborgen_coordinator.operations.context import COORDINATOR
-from deborgen_coordinator.operations.retry import retry_run
-from deborgen_coordinator.operations.tidy import DAY, LATE_LOG_SECONDS, TIDY_SECONDS, Tidier
+from deborgen_coordinator.operations.maintenance import backup, tidy
+from deborgen_coordinator.operations.maintenance.tidy import DAY, LATE_LOG_SECONDS, TIDY_SECONDS, Tidier
+from deborgen_coordinator.operations.runs.retry import retry_run
+from deborgen_coordinator.operations.tokens import create
 from deborgen_coordinator.storage import blobs as blob_rows
 from deborgen_shared import messages as m
 from deborgen_shared.errors import Code, Refusal
@@ -263,7 +267,7 @@ def filled(pool: InProcessCoordinator) -> str:
     )
     Tidier(pool.ctx).seal_logs()
     worker.write_log(second, b"still in chunks \x00")
-    return tokens.create(pool.ctx, COORDINATOR, m.NewToken(role="submitter", name="alice")).token
+    return create(pool.ctx, COORDINATOR, m.NewToken(role="submitter", name="alice")).token
 
 
 @pytest.mark.parametrize("into", ["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
@@ -279,7 +283,7 @@ def test_a_backup_brings_everything_back_into_either_database(
         assert [other.job(f"1.{n}") for n in (1, 2)] == [pool.job(f"1.{n}") for n in (1, 2)]
         assert other.events() == pool.events()
         assert [other.log("1.1"), other.log("1.2")] == [b"\x00\xffbytes", b"still in chunks \x00"]
-        assert tokens.authenticate(other.ctx, token).name == "alice"
+        assert authenticate(other.ctx, token).name == "alice"
         assert b"".join(blobs.open_range(other.ctx, hashlib.sha256(b"made").hexdigest(), 0, 4)) == b"made"
         assert other.submit().id == 2
     finally:

@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
-from deborgen_coordinator.operations import sweep
+from deborgen_coordinator.operations.maintenance import sweep
 from deborgen_coordinator.storage import attempts, jobs, workers
 from deborgen_shared.states import TERMINAL, Outcome, State
 from support.in_process import LEASE, PAST_LEASE, InProcessCoordinator, InProcessWorker

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from deborgen_coordinator.operations import jobs
+from deborgen_coordinator.operations.jobs import why as explaining
+from deborgen_coordinator.operations.workers.heartbeat import heartbeat
 from deborgen_coordinator.storage.transactions import Tx
 from deborgen_shared import messages as m
 from support.in_process import GIB, InProcessCoordinator
@@ -118,10 +119,9 @@ def test_why_tells_a_line_for_each_worker(pool: InProcessCoordinator) -> None:
     pool.worker("pc2", memory=8 * GIB)
     busy = pool.worker("pc3", memory=64 * GIB)
     busy_body = m.Heartbeat(session=busy.session, free=m.Resources(cpus=1, memory=8 * GIB))
-    from deborgen_coordinator.operations import workers
 
-    workers.heartbeat(pool.ctx, busy.actor, "pc3", busy_body)
-    why = jobs.why(pool.ctx, 1, 1)
+    heartbeat(pool.ctx, busy.actor, "pc3", busy_body)
+    why = explaining.why(pool.ctx, 1, 1)
     assert why.summary == "it waits: no worker can take it now"
     assert [(line.worker, line.reason) for line in why.workers] == [
         ("pc1", "paused by its owner until 18:00"),

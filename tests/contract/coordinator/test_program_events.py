@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from deborgen_coordinator.operations import backup, program_events
-from deborgen_coordinator.operations.history import record
+from deborgen_coordinator.operations.attempts import program_events
+from deborgen_coordinator.operations.maintenance import backup
+from deborgen_coordinator.operations.work import Work
 from deborgen_shared import messages as m
 from deborgen_shared.errors import Code, Refusal
 from deborgen_shared.program_events import EVENT_BYTES, JOB_EVENT
@@ -183,6 +184,7 @@ def test_events_and_their_count_are_stored_together_or_not_at_all(
     worker = pool.worker()
     attempt = worker.take()
     calls: list[Any] = []
+    record = Work.record
 
     def fails_at_the_second(*values: Any, **more: Any) -> None:
         calls.append(values)
@@ -190,7 +192,7 @@ def test_events_and_their_count_are_stored_together_or_not_at_all(
             raise OSError("no")
         record(*values, **more)
 
-    monkeypatch.setattr(program_events, "record", fails_at_the_second)
+    monkeypatch.setattr(Work, "record", fails_at_the_second)
     with pytest.raises(OSError, match="no"):
         worker.send_events(attempt, event("a"), event("b"), first=0)
     assert told(pool) == []

@@ -10,8 +10,12 @@ import pytest
 
 from deborgen_coordinator.leases import FAILURES_BEFORE_REST, FIRST_REST
 from deborgen_coordinator.lifecycle import TRANSITIONS, Event
-from deborgen_coordinator.operations import blobs, jobs, workers
-from deborgen_coordinator.operations.retry import retry_run
+from deborgen_coordinator.operations import blobs
+from deborgen_coordinator.operations.jobs.look import get_job
+from deborgen_coordinator.operations.runs.retry import retry_run
+from deborgen_coordinator.operations.workers.finish import finish
+from deborgen_coordinator.operations.workers.leave import leave
+from deborgen_coordinator.operations.workers.look import get_worker
 from deborgen_coordinator.storage import attempts as attempt_rows
 from deborgen_coordinator.storage import jobs as job_rows
 from deborgen_shared import messages as m
@@ -211,7 +215,7 @@ def test_every_job_that_is_queued_again_counts_as_one_retry_however_its_attempt_
     worker = pool.worker()
     held = worker.start(3)
     results = [m.Result(attempt=attempt, outcome="error", reason="no image") for attempt in held]
-    workers.finish(pool.ctx, worker.actor, worker.name, m.Finish(session=worker.session, results=results))
+    finish(pool.ctx, worker.actor, worker.name, m.Finish(session=worker.session, results=results))
     assert retries(pool) == 3
     pool.sleep(6)
     assert len(pool.worker("pc2").start(3)) == 3
@@ -255,7 +259,7 @@ def test_rule_07_an_older_twin_that_leaves_releases_nothing_of_the_newer_session
     old = worker.session
     worker.restart()
     (attempt,) = worker.start()
-    refused(Code.SUPERSEDED, workers.leave, pool.ctx, worker.actor, worker.name, old)
+    refused(Code.SUPERSEDED, leave, pool.ctx, worker.actor, worker.name, old)
     assert worker.beat(attempt) == {attempt: "continue"}
 
 
@@ -473,7 +477,7 @@ def test_rule_15_a_worker_with_five_failures_in_a_row_rests_and_says_so(pool: In
     for _ in range(FAILURES_BEFORE_REST):
         worker.finish(worker.take(), "error", reason="no disk")
     assert worker.claim() == []
-    shown = workers.get_worker(pool.ctx, "pc1")
+    shown = get_worker(pool.ctx, "pc1")
     assert shown.state == "resting"
     assert "infrastructure failures" in shown.reason
     for _ in range(int(FIRST_REST / 9) + 2):
@@ -497,15 +501,15 @@ def test_a_worker_that_is_silent_for_long_is_offline_until_it_is_heard_of_again(
     for _ in range(int(LEASE / 10)):
         pool.sleep(10)
         talker.beat()
-    assert workers.get_worker(pool.ctx, "pc1").state == "open", "one lease of silence is not too long"
+    assert get_worker(pool.ctx, "pc1").state == "open", "one lease of silence is not too long"
     pool.sleep(10)
-    gone = workers.get_worker(pool.ctx, "pc1")
+    gone = get_worker(pool.ctx, "pc1")
     assert (gone.state, gone.reason) == ("offline", "not heard of for longer than a lease")
-    assert workers.get_worker(pool.ctx, "pc2").state == "open"
+    assert get_worker(pool.ctx, "pc2").state == "open"
     [offline] = [event for event in pool.events() if event.type == "worker.offline"]
     assert (offline.worker, offline.actor) == ("pc1", "admin:coordinator")
     worker.beat()
-    assert workers.get_worker(pool.ctx, "pc1").state == "open"
+    assert get_worker(pool.ctx, "pc1").state == "open"
     assert pool.types(worker="pc1") == ["worker.registered", "worker.online", "worker.offline", "worker.online"]
 
 
@@ -571,7 +575,7 @@ def test_a_refused_claim_is_in_the_history(pool: InProcessCoordinator, monkeypat
 def test_only_the_submitter_or_an_admin_cancels(pool: InProcessCoordinator) -> None:
     pool.submit(by="alice")
     refused(Code.FORBIDDEN, pool.cancel, "1", by="bob")
-    assert jobs.get_job(pool.ctx, 1, 1).state == "queued"
+    assert get_job(pool.ctx, 1, 1).state == "queued"
 
 
 def test_at_most_one_attempt_of_a_job_lives_whatever_the_code_does(pool: InProcessCoordinator) -> None:

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from deborgen_coordinator.operations import blobs as blob_operations
-from deborgen_coordinator.operations import retry
-from deborgen_coordinator.operations.tidy import DAY, Tidier
+from deborgen_coordinator.operations.maintenance.tidy import DAY, Tidier
+from deborgen_coordinator.operations.runs import retry
 from deborgen_coordinator.storage import blobs, jobs, runs, workers
 from deborgen_shared.errors import Code, Refusal
 from support.in_process import InProcessCoordinator, InProcessWorker, person

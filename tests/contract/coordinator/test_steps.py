@@ -7,11 +7,15 @@ from typing import Any
 
 import pytest
 
-from deborgen_coordinator.operations import blobs, jobs, runs
-from deborgen_coordinator.operations import submit as submitting
-from deborgen_coordinator.operations.retry import retry_run
+from deborgen_coordinator.operations import blobs
+from deborgen_coordinator.operations.jobs.look import list_jobs
+from deborgen_coordinator.operations.runs import submit as submitting
+from deborgen_coordinator.operations.runs.cancel import cancel_job
+from deborgen_coordinator.operations.runs.look import list_runs
+from deborgen_coordinator.operations.runs.retry import retry_run
 from deborgen_shared import messages as m
 from deborgen_shared.errors import Code, Refusal
+from deborgen_shared.queries import JobsQuery, RunsQuery
 from support.in_process import InProcessCoordinator, InProcessWorker, person
 
 PIPELINE: dict[str, Any] = {
@@ -162,7 +166,7 @@ def test_a_retry_takes_along_what_its_jobs_need_and_what_did_not_succeed(pool: I
     worker.finish("1.2/1", "canceled")
     worker.finish(three)
     retry_run(pool.ctx, person("alice"), 1, only)
-    listed = runs.list_jobs(pool.ctx, run=2, state=None, worker=None, cursor=None, limit=9).items
+    listed = list_jobs(pool.ctx, JobsQuery(run=2)).items
     assert [job.id for job in listed] == ["2.1", "2.2", "2.3"]
 
 
@@ -175,14 +179,14 @@ def test_a_retry_of_what_failed_leaves_alone_what_somebody_canceled_elsewhere(po
     [attempt] = worker.start(10)
     worker.finish(attempt, "failed")
     retry_run(pool.ctx, person("alice"), 1, "failed")
-    listed = runs.list_jobs(pool.ctx, run=2, state=None, worker=None, cursor=None, limit=9).items
+    listed = list_jobs(pool.ctx, JobsQuery(run=2)).items
     assert [job.id for job in listed] == ["2.3"]
 
 
 def retried(pool: InProcessCoordinator, run: int, only: str) -> list[str]:
     """The jobs of the new run."""
     new, _ = retry_run(pool.ctx, person("alice"), run, only)
-    return [job.id for job in runs.list_jobs(pool.ctx, run=new.id, state=None, worker=None, cursor=None, limit=9).items]
+    return [job.id for job in list_jobs(pool.ctx, JobsQuery(run=new.id)).items]
 
 
 def test_a_retry_of_what_failed_goes_by_what_happened_and_not_by_the_words_of_a_reason(
@@ -190,7 +194,7 @@ def test_a_retry_of_what_failed_goes_by_what_happened_and_not_by_the_words_of_a_
 ) -> None:
     """Seen to fail when every reason that begins like the coordinator's own counts as one of the coordinator's."""
     submit(pool, {"steps": [{"id": "a", "run": "true"}, {"id": "b", "run": "true", "sweep": {"grid": {"n": [1, 2]}}}]})
-    jobs.cancel_job(pool.ctx, person("alice"), 1, 2, "step 'a' is not worth it")
+    cancel_job(pool.ctx, person("alice"), 1, 2, "step 'a' is not worth it")
     worker = pool.worker()
     worker.finish(worker.take(), "failed")
     assert [pool.job(name).state for name in ("1.2", "1.3")] == ["canceled", "canceled"]
@@ -222,9 +226,7 @@ def test_fault_05_the_same_key_with_another_body_is_refused_and_nothing_is_store
     with pytest.raises(Refusal) as caught:
         pool.submit(key="k", priority=3)
     assert caught.value.code is Code.IDEMPOTENCY_CONFLICT
-    assert [
-        run.id for run in runs.list_runs(pool.ctx, state=None, submitter=None, label=None, cursor=None, limit=9).items
-    ] == [1]
+    assert [run.id for run in list_runs(pool.ctx, RunsQuery()).items] == [1]
 
 
 def test_the_same_key_of_two_people_is_two_keys(pool: InProcessCoordinator) -> None:

@@ -11,10 +11,12 @@ import psycopg
 import pytest
 
 from deborgen_coordinator.app import open_context
-from deborgen_coordinator.operations import claims, workers
-from deborgen_coordinator.operations.claims import NoWork
 from deborgen_coordinator.operations.context import Context
-from deborgen_coordinator.operations.sweep import PATIENCE_SECONDS, Sweeper
+from deborgen_coordinator.operations.maintenance.sweep import PATIENCE_SECONDS, Sweeper
+from deborgen_coordinator.operations.workers import claim as claims
+from deborgen_coordinator.operations.workers import finish as finishing
+from deborgen_coordinator.operations.workers.claim import NoWork
+from deborgen_coordinator.operations.workers.steer import steer
 from deborgen_shared import messages as m
 from support.clock import FakeClock
 from support.in_process import PAST_LEASE, InProcessCoordinator, InProcessWorker
@@ -34,7 +36,7 @@ def queued(ctx: Context) -> int:
 
 def claim(ctx: Context, worker: InProcessWorker, request: str, wait: float = 30) -> Any:
     body = m.Claim(session=worker.session, request_id=request, free=worker.capacity, max=64, wait_seconds=wait)
-    return workers.claim(ctx, worker.actor, worker.name, body)
+    return claims.claim(ctx, worker.actor, worker.name, body)
 
 
 def in_thread(work: Any) -> tuple[threading.Thread, list[Any]]:
@@ -79,9 +81,9 @@ def test_one_new_job_costs_one_look_however_many_wait(
     looks: list[str] = []
     look = claims.take
 
-    def counted(ctx: Any, tx: Any, actor: Any, *rest: Any, **options: Any) -> Any:
-        looks.append(actor.name)
-        return look(ctx, tx, actor, *rest, **options)
+    def counted(work: Any, *rest: Any, **options: Any) -> Any:
+        looks.append(work.actor.name)
+        return look(work, *rest, **options)
 
     monkeypatch.setattr(claims, "take", counted)
     machines = [pool.worker(f"pc{at}") for at in range(20)]
@@ -106,7 +108,7 @@ def test_a_job_is_not_given_to_a_claim_whose_worker_is_gone(pool: InProcessCoord
     one = in_thread(lambda: claim(pool.ctx, here, "r"))
     wait_until(lambda: queued(pool.ctx) == 1)
     body = m.Claim(session=dead.session, request_id="r", free=dead.capacity, wait_seconds=60)
-    two = in_thread(lambda: workers.claim(pool.ctx, dead.actor, dead.name, body, lambda: True))
+    two = in_thread(lambda: claims.claim(pool.ctx, dead.actor, dead.name, body, lambda: True))
     wait_until(lambda: queued(pool.ctx) == 2)
     pool.submit()
     one[0].join(20)
@@ -149,10 +151,10 @@ def test_what_the_first_cannot_take_reaches_whoever_can(pool: InProcessCoordinat
 def test_a_look_that_fails_lets_the_next_one_look(pool: InProcessCoordinator, monkeypatch: pytest.MonkeyPatch) -> None:
     look = claims.take
 
-    def broken(ctx: Any, tx: Any, actor: Any, *rest: Any, **options: Any) -> Any:
-        if rest[-1] is not None and actor.name == "pc1":
+    def broken(work: Any, *rest: Any, **options: Any) -> Any:
+        if rest[-1] is not None and work.actor.name == "pc1":
             raise ZeroDivisionError("a bug")
-        return look(ctx, tx, actor, *rest, **options)
+        return look(work, *rest, **options)
 
     monkeypatch.setattr(claims, "take", broken)
 
@@ -177,7 +179,7 @@ def finish(ctx: Context, worker: InProcessWorker, attempt: str, request: str, cp
     """A result, and with it a claim for so many CPUs."""
     claim = m.NextClaim(request_id=request, free=m.Resources(cpus=cpus, memory=GIB), max=8)
     result = m.Result(attempt=attempt, outcome="succeeded", seconds=1.0)
-    return workers.finish(ctx, worker.actor, worker.name, m.Finish(worker.session, [result], claim))
+    return finishing.finish(ctx, worker.actor, worker.name, m.Finish(worker.session, [result], claim))
 
 
 def waits_with_a_part(pool: InProcessCoordinator) -> tuple[InProcessWorker, str, threading.Thread, list[Any]]:
@@ -187,7 +189,7 @@ def waits_with_a_part(pool: InProcessCoordinator) -> tuple[InProcessWorker, str,
     (attempt,) = worker.start()
     part = m.Resources(cpus=1, memory=GIB)
     body = m.Claim(session=worker.session, request_id="r1", free=part, max=8, wait_seconds=60)
-    thread, found = in_thread(lambda: workers.claim(pool.ctx, worker.actor, worker.name, body))
+    thread, found = in_thread(lambda: claims.claim(pool.ctx, worker.actor, worker.name, body))
     wait_until(lambda: queued(pool.ctx) == 1)
     return worker, attempt, thread, found
 
@@ -248,10 +250,10 @@ def test_a_stop_answers_every_long_poll(pool: InProcessCoordinator) -> None:
 def test_a_paused_worker_gets_nothing_and_is_told_to_ask_seldom(pool: InProcessCoordinator) -> None:
     pool.submit()
     worker = pool.worker()
-    workers.steer(pool.ctx, worker.actor, "pc1", m.SteerWorker(paused=True))
+    steer(pool.ctx, worker.actor, "pc1", m.SteerWorker(paused=True))
     assert isinstance(answer := claim(pool.ctx, worker, "r1"), NoWork)
     assert answer.retry_after >= 5
-    workers.steer(pool.ctx, worker.actor, "pc1", m.SteerWorker(paused=False))
+    steer(pool.ctx, worker.actor, "pc1", m.SteerWorker(paused=False))
     assert worker.claim() == ["1.1/1"]
     assert [t for t in pool.types(worker="pc1") if t.startswith("worker.")] == [
         "worker.registered", "worker.online", "worker.paused", "worker.resumed",

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from deborgen_coordinator.operations import workers
+from deborgen_coordinator.operations.workers.look import get_worker, list_workers
 from deborgen_shared import messages as m
 from support.in_process import InProcessCoordinator
 
@@ -21,7 +21,7 @@ FULL = m.Metrics(
 
 
 def shown(pool: InProcessCoordinator) -> m.Metrics | None:
-    return workers.get_worker(pool.ctx, "pc1").metrics
+    return get_worker(pool.ctx, "pc1").metrics
 
 
 def test_metrics_are_shown_as_they_were_told(pool: InProcessCoordinator) -> None:
@@ -29,7 +29,7 @@ def test_metrics_are_shown_as_they_were_told(pool: InProcessCoordinator) -> None
     assert shown(pool) is None
     worker.beat(metrics=FULL)
     assert shown(pool) == FULL
-    assert workers.list_workers(pool.ctx).items[0].metrics == FULL
+    assert list_workers(pool.ctx).items[0].metrics == FULL
     worker.beat(metrics=m.Metrics(load=0.25))
     assert shown(pool) == m.Metrics(load=0.25), "the newest ones count, all of them"
 
@@ -54,7 +54,7 @@ def test_metrics_outlive_a_restart_of_the_coordinator_and_a_silence(pool: InProc
     pool.worker().beat(metrics=FULL)
     pool.restart()
     pool.sleep(300)
-    assert workers.get_worker(pool.ctx, "pc1").availability == "offline"
+    assert get_worker(pool.ctx, "pc1").availability == "offline"
     assert shown(pool) == FULL
 
 

@@ -10,7 +10,10 @@ import msgspec
 import pytest
 
 from deborgen_coordinator.leases import FAILURES_BEFORE_REST
-from deborgen_coordinator.operations import jobs, workers
+from deborgen_coordinator.operations.jobs.why import why
+from deborgen_coordinator.operations.workers import heartbeat as heartbeats
+from deborgen_coordinator.operations.workers import steer as steering
+from deborgen_coordinator.operations.workers.look import get_worker
 from deborgen_coordinator.storage import migrate as migrations
 from deborgen_coordinator.storage.database import database_for
 from deborgen_coordinator.storage.migrate import migrate
@@ -32,11 +35,11 @@ IN_TWO_HOURS = datetime.now(UTC) + timedelta(hours=2)
 
 
 def shown(pool: InProcessCoordinator, name: str = "pc1") -> m.Worker:
-    return workers.get_worker(pool.ctx, name)
+    return get_worker(pool.ctx, name)
 
 
 def steer(pool: InProcessCoordinator, worker: InProcessWorker, **order: bool) -> None:
-    workers.steer(pool.ctx, worker.actor, worker.name, m.SteerWorker(**order))
+    steering.steer(pool.ctx, worker.actor, worker.name, m.SteerWorker(**order))
 
 
 @pytest.mark.parametrize("state", FIRST_WORDS)
@@ -134,7 +137,7 @@ def test_why_names_the_state_that_keeps_a_job_from_a_worker(pool: InProcessCoord
         ("pc4", "limited", "on battery"),
     ]:
         pool.worker(name).beat(state=state, reason=reason)
-    assert [(line.fits, line.reason) for line in jobs.why(pool.ctx, 1, 1).workers] == [
+    assert [(line.fits, line.reason) for line in why(pool.ctx, 1, 1).workers] == [
         (False, "closed: only 200MiB of disk are free"),
         (False, "yielding: its owner is at the keyboard"),
         (False, "asleep"),
@@ -176,7 +179,7 @@ def test_a_heartbeat_of_the_last_release_is_still_understood(pool: InProcessCoor
     worker = pool.worker()
     worker.start()
     heartbeat = msgspec.convert({**body, "session": worker.session}, m.Heartbeat)
-    answer = workers.heartbeat(pool.ctx, worker.actor, worker.name, heartbeat)
+    answer = heartbeats.heartbeat(pool.ctx, worker.actor, worker.name, heartbeat)
     assert set(answer.attempts) == {each.attempt for each in heartbeat.holding}
     state = body.get("state", "open")
     assert (shown(pool).state, shown(pool).availability) == (state, "free" if state == "open" else state)

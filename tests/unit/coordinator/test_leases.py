@@ -4,11 +4,22 @@ from typing import Any
 
 import pytest
 
-from deborgen_coordinator.leases import FAILURES_BEFORE_REST, LONGEST_REST, Turn, rest, sweep_interval, turn, verdict
-from deborgen_shared.states import Outcome, State
+from deborgen_coordinator.leases import (
+    FAILURES_BEFORE_REST,
+    LONGEST_REST,
+    Ended,
+    Turn,
+    Verdict,
+    rest,
+    sweep_interval,
+    turn,
+    verdict,
+)
+from deborgen_coordinator.lifecycle import Event
+from deborgen_shared.states import Outcome
 
 
-def judged(outcome: Outcome, **changes: Any) -> Any:
+def judged(outcome: Outcome, **changes: Any) -> Verdict:
     facts: dict[str, Any] = {
         "reason": "why",
         "attempts": 1,
@@ -18,33 +29,33 @@ def judged(outcome: Outcome, **changes: Any) -> Any:
         "cancel_requested": False,
         "lost_on": 0,
     }
-    return verdict(outcome, **{**facts, **changes})
+    return verdict(Ended(outcome, **{**facts, **changes}))
 
 
 @pytest.mark.parametrize(
-    ("outcome", "changes", "state"),
+    ("outcome", "changes", "event"),
     [
-        (Outcome.SUCCEEDED, {}, State.SUCCEEDED),
-        (Outcome.SUCCEEDED, {"cancel_requested": True}, State.SUCCEEDED),
-        (Outcome.FAILED, {}, State.FAILED),
-        (Outcome.FAILED, {"retry_program": True}, State.QUEUED),
-        (Outcome.FAILED, {"retry_program": True, "attempts": 3}, State.FAILED),
-        (Outcome.FAILED, {"retry_program": True, "cancel_requested": True}, State.FAILED),
-        (Outcome.TIMEOUT, {}, State.FAILED),
-        (Outcome.OUT_OF_MEMORY, {}, State.FAILED),
-        (Outcome.CANCELED, {}, State.CANCELED),
-        (Outcome.ERROR, {}, State.QUEUED),
-        (Outcome.ERROR, {"attempts": 3}, State.FAILED),
-        (Outcome.ERROR, {"cancel_requested": True}, State.CANCELED),
-        (Outcome.LOST, {"lost_on": 1}, State.QUEUED),
-        (Outcome.LOST, {"lost_on": 3}, State.FAILED),
-        (Outcome.LOST, {"lost_on": 3, "cancel_requested": True}, State.CANCELED),
-        (Outcome.RELEASED, {"attempts": 3}, State.QUEUED),
-        (Outcome.RELEASED, {"cancel_requested": True}, State.CANCELED),
+        (Outcome.SUCCEEDED, {}, Event.SUCCEEDED),
+        (Outcome.SUCCEEDED, {"cancel_requested": True}, Event.SUCCEEDED),
+        (Outcome.FAILED, {}, Event.FAILED),
+        (Outcome.FAILED, {"retry_program": True}, Event.REQUEUED),
+        (Outcome.FAILED, {"retry_program": True, "attempts": 3}, Event.FAILED),
+        (Outcome.FAILED, {"retry_program": True, "cancel_requested": True}, Event.FAILED),
+        (Outcome.TIMEOUT, {}, Event.FAILED),
+        (Outcome.OUT_OF_MEMORY, {}, Event.FAILED),
+        (Outcome.CANCELED, {}, Event.CANCELED),
+        (Outcome.ERROR, {}, Event.REQUEUED),
+        (Outcome.ERROR, {"attempts": 3}, Event.FAILED),
+        (Outcome.ERROR, {"cancel_requested": True}, Event.CANCELED),
+        (Outcome.LOST, {"lost_on": 1}, Event.REQUEUED),
+        (Outcome.LOST, {"lost_on": 3}, Event.FAILED),
+        (Outcome.LOST, {"lost_on": 3, "cancel_requested": True}, Event.CANCELED),
+        (Outcome.RELEASED, {"attempts": 3}, Event.REQUEUED),
+        (Outcome.RELEASED, {"cancel_requested": True}, Event.CANCELED),
     ],
 )
-def test_what_the_end_of_an_attempt_means(outcome: Outcome, changes: dict[str, Any], state: State) -> None:
-    assert judged(outcome, **changes).state is state
+def test_what_the_end_of_an_attempt_means(outcome: Outcome, changes: dict[str, Any], event: Event) -> None:
+    assert judged(outcome, **changes).event is event
 
 
 def test_only_a_release_gives_the_attempt_back() -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deborgen_coordinator.placement import Amounts, Head, Machine, Needs, choose, lacks, short
+from deborgen_coordinator.placement import Amounts, Head, Machine, Needs, Wish, choose, lacks, short
 from deborgen_shared.states import RunAs
 
 GIB = 2**30
@@ -81,7 +81,7 @@ class Queue:
 
 def chosen(queue: Queue, most: int = 10, free: Amounts | None = None, **others: Any) -> list[int]:
     room = free or Amounts(100, 100 * GIB)
-    found = choose(queue.heads(), most=most, free=room, needs_of=lambda c: needs(cpus=c), fetch=queue.fetch, **others)
+    found = choose(queue.heads(), Wish(most, room), needs_of=lambda c: needs(cpus=c), fetch=queue.fetch, **others)
     return [job for job, _ in found]
 
 

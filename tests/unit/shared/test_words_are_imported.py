@@ -61,7 +61,7 @@ ALLOWED: dict[tuple[str, str], str] = {
         "error",
     ): "the key under which every refusal stands in its answer",
     ("coordinator/src/deborgen_coordinator/operations/history.py", "worker"): "a field of an event",
-    ("coordinator/src/deborgen_coordinator/operations/workers.py", "paused"): "a field of an event",
+    ("coordinator/src/deborgen_coordinator/operations/workers/steer.py", "paused"): "a field of an event",
     ("coordinator/src/deborgen_coordinator/operations/views.py", "submitter"): "a field of a job",
     ("coordinator/src/deborgen_coordinator/operations/views.py", "worker"): "a field of a job",
     ("coordinator/src/deborgen_coordinator/placement.py", "free"): "a word in a sentence about what a job lacks",

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deborgen_coordinator.http.decoding import convert, parse
-from deborgen_coordinator.operations.program_events import _check_sizes
+from deborgen_coordinator.operations.attempts.program_events import _check_sizes
 from deborgen_shared.messages import ProgramEvent, ProgramEvents
 from deborgen_shared.program_events import EVENT_BYTES, EVENTS_PER_REQUEST, MOST_EVENTS
 from deborgen_shared.strict_json import MAX_DEPTH, Unreadable

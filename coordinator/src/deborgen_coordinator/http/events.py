@@ -12,8 +12,10 @@ from flask import Response
 from deborgen_coordinator.http.decoding import malformed
 from deborgen_coordinator.http.routes import Request, serves
 from deborgen_coordinator.http.streams import Streams, client_is_gone
-from deborgen_coordinator.operations import history, program_events
+from deborgen_coordinator.operations import history
+from deborgen_coordinator.operations.attempts import program_events
 from deborgen_coordinator.operations.context import Context
+from deborgen_coordinator.operations.workers.sessions import AttemptId
 from deborgen_shared import contract, headers
 from deborgen_shared import messages as m
 from deborgen_shared.contract import EVENT_STREAM
@@ -43,8 +45,8 @@ def list_events(request: Request[None, EventsQuery]) -> m.Events | Response:
 
 @serves(contract.APPEND_EVENTS)
 def append(request: Request[m.ProgramEvents, NoQuery]) -> m.EventCount:
-    run, index = request.job
-    return program_events.append(request.ctx, request.actor, run, index, request.names["number"], request.body)
+    attempt = AttemptId(*request.job, request.names["number"])
+    return program_events.append(request.ctx, request.actor, attempt, request.body)
 
 
 def _stream(ctx: Context, streams: Streams, environ: dict[str, Any], after: int, q: EventsQuery) -> Iterator[bytes]:

@@ -6,7 +6,10 @@ from flask import Response
 
 from deborgen_coordinator.http.files import send_blob
 from deborgen_coordinator.http.routes import Request, serves
-from deborgen_coordinator.operations import artifacts, jobs, runs
+from deborgen_coordinator.operations.attempts import artifacts
+from deborgen_coordinator.operations.jobs import look as jobs
+from deborgen_coordinator.operations.jobs import why as explaining
+from deborgen_coordinator.operations.runs import cancel
 from deborgen_shared import contract
 from deborgen_shared import messages as m
 from deborgen_shared.queries import ArtifactsQuery, JobsQuery, NoQuery
@@ -14,8 +17,7 @@ from deborgen_shared.queries import ArtifactsQuery, JobsQuery, NoQuery
 
 @serves(contract.LIST_JOBS)
 def list_jobs(request: Request[None, JobsQuery]) -> m.Jobs:
-    q = request.query
-    return runs.list_jobs(request.ctx, run=q.run, state=q.state, worker=q.worker, cursor=q.cursor, limit=q.limit)
+    return jobs.list_jobs(request.ctx, request.query)
 
 
 @serves(contract.GET_JOB)
@@ -25,12 +27,12 @@ def get_job(request: Request[None, NoQuery]) -> m.JobDetail:
 
 @serves(contract.CANCEL_JOB)
 def cancel_job(request: Request[m.Cancel, NoQuery]) -> m.CancelAnswer:
-    return jobs.cancel_job(request.ctx, request.actor, *request.job, request.body.reason)
+    return cancel.cancel_job(request.ctx, request.actor, *request.job, request.body.reason)
 
 
 @serves(contract.WHY)
 def why(request: Request[None, NoQuery]) -> m.Why:
-    return jobs.why(request.ctx, *request.job)
+    return explaining.why(request.ctx, *request.job)
 
 
 @serves(contract.LIST_ARTIFACTS)

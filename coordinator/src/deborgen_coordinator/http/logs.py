@@ -12,8 +12,9 @@ from deborgen_coordinator.http import bodies
 from deborgen_coordinator.http.decoding import malformed
 from deborgen_coordinator.http.routes import Request, serves
 from deborgen_coordinator.http.streams import Streams, client_is_gone
-from deborgen_coordinator.operations import logs
+from deborgen_coordinator.operations.attempts import logs
 from deborgen_coordinator.operations.context import Context
+from deborgen_coordinator.operations.workers.sessions import AttemptId
 from deborgen_shared import contract, headers
 from deborgen_shared import messages as m
 from deborgen_shared.calls import RAW
@@ -50,8 +51,8 @@ def append(request: Request[None, AppendQuery]) -> m.LogSize:
     data = bodies.unpacked(request.environ, request.ctx.settings.max_log_chunk)
     if request.query.offset + len(data) >= 2**53:
         raise malformed("No log can be that long.")
-    attempt = (*request.job, request.names["number"])
-    return logs.append(request.ctx, request.actor, *attempt, request.query.offset, data, session)
+    attempt = AttemptId(*request.job, request.names["number"])
+    return logs.append(request.ctx, request.actor, attempt, request.query.offset, data, session)
 
 
 def _session(request: Request[None, AppendQuery]) -> str:

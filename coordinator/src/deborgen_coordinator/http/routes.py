@@ -18,7 +18,7 @@ from deborgen_coordinator.http.answers import Reply, render
 from deborgen_coordinator.http.decoding import convert, malformed, parse
 from deborgen_coordinator.http.reserve import Reserve
 from deborgen_coordinator.http.streams import Streams
-from deborgen_coordinator.operations import tokens
+from deborgen_coordinator.operations.authenticate import authenticate
 from deborgen_coordinator.operations.context import Actor, Context
 from deborgen_shared import headers
 from deborgen_shared.calls import PATH_NAMES, Call, JobId
@@ -191,7 +191,7 @@ def authenticated(ctx: Context, environ: Mapping[str, Any]) -> Actor:
             "The request carries no token." if not header else "The Authorization header is not a bearer token.",
             f"Send the header {headers.AUTHORIZATION}: Bearer TOKEN.",
         )
-    return tokens.authenticate(ctx, found[1])
+    return authenticate(ctx, found[1])
 
 
 def _query_reader(kind: Any) -> Callable[[str], Any]:

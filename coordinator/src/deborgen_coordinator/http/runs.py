@@ -12,13 +12,16 @@ from flask import Response
 
 from deborgen_coordinator.http.answers import Reply
 from deborgen_coordinator.http.routes import Request, serves
-from deborgen_coordinator.operations import artifacts, runs
-from deborgen_coordinator.operations import submit as submitting
-from deborgen_coordinator.operations.retry import retry_run as retry
+from deborgen_coordinator.operations.attempts import artifacts
+from deborgen_coordinator.operations.jobs import look as jobs
+from deborgen_coordinator.operations.runs import cancel
+from deborgen_coordinator.operations.runs import look as runs
+from deborgen_coordinator.operations.runs import submit as submitting
+from deborgen_coordinator.operations.runs.retry import retry_run as retry
 from deborgen_shared import contract, headers
 from deborgen_shared import messages as m
 from deborgen_shared.calls import JSON
-from deborgen_shared.queries import NoQuery, ResultsQuery, RunArtifactsQuery, RunJobsQuery, RunsQuery
+from deborgen_shared.queries import JobsQuery, NoQuery, ResultsQuery, RunArtifactsQuery, RunJobsQuery, RunsQuery
 from deborgen_shared.results_table import Columns, csv_of
 
 
@@ -37,10 +40,7 @@ def check(request: Request[Any, NoQuery]) -> m.Checked:
 
 @serves(contract.LIST_RUNS)
 def list_runs(request: Request[None, RunsQuery]) -> m.Runs:
-    q = request.query
-    return runs.list_runs(
-        request.ctx, state=q.state, submitter=q.submitter, label=q.label, cursor=q.cursor, limit=q.limit
-    )
+    return runs.list_runs(request.ctx, request.query)
 
 
 @serves(contract.LAST_RUN)
@@ -56,7 +56,7 @@ def get_run(request: Request[None, NoQuery]) -> m.Run:
 @serves(contract.LIST_RUN_JOBS)
 def list_run_jobs(request: Request[None, RunJobsQuery]) -> m.Jobs:
     q = request.query
-    return runs.list_jobs(request.ctx, run=request.run, state=q.state, worker=None, cursor=q.cursor, limit=q.limit)
+    return jobs.list_jobs(request.ctx, JobsQuery(run=request.run, state=q.state, cursor=q.cursor, limit=q.limit))
 
 
 @serves(contract.RESULTS)
@@ -77,7 +77,7 @@ def list_run_artifacts(request: Request[None, RunArtifactsQuery]) -> m.RunArtifa
 
 @serves(contract.CANCEL_RUN)
 def cancel_run(request: Request[m.Cancel, NoQuery]) -> m.CancelAnswer:
-    return runs.cancel_run(request.ctx, request.actor, request.run, request.body.reason)
+    return cancel.cancel_run(request.ctx, request.actor, request.run, request.body.reason)
 
 
 @serves(contract.RETRY_RUN)

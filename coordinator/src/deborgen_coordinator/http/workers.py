@@ -7,7 +7,13 @@ import math
 from deborgen_coordinator.http.answers import Reply
 from deborgen_coordinator.http.routes import Request, serves
 from deborgen_coordinator.http.streams import client_is_gone
-from deborgen_coordinator.operations import workers
+from deborgen_coordinator.operations.workers import claim as claiming
+from deborgen_coordinator.operations.workers import finish as finishing
+from deborgen_coordinator.operations.workers import heartbeat as heartbeats
+from deborgen_coordinator.operations.workers import leave as leaving
+from deborgen_coordinator.operations.workers import look as workers
+from deborgen_coordinator.operations.workers import register as registering
+from deborgen_coordinator.operations.workers import steer as steering
 from deborgen_shared import contract, headers
 from deborgen_shared import messages as m
 from deborgen_shared.queries import LeaveQuery, NoQuery
@@ -25,35 +31,35 @@ def get_worker(request: Request[None, NoQuery]) -> m.Worker:
 
 @serves(contract.STEER_WORKER)
 def steer(request: Request[m.SteerWorker, NoQuery]) -> m.Worker:
-    return workers.steer(request.ctx, request.actor, request.name, request.body)
+    return steering.steer(request.ctx, request.actor, request.name, request.body)
 
 
 @serves(contract.REGISTER)
 def register(request: Request[m.Register, NoQuery]) -> m.Registered:
-    return workers.register(request.ctx, request.actor, request.name, request.body)
+    return registering.register(request.ctx, request.actor, request.name, request.body)
 
 
 @serves(contract.CLAIM)
 def claim(request: Request[m.Claim, NoQuery]) -> m.Claimed | Reply:
-    answer = workers.claim(
+    answer = claiming.claim(
         request.ctx, request.actor, request.name, request.body, lambda: client_is_gone(request.environ)
     )
-    if isinstance(answer, workers.NoWork):
+    if isinstance(answer, claiming.NoWork):
         return Reply(204, None, {headers.RETRY_AFTER: str(math.ceil(answer.retry_after))})
     return answer
 
 
 @serves(contract.HEARTBEAT)
 def heartbeat(request: Request[m.Heartbeat, NoQuery]) -> m.HeartbeatAnswer:
-    return workers.heartbeat(request.ctx, request.actor, request.name, request.body)
+    return heartbeats.heartbeat(request.ctx, request.actor, request.name, request.body)
 
 
 @serves(contract.FINISH)
 def finish(request: Request[m.Finish, NoQuery]) -> m.Finished:
-    return workers.finish(request.ctx, request.actor, request.name, request.body)
+    return finishing.finish(request.ctx, request.actor, request.name, request.body)
 
 
 @serves(contract.LEAVE)
 def leave(request: Request[None, LeaveQuery]) -> Reply:
-    workers.leave(request.ctx, request.actor, request.name, request.query.session)
+    leaving.leave(request.ctx, request.actor, request.name, request.query.session)
     return Reply(204)

@@ -1,1 +1,1 @@
-"""One verb, one function, one transaction: load, decide, store, record."""
+"""One verb, one module, one unit of work: load, decide, store, record."""

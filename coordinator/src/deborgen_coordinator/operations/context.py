@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from cachetools import TTLCache
 
@@ -14,10 +15,12 @@ from ..caches import SharedCache
 from ..clock import Clock
 from ..storage.rows import TokenRow
 from ..storage.store import Store
+from ..storage.transactions import Tx
 from .catalog import Catalog
 from .fleet import Fleet
 from .metrics import Metrics
 from .wakeups import Wakeups
+from .work import Refused, Work
 
 if TYPE_CHECKING:
     from ..blobs import BlobStore
@@ -27,6 +30,8 @@ if TYPE_CHECKING:
 #: revocation in another process takes effect within them; one in this process takes effect at once.
 BELIEVE_SECONDS = 1.0
 MOST_TOKENS = 1000
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -47,6 +52,24 @@ class Context:
     @cached_property
     def fleet(self) -> Fleet:
         return Fleet(self.store, self.clock)
+
+    def work(self, actor: Actor, body: Callable[[Work], T]) -> T:
+        """Run the body as one unit of work, and return its result once that is committed.
+
+        The body may run more than once, its first run undone, so it does nothing but use its unit. A refused transition
+        is undone with all of the unit, so the refusal goes into the history in a transaction of its own.
+        """
+
+        def run(tx: Tx) -> T:
+            with Work(self, tx, actor) as work:
+                return body(work)
+
+        try:
+            return self.store.write(run)
+        except Refused as refused:
+            about, old, data = refused.about, refused.state, {"event": refused.event}
+            self.work(actor, lambda work: work.record("transition.refused", about, old=old, data=data))
+            raise
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The history: what happened is recorded with the change itself, logged once that is committed, and read by cursor."""
+"""The history: what a unit of work recorded is logged once that is committed, and read by cursor."""
 
 from __future__ import annotations
 
@@ -6,42 +6,18 @@ import logging
 from collections.abc import Iterable
 from typing import Any
 
-import msgspec
-
 from deborgen_shared.messages import Event, Events
 
 from .. import ids
 from ..storage import events
 from ..storage.database import Row
-from ..storage.transactions import Tx
 from . import views
-from .context import Actor, Context
+from .context import Context
 
 log = logging.getLogger("deborgen.history")
-_encode = msgspec.json.Encoder().encode
 
 #: A line of the log has at most this many characters of an event's data. The history has all of it.
 LOGGED = 1000
-
-
-def record(
-    tx: Tx,
-    now: float,
-    type_: str,
-    actor: Actor,
-    *,
-    run: int | None = None,
-    job: int | None = None,
-    attempt: int | None = None,
-    worker: str | None = None,
-    old: str | None = None,
-    new: str | None = None,
-    data: dict[str, Any] | None = None,
-) -> None:
-    """Append an event, in the transaction of what it tells of."""
-    key = job if job is not None else ids.key(run, 0) if run is not None else None
-    text = _encode(data).decode() if data else None
-    tx.record((now, type_, key, attempt, worker, str(actor), old, new, text))
 
 
 def log_committed(recorded: list[Row]) -> None:

@@ -7,9 +7,9 @@ from deborgen_shared.errors import Code, Refusal
 from deborgen_shared.states import Role
 
 from .. import ids
-from ..storage import jobs, runs, workers
+from ..storage import jobs, runs, specs, workers
 from ..storage.database import Connection
-from ..storage.rows import JobRow, RunRow, WorkerRow
+from ..storage.rows import JobRow, RunRow, StepRow, WorkerRow
 from ..storage.transactions import Tx
 from .context import Actor
 
@@ -30,6 +30,10 @@ def find_job(reader: Tx | Connection, run: int, index: int) -> JobRow:
         hint = f"GET {contract.LIST_RUN_JOBS.url(run=run)} lists a run's jobs"
         raise Refusal(Code.NOT_FOUND, f"there is no job {run}.{index}", hint)
     return row
+
+
+def find_step(reader: Tx | Connection, job: JobRow) -> StepRow:
+    return next(step for step in specs.steps(reader, ids.run_of(job.id)) if step.number == job.step)
 
 
 def find_worker(reader: Tx | Connection, name: str, *, lock: bool = False) -> WorkerRow:

@@ -23,13 +23,13 @@ from typing import IO, Any
 from deborgen_shared.durable import sync_file, sync_folder
 from deborgen_shared.errors import Code, Refusal
 
-from ..blobs import BlobStore
-from ..storage import blobs as blob_rows
-from ..storage import dump
-from ..storage.database import Connection, DatabaseUnavailable
-from ..storage.migrate import latest
-from ..storage.transactions import Tx
-from .context import Context
+from ...blobs import BlobStore
+from ...storage import blobs as blob_rows
+from ...storage import dump
+from ...storage.database import Connection, DatabaseUnavailable
+from ...storage.migrate import latest
+from ...storage.transactions import Tx
+from ..context import Context
 from .tidy import DAY
 
 FORMAT = 1

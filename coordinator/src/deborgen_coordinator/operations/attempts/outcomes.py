@@ -1,39 +1,40 @@
-"""How attempts end: what each end means for the job, for the worker, and for who pays."""
+"""How attempts end: what each outcome means for the job, for the worker, and for the submitter's account."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from deborgen_shared.states import INFRASTRUCTURE_FAILURES, Outcome, State
 
-from ..leases import POISON_MACHINES, Verdict, rest
-from ..leases import verdict as verdict_on
-from ..storage import attempts, workers
-from ..storage.rows import Held, WorkerRow
-from ..storage.transactions import Tx
-from .context import Actor, Context
-from .history import record
-from .transitions import Changes, conclude
+from ...leases import POISON_MACHINES, Ended, Verdict, rest, verdict
+from ...lifecycle import Event
+from ...storage import attempts, workers
+from ...storage.rows import Held, WorkerRow
+from ...storage.transactions import Tx
+from ..work import About, Ending, Work
 
 #: How many past attempts to examine for machines that lost this job.
 LOOK_BACK = 50
 
 
-def judge(ctx: Context, tx: Tx, held: Held, outcome: Outcome, reason: str, *, lost: bool = False) -> Verdict:
+def judge(work: Work, held: Held, outcome: Outcome, reason: str, *, lost: bool = False) -> Verdict:
     """What the end of this attempt means for its job. `lost`: its worker has not said how it ended."""
+    ctx, tx = work.ctx, work.tx
     found = ctx.catalog.spec(tx, held.spec_id)
-    spec = found.job
     given_back = outcome is Outcome.RELEASED
-    return verdict_on(
-        outcome,
-        reason=held.cancel_reason if held.cancel_requested and not reason else reason,
-        attempts=held.job_attempts,
-        max_attempts=spec.max_attempts,
-        retry_program=spec.retry.program,
-        backoff=spec.retry.backoff,
-        cancel_requested=held.cancel_requested,
-        lost_on=lost_on(tx, held) if lost else 0,
-        elsewhere=given_back and ctx.fleet.another_could(ctx.catalog.needs(tx, found.class_id), held.worker),
+    return verdict(
+        Ended(
+            outcome,
+            reason=held.cancel_reason if held.cancel_requested and not reason else reason,
+            attempts=held.job_attempts,
+            max_attempts=found.job.max_attempts,
+            retry_program=found.job.retry.program,
+            backoff=found.job.retry.backoff,
+            cancel_requested=held.cancel_requested,
+            lost_on=lost_on(tx, held) if lost else 0,
+            elsewhere=given_back and ctx.fleet.another_could(ctx.catalog.needs(tx, found.class_id), held.worker),
+        )
     )
 
 
@@ -65,17 +66,7 @@ def lost_on(tx: Tx, held: Held) -> int:
 
 
 def give_up(
-    ctx: Context,
-    tx: Tx,
-    changes: Changes,
-    actor: Actor,
-    held: Sequence[Held],
-    *,
-    reason: str,
-    now: float,
-    clock: float,
-    release: bool = False,
-    expired: bool = False,
+    work: Work, held: Sequence[Held], reason: str, *, release: bool = False, expired: bool = False
 ) -> list[Held]:
     """End live attempts: because their leases `expired`, because their worker gives them back (`release`), or because
     it has restarted without them. Returns those that count against the machine.
@@ -87,41 +78,38 @@ def give_up(
     for attempt in held:
         outcome = Outcome.RELEASED if release or not attempt.named else Outcome.LOST
         lost = expired or outcome is Outcome.LOST
-        verdict = judge(ctx, tx, attempt, outcome, reason, lost=lost)
-        if verdict.state is State.FAILED:
+        judged = judge(work, attempt, outcome, reason, lost=lost)
+        if judged.event is Event.FAILED:
             outcome = Outcome.LOST
         if expired:
-            record(tx, now, "lease.expired", actor, job=attempt.job, attempt=attempt.number, worker=attempt.worker)
-        seconds = max(0.0, clock - attempt.granted_clock)
-        charge(ctx, tx, attempt, seconds)
-        conclude(
-            tx,
-            changes,
-            actor,
-            attempt,
-            outcome,
-            verdict,
-            now=now,
-            clock=clock,
-            reason=reason,
-            seconds=seconds,
-            named=not expired,
-        )
+            work.record("lease.expired", About.held(attempt))
+        seconds = max(0.0, work.clock - attempt.granted_clock)
+        charge(work, attempt, seconds)
+        work.conclude(attempt, judged, Ending(outcome, reason, seconds, named=not expired))
         if lost:
             counted.append(attempt)
     return counted
 
 
-def charge(ctx: Context, tx: Tx, held: Held, seconds: float) -> None:
+def release_all(work: Work, worker: WorkerRow, reason: str) -> None:
+    """End what a worker holds, because it gives it back."""
+    give_up(work, attempts.live_of(work.tx, worker.id), reason, release=True)
+
+
+def charge(work: Work, held: Held, seconds: float) -> None:
     """Add what an attempt used to its submitter's account, in seconds times cpus; for the fair order."""
-    if ctx.settings.scheduler == "fair" and seconds > 0:
-        cpus = ctx.catalog.spec(tx, held.spec_id).job.resources.cpus
-        attempts.charge(tx, held.submitter_id, seconds * max(cpus, 0.001))
+    if work.ctx.settings.scheduler == "fair" and seconds > 0:
+        cpus = work.ctx.catalog.spec(work.tx, held.spec_id).job.resources.cpus
+        attempts.charge(work.tx, held.submitter_id, seconds * max(cpus, 0.001))
 
 
-def count_failures(
-    tx: Tx, actor: Actor, worker: WorkerRow, outcomes: Sequence[Outcome], clock: float, now: float
-) -> None:
+def note_stale(work: Work, held: Held, data: dict[str, Any]) -> None:
+    """Note that something came for an attempt that is over; `data` says what."""
+    attempts.mark_stale(work.tx, held.job, held.number)
+    work.record("result.stale", About.held(held), data=data)
+
+
+def count_failures(work: Work, worker: WorkerRow, outcomes: Sequence[Outcome]) -> None:
     """Keep the worker's run of infrastructure failures, and send it to rest when there were too many in a row.
 
     What was lost together (a machine that went to sleep with eight jobs) counts as one failure: pass it once.
@@ -132,10 +120,10 @@ def count_failures(
             failures += 1
             pause = rest(failures, rests)
             if pause:
-                failures, rests, rest_clock = 0, rests + 1, clock + pause
+                failures, rests, rest_clock = 0, rests + 1, work.clock + pause
                 data = {"reason": "too many infrastructure failures in a row", "rest_seconds": pause}
-                record(tx, now, "worker.paused", actor, worker=worker.name, data=data)
+                work.record("worker.paused", About(worker=worker.name), data=data)
         elif outcome not in (Outcome.RELEASED, Outcome.CANCELED):
             failures = rests = 0
     if (failures, rests, rest_clock) != (worker.failures, worker.rests, worker.rest_clock):
-        workers.set_failures(tx, worker.id, failures, rests, rest_clock)
+        workers.set_failures(work.tx, worker.id, failures, rests, rest_clock)

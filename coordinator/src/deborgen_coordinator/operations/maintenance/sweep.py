@@ -14,16 +14,14 @@ from dataclasses import dataclass
 
 from deborgen_shared.states import Outcome
 
-from ..leases import lease_end, sweep_interval, turn
-from ..storage import attempts, jobs, workers
-from ..storage.rows import Held
-from ..storage.transactions import Tx
-from .context import COORDINATOR, Context
-from .endings import count_failures, give_up, judge
-from .history import record
-from .lookup import find_worker
+from ...leases import lease_end, sweep_interval, turn
+from ...storage import attempts, jobs, workers
+from ...storage.transactions import Tx
+from ..attempts.outcomes import count_failures, give_up, judge
+from ..context import COORDINATOR, Context
+from ..lookup import find_worker
+from ..work import About, Ending, Work
 from .tidy import Tidier
-from .transitions import Changes, conclude, settle, write
 
 log = logging.getLogger("deborgen.sweep")
 
@@ -96,7 +94,7 @@ class Sweeper:
         self._last = moved if self._now() - moved <= self._interval else None
         expired = 0
         while True:
-            ended = write(self._ctx, self._end_batch)
+            ended = self._ctx.work(COORDINATOR, self._end_batch)
             expired += ended
             if ended < BATCH:
                 break
@@ -132,29 +130,19 @@ class Sweeper:
             self._watched, self._watched_since = (sweeper, turns), steady
         return steady - self._watched_since > max(PATIENCE_SECONDS, PATIENCE_INTERVALS * self._interval)
 
-    def _end_batch(self, tx: Tx) -> int:
+    def _end_batch(self, work: Work) -> int:
         """End the leases that ran out and the attempts far past their limit, wake what has waited long enough."""
-        ctx, now, clock = self._ctx, self._ctx.clock.wall(), workers.clock(tx)
-        changes = Changes()
+        tx, clock, settings = work.tx, work.clock, work.ctx.settings
         expired = attempts.expired(tx, clock, BATCH)
-        self._expire(tx, changes, expired, clock, now)
-        for held in attempts.overdue(tx, clock, BATCH):
-            verdict = judge(ctx, tx, held, Outcome.TIMEOUT, "it ran past its time limit, and its worker did not end it")
-            conclude(
-                tx, changes, COORDINATOR, held, Outcome.TIMEOUT, verdict, now=now, clock=clock, reason=verdict.reason,
-                seconds=clock - held.granted_clock,
-            )  # fmt: skip
-        if jobs.wake_up(tx, clock):
-            tx.wake("jobs")
-        silence = max(ctx.settings.lease_seconds, 3 * ctx.settings.heartbeat_seconds)
-        for name in workers.go_offline(tx, clock - silence):
-            record(tx, now, "worker.offline", COORDINATOR, worker=name)
-        settle(tx, changes, COORDINATOR, now)
-        return len(expired)
-
-    def _expire(self, tx: Tx, changes: Changes, expired: list[Held], clock: float, now: float) -> None:
-        lost = give_up(
-            self._ctx, tx, changes, COORDINATOR, expired, reason="the lease expired", now=now, clock=clock, expired=True
-        )
+        lost = give_up(work, expired, "the lease expired", expired=True)
         for name in sorted({held.worker for held in lost}):
-            count_failures(tx, COORDINATOR, find_worker(tx, name), [Outcome.LOST], clock, now)
+            count_failures(work, find_worker(tx, name), [Outcome.LOST])
+        for held in attempts.overdue(tx, clock, BATCH):
+            verdict = judge(work, held, Outcome.TIMEOUT, "it ran past its time limit, and its worker did not end it")
+            work.conclude(held, verdict, Ending(Outcome.TIMEOUT, verdict.reason, clock - held.granted_clock))
+        if jobs.wake_up(tx, clock):
+            work.wake("jobs")
+        silence = max(settings.lease_seconds, 3 * settings.heartbeat_seconds)
+        for name in workers.go_offline(tx, clock - silence):
+            work.record("worker.offline", About(worker=name))
+        return len(expired)

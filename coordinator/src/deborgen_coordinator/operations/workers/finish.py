@@ -12,18 +12,16 @@ from deborgen_shared.jobfile.paths import check_path, find_twins
 from deborgen_shared.messages import Finish, Finished, Result
 from deborgen_shared.states import INFRASTRUCTURE_FAILURES, Outcome
 
-from .. import ids
-from ..leases import lease_end
-from ..storage import attempts, blobs, logs, workers
-from ..storage.rows import Held, WorkerRow
-from ..storage.transactions import Tx
-from .claims import Given, take
-from .context import Actor, Context
-from .endings import charge, count_failures, judge, may_resume
-from .history import record
-from .lookup import find_worker
+from ... import ids
+from ...storage import attempts, blobs, logs
+from ...storage.rows import Held, WorkerRow
+from ...storage.transactions import Tx
+from ..attempts.outcomes import charge, count_failures, judge, may_resume, note_stale
+from ..context import Actor, Context
+from ..lookup import find_worker
+from ..work import Ending, Work
+from .claim import Given, take
 from .sessions import check_identity, check_session
-from .transitions import Changes, begin, conclude, resume, settle, write
 
 _encode = msgspec.json.Encoder(order="deterministic").encode
 
@@ -40,45 +38,38 @@ def finish(ctx: Context, actor: Actor, name: str, body: Finish) -> Finished:
     for result in body.results:
         _check(result)
     digests = [_digest(result) for result in body.results]
-
     gives_back = any(result.outcome == Outcome.RELEASED.value for result in body.results)
 
-    def work(tx: Tx) -> tuple[Finished, list[float], int, Given | None]:
-        now = ctx.clock.wall()
-        worker = check_session(tx, name, body.session)
-        clock = workers.clock(tx)
-        answers: dict[str, Any] = {}
-        missing: dict[str, list[str]] = {}
+    def record(work: Work) -> tuple[Finished, list[float], Given]:
+        worker = check_session(work.tx, name, body.session)
+        finished = Finished(results={}, missing={})
         ended: list[Outcome] = []
         seconds: list[float] = []
-        changes = Changes()
         for result, digest in zip(body.results, digests, strict=True):
-            answer, lacking = _finish_one(ctx, tx, changes, actor, worker, body.session, result, digest, now, clock)
-            answers[result.attempt] = answer
+            answer, lacking = _finish_one(work, worker, result, digest)
+            finished.results[result.attempt] = answer
             if lacking:
-                missing[result.attempt] = lacking
+                finished.missing[result.attempt] = lacking
             if answer == "accepted":
                 ended.append(Outcome(result.outcome))
                 seconds.append(result.seconds)
-        settle(tx, changes, actor, now)
-        count_failures(tx, actor, worker, ended, clock, now)
-        stale = sum(1 for answer in answers.values() if answer == "stale")
-        finished = Finished(results=answers, missing=missing)
-        if body.claim is None:
-            return finished, seconds, stale, None
-        if INFRASTRUCTURE_FAILURES.intersection(ended):
-            worker = find_worker(tx, name)  # it may have been sent to rest
-        given = Given() if gives_back else take(ctx, tx, actor, worker, body.claim)
-        finished.assignments, finished.waited_seconds = given.assignments, 0.0
-        return finished, seconds, stale, given
+        work.settle_steps()  # so that the claim finds the jobs that have waited for these results
+        count_failures(work, worker, ended)
+        given = Given()
+        if body.claim is not None:
+            if INFRASTRUCTURE_FAILURES.intersection(ended):
+                worker = find_worker(work.tx, name)  # it may have been sent to rest
+            given = given if gives_back else take(work, worker, body.claim)
+            finished.assignments, finished.waited_seconds = given.assignments, 0.0
+        return finished, seconds, given
 
-    finished, seconds, stale, given = write(ctx, work)
-    if given is not None and body.claim is not None:
+    finished, seconds, given = ctx.work(actor, record)
+    if body.claim is not None:
         ctx.wakeups.ask_more(name, body.claim, answered=bool(given.assignments) or given.asked_before)
         ctx.catalog.keep(given.specs, given.needs)
         ctx.metrics.waited(given.waits)
     ctx.metrics.ran(seconds)
-    ctx.metrics.stale_results.inc(stale)
+    ctx.metrics.stale_results.inc(sum(1 for answer in finished.results.values() if answer == "stale"))
     return finished
 
 
@@ -112,21 +103,10 @@ def _check(result: Result) -> None:
         )
 
 
-def _finish_one(
-    ctx: Context,
-    tx: Tx,
-    changes: Changes,
-    actor: Actor,
-    worker: WorkerRow,
-    session: str,
-    result: Result,
-    digest: str,
-    now: float,
-    clock: float,
-) -> tuple[str, list[str]]:
+def _finish_one(work: Work, worker: WorkerRow, result: Result, digest: str) -> tuple[Any, list[str]]:
     """What is answered for one result, and the blobs that it names and that are not here."""
     job, number = ids.parse_attempt(result.attempt)
-    held = attempts.get(tx, job, number)
+    held = attempts.get(work.tx, job, number)
     if held is None:
         return "stale", []
     if held.worker_id != worker.id:
@@ -135,22 +115,18 @@ def _finish_one(
         )
     if not held.live and held.digest == digest:
         return "already_recorded", []
-    came_back = may_resume(held, worker.id, session)
-    if not came_back and not _holds(held, session):
-        attempts.mark_stale(tx, job, number)
-        record(
-            tx, now, "result.stale", actor, job=job, attempt=number, worker=worker.name,
-            data={"what": "result", "outcome": result.outcome},
-        )  # fmt: skip
+    came_back = may_resume(held, worker.id, worker.session)
+    if not came_back and not _holds(held, worker.session):
+        note_stale(work, held, {"what": "result", "outcome": result.outcome})
         return "stale", []
-    lacking = _lacking(tx, result)
+    lacking = _lacking(work.tx, result)
     if lacking:
         return "missing_blobs", lacking
     if came_back:
-        resume(tx, changes, actor, held, session, lease_end(clock, ctx.settings.lease_seconds), now)
-        held = attempts.get(tx, job, number)
+        work.resume(held, worker.session)
+        held = attempts.get(work.tx, job, number)
         assert held is not None
-    _record(ctx, tx, changes, actor, held, result, digest, now, clock)
+    _record(work, held, result, digest)
     return "accepted", []
 
 
@@ -165,44 +141,19 @@ def _lacking(tx: Tx, result: Result) -> list[str]:
     return sorted({a.sha256 for a in result.artifacts if known.get(a.sha256) != a.size})
 
 
-def _record(
-    ctx: Context,
-    tx: Tx,
-    changes: Changes,
-    actor: Actor,
-    held: Held,
-    result: Result,
-    digest: str,
-    now: float,
-    clock: float,
-) -> None:
+def _record(work: Work, held: Held, result: Result, digest: str) -> None:
     if result.log is not None and result.log.offset <= held.log_size:
         fresh = result.log.data[held.log_size - result.log.offset :]
         if fresh:
-            logs.append(tx, held.job, held.number, held.log_size, fresh)
+            logs.append(work.tx, held.job, held.number, held.log_size, fresh)
     artifacts = [(artifact.path, artifact.sha256, artifact.size) for artifact in result.artifacts]
     if artifacts:
-        blobs.add_artifacts(tx, held.job, held.number, artifacts)
+        blobs.add_artifacts(work.tx, held.job, held.number, artifacts)
     outcome = Outcome(result.outcome)
     reason = result.reason
     if not reason and outcome is Outcome.FAILED and result.exit_code is not None:
         reason = f"exit code {result.exit_code}"
-    began_at = begin(tx, actor, held, result.began_seconds_ago, now)
-    charge(ctx, tx, held, result.seconds)
-    conclude(
-        tx,
-        changes,
-        actor,
-        held,
-        outcome,
-        judge(ctx, tx, held, outcome, reason),
-        now=now,
-        clock=clock,
-        reason=reason,
-        seconds=result.seconds,
-        result=result,
-        result_json=_encode(result.result).decode() if result.result is not None else None,
-        warnings_json=_encode(result.warnings).decode() if result.warnings else None,
-        digest=digest,
-        began_at=began_at,
-    )
+    began_at = work.begin(held, result.began_seconds_ago)
+    charge(work, held, result.seconds)
+    ending = Ending(outcome, reason, result.seconds, began_at=began_at, result=result, digest=digest)
+    work.conclude(held, judge(work, held, outcome, reason), ending)

@@ -17,17 +17,17 @@ from deborgen_shared.jobfile.reading import parse
 from deborgen_shared.messages import Checked, Run
 from deborgen_shared.states import State
 
-from .. import ids
-from ..storage import blobs, events, jobs, runs, specs
-from ..storage.rows import RunRow, StepRow
-from ..storage.transactions import Tx
-from . import views
-from .context import Actor, Context
-from .history import record
+from ... import ids
+from ...storage import blobs, events, jobs, runs, specs
+from ...storage.rows import RunRow, StepRow
+from ...storage.transactions import Tx
+from .. import views
+from ..context import Actor, Context
+from ..work import About, Work
 
 _encode = msgspec.json.Encoder().encode
 
-#: From so many jobs on, rows go in as a stream.
+#: A run with at least this many jobs has its rows written as a stream.
 LARGE = 50
 
 
@@ -48,21 +48,21 @@ def submit(
     jobfile = _check(ctx, document)
     planned = [_plan(ctx, step) for step in jobfile.steps]
     warnings = _warnings(ctx, planned)
-    now = ctx.clock.wall()
     submitter = 0
     stored: dict[str, tuple[int, int]] = {}
 
-    def work(tx: Tx) -> tuple[RunRow, bool]:
+    def insert(work: Work) -> tuple[RunRow, bool]:
         nonlocal submitter
-        stored.clear()  # what an earlier run of this work stored was undone with it
-        submitter = ctx.catalog.submitters.get(actor.name) or runs.submitter_id(tx, actor.name)
-        return once(tx, submitter, idempotency_key, body_digest, lambda: make(tx))
+        stored.clear()  # what an earlier run of this body stored was undone with it
+        submitter = ctx.catalog.submitters.get(actor.name) or runs.submitter_id(work.tx, actor.name)
+        return once(work.tx, submitter, idempotency_key, body_digest, lambda: make(work))
 
-    def make(tx: Tx) -> RunRow:
-        stored.update({plan.digest: ctx.catalog.stored.get(plan.digest) or stored_spec(tx, plan) for plan in planned})
-        return _insert(tx, actor, jobfile, planned, stored, submitter, warnings, now)
+    def make(work: Work) -> RunRow:
+        for plan in planned:
+            stored[plan.digest] = ctx.catalog.stored.get(plan.digest) or stored_spec(work.tx, plan)
+        return _insert(work, jobfile, planned, stored, submitter, warnings)
 
-    row, created = ctx.store.write(work)
+    row, created = ctx.work(actor, insert)
     ctx.catalog.keep_submission(actor.name, submitter, stored)
     return views.run(row), created
 
@@ -177,27 +177,26 @@ def _file_problem(path: str, size: int, have: int | None) -> str:
 
 
 def _insert(
-    tx: Tx,
-    actor: Actor,
+    work: Work,
     jobfile: JobFile,
     planned: list[Planned],
     stored: dict[str, tuple[int, int]],
     submitter: int,
     warnings: list[str],
-    now: float,
 ) -> RunRow:
+    tx = work.tx
     count = jobfile.count
     row = runs.insert(
         tx,
         name=jobfile.name,
-        submitter=actor.name,
+        submitter=work.actor.name,
         submitter_id=submitter,
         labels=_encode(jobfile.labels).decode(),
         warnings=_encode(warnings).decode(),
         retry_of=None,
         jobs=count,
         steps=len(planned),
-        now=now,
+        now=work.now,
     )
     run = row.id
     if jobfile.labels:
@@ -213,9 +212,7 @@ def _insert(
         index += size
     rows = _job_rows(run, planned, stored, submitter)
     jobs.insert(tx, rows, large=count >= LARGE)
-    record(tx, now, "run.submitted", actor, run=run, new=State.QUEUED, data={"name": jobfile.name, "jobs": count})
-    record_queued(tx, run, actor, ids.key(run, 1), count, now)
-    tx.wake("jobs")
+    announce(work, run, ids.key(run, 1), {"name": jobfile.name, "jobs": count})
     return row
 
 
@@ -233,9 +230,13 @@ def _job_rows(
             yield ids.key(run, index), number, spec_id, class_id, submitter, rank, text, ready
 
 
-def record_queued(tx: Tx, run: int, actor: Actor, first: int, count: int, now: float) -> None:
-    """One event a job; for many jobs in one statement."""
-    if count == 1:
-        record(tx, now, f"job.{State.QUEUED}", actor, job=first, new=State.QUEUED)
+def announce(work: Work, run: int, first: int, data: dict[str, Any]) -> None:
+    """Record a new run and its jobs, one event per job, for many jobs in one statement; and wake claims that wait.
+
+    `first` is its first job; `data` tells its name and how many jobs it has."""
+    work.record("run.submitted", About(ids.key(run, 0)), new=State.QUEUED, data=data)
+    if data["jobs"] == 1:
+        work.record(f"job.{State.QUEUED}", About(first), new=State.QUEUED)
     else:
-        events.record_queued(tx, *ids.span(run), str(actor), now)
+        events.record_queued(work.tx, *ids.span(run), str(work.actor), work.now)
+    work.wake("jobs")

@@ -13,12 +13,12 @@ import msgspec
 
 from deborgen_shared.states import State
 
-from .. import ids
-from ..lifecycle import TRANSITIONS
-from ..storage import audit, blobs
-from ..storage.audit import DUPLICATED, LOST, UNEXPECTED
-from ..storage.database import Connection
-from .context import Context
+from ... import ids
+from ...lifecycle import TRANSITIONS
+from ...storage import audit, blobs
+from ...storage.audit import DUPLICATED, LOST, UNEXPECTED
+from ...storage.database import Connection
+from ..context import Context
 
 KINDS = (LOST, DUPLICATED, UNEXPECTED)
 #: Moves that the table of the lifecycle allows.

@@ -5,17 +5,37 @@ So only the worker and the session that hold the lease of an attempt add to what
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from deborgen_shared import contract
 from deborgen_shared.errors import Code, Refusal
 from deborgen_shared.states import Role, WorkerState
 
-from .. import ids
-from ..storage import attempts, workers
-from ..storage.rows import Held, WorkerRow
-from ..storage.transactions import Tx
-from .context import Actor, Context
-from .history import record
-from .lookup import MOST_RUNS
+from ... import ids
+from ...storage import attempts, workers
+from ...storage.rows import Held, WorkerRow
+from ...storage.transactions import Tx
+from ..attempts.outcomes import note_stale
+from ..context import Actor, Context
+from ..lookup import MOST_RUNS
+from ..work import Work
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptId:
+    """An attempt as its worker names it: 42.7/2."""
+
+    run: int
+    index: int
+    number: int
+
+    def __str__(self) -> str:
+        return f"{self.run}.{self.index}/{self.number}"
+
+    def find(self, tx: Tx) -> Held | None:
+        if self.run >= MOST_RUNS or self.index > ids.MOST_JOBS:
+            return None
+        return attempts.get(tx, ids.key(self.run, self.index), self.number)
 
 
 def check_identity(actor: Actor, name: str) -> None:
@@ -44,30 +64,26 @@ def superseded(name: str) -> Refusal:
     )
 
 
-def find_own_attempt(tx: Tx, actor: Actor, run: int, index: int, number: int, session: str) -> Held:
+def find_own_attempt(work: Work, attempt: AttemptId, session: str) -> Held:
     """The attempt, if it is this worker's and the session is the worker's newest.
 
     A lease is always the newest session's: a registration takes it over or ends it.
     """
-    held = attempts.get(tx, ids.key(run, index), number) if run < MOST_RUNS and index <= ids.MOST_JOBS else None
+    held = attempt.find(work.tx)
     if held is None:
-        raise Refusal(Code.NOT_FOUND, f"there is no attempt {run}.{index}/{number}")
-    check_identity(actor, held.worker)
-    check_session(tx, held.worker, session)
+        raise Refusal(Code.NOT_FOUND, f"there is no attempt {attempt}")
+    check_identity(work.actor, held.worker)
+    check_session(work.tx, held.worker, session)
     return held
 
 
-def refuse_stale(ctx: Context, actor: Actor, run: int, index: int, number: int, what: str) -> Refusal:
+def refuse_stale(ctx: Context, actor: Actor, attempt: AttemptId, what: str) -> Refusal:
     """The refusal of something that came for an attempt that is over. The history tells of the first one."""
-    ctx.store.write(lambda tx: _note_stale(ctx, tx, actor, ids.key(run, index), number, what))
-    return Refusal(
-        Code.STALE_ATTEMPT, f"attempt {run}.{index}/{number} is over", "stop it, and send nothing more of it"
-    )
 
+    def note(work: Work) -> None:
+        held = attempt.find(work.tx)
+        if held is not None and not held.stale:
+            note_stale(work, held, {"what": what})
 
-def _note_stale(ctx: Context, tx: Tx, actor: Actor, job: int, number: int, what: str) -> None:
-    held = attempts.get(tx, job, number)
-    if held is not None and not held.stale:
-        attempts.mark_stale(tx, job, number)
-        now = ctx.clock.wall()
-        record(tx, now, "result.stale", actor, job=job, attempt=number, worker=held.worker, data={"what": what})
+    ctx.work(actor, note)
+    return Refusal(Code.STALE_ATTEMPT, f"attempt {attempt} is over", "stop it, and send nothing more of it")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from deborgen_shared.messages import Resources
 from deborgen_shared.states import WORKING, Availability, WorkerState
 
-from ..storage.rows import WorkerRow
+from ...storage.rows import WorkerRow
 
 #: The states whose availability has another name.
 NAMED_OTHERWISE = {WorkerState.RESTING: Availability.CLOSED, WorkerState.LEFT: Availability.OFFLINE}

@@ -7,10 +7,10 @@ import threading
 from collections.abc import Callable, Iterator
 from functools import partial
 
-from .. import ids
-from ..storage import blobs, logs
-from .blobs import register
-from .context import Context
+from ... import ids
+from ...storage import blobs, logs
+from ..blobs import register
+from ..context import Context
 
 log = logging.getLogger("deborgen.tidy")
 

@@ -16,14 +16,15 @@ from deborgen_shared.errors import Code, Refusal
 from deborgen_shared.messages import Run
 from deborgen_shared.states import TERMINAL, Role, State
 
-from .. import ids
-from ..storage import events, jobs, runs, specs
-from ..storage.rows import JobRow, RunRow, StepRow
-from ..storage.transactions import Tx
-from . import submit, views
-from .context import COORDINATOR, Actor, Context
-from .history import record
-from .lookup import check_may_change, find_run
+from ... import ids
+from ...storage import events, jobs, runs, specs
+from ...storage.rows import JobRow, RunRow, StepRow
+from ...storage.transactions import Tx
+from .. import views
+from ..context import COORDINATOR, Actor, Context
+from ..lookup import check_may_change, find_run
+from ..work import Work
+from . import submit
 
 WANTED: dict[str, frozenset[State]] = {
     State.FAILED: frozenset({State.FAILED}),
@@ -36,25 +37,24 @@ def retry_run(
     ctx: Context, actor: Actor, run: int, only: str, idempotency_key: str | None = None, body_digest: str = ""
 ) -> tuple[Run, bool]:
     """The new run, and whether this call made it. `failed` takes along the jobs that never ran because of a failure."""
-    now = ctx.clock.wall()
 
-    def work(tx: Tx) -> tuple[RunRow, bool]:
-        old = find_run(tx, run)
+    def insert(work: Work) -> tuple[RunRow, bool]:
+        old = find_run(work.tx, run)
         check_may_change(actor, old)
-        submitter = runs.submitter_id(tx, actor.name)
-        return submit.once(tx, submitter, idempotency_key, body_digest, lambda: make(tx, old, submitter))
+        submitter = runs.submitter_id(work.tx, actor.name)
+        return submit.once(work.tx, submitter, idempotency_key, body_digest, lambda: make(work, old, submitter))
 
-    def make(tx: Tx, old: RunRow, submitter: int) -> RunRow:
-        chosen = _choose(tx, run, only)
+    def make(work: Work, old: RunRow, submitter: int) -> RunRow:
+        chosen = _choose(work.tx, run, only)
         if not chosen:
             raise Refusal(
                 Code.INVALID_TRANSITION,
                 f"run {run} has no {'finished' if only == 'all' else only} jobs to retry",
                 f"GET {contract.GET_RUN.url(run=run)} shows its jobs",
             )
-        return _copy(tx, actor, old, chosen, submitter, now)
+        return _copy(work, old, chosen, submitter)
 
-    row, created = ctx.store.write(work)
+    row, created = ctx.work(actor, insert)
     return views.run(row), created
 
 
@@ -104,21 +104,22 @@ def _reach(steps: list[StepRow], rows: Iterable[JobRow], linked: Callable[[StepR
     return reached
 
 
-def _copy(tx: Tx, actor: Actor, old: RunRow, chosen: list[JobRow], submitter: int, now: float) -> RunRow:
+def _copy(work: Work, old: RunRow, chosen: list[JobRow], submitter: int) -> RunRow:
+    tx = work.tx
     counts = Counter(job.step for job in chosen)
     steps = [step for step in specs.steps(tx, old.id) if step.number in counts]
     present = {step.name for step in steps}
     row = runs.insert(
         tx,
         name=old.name,
-        submitter=actor.name,
+        submitter=work.actor.name,
         submitter_id=submitter,
         labels=old.labels,
         warnings="[]",
         retry_of=old.id,
         jobs=len(chosen),
         steps=len(steps),
-        now=now,
+        now=work.now,
     )
     new = row.id
     runs.add_labels(tx, new, views.loads(old.labels))
@@ -135,10 +136,5 @@ def _copy(tx: Tx, actor: Actor, old: RunRow, chosen: list[JobRow], submitter: in
         for job in chosen
     ]  # fmt: skip
     jobs.insert(tx, rows, large=len(rows) >= submit.LARGE)
-    record(
-        tx, now, "run.submitted", actor, run=new, new=State.QUEUED,
-        data={"name": old.name, "jobs": len(rows), "retry_of": old.id},
-    )  # fmt: skip
-    submit.record_queued(tx, new, actor, rows[0][0], len(rows), now)
-    tx.wake("jobs")
+    submit.announce(work, new, rows[0][0], {"name": old.name, "jobs": len(rows), "retry_of": old.id})
     return row

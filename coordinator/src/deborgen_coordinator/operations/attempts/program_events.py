@@ -8,26 +8,25 @@ from deborgen_shared.errors import Code, Refusal
 from deborgen_shared.messages import EventCount, ProgramEvent, ProgramEvents
 from deborgen_shared.program_events import EVENT_BYTES, JOB_EVENT, MOST_EVENTS, size_of
 
-from ..storage import events
-from ..storage.rows import Held
-from ..storage.transactions import Tx
-from .context import Actor, Context
-from .history import record
-from .sessions import find_own_attempt, refuse_stale
+from ...storage import events
+from ...storage.rows import Held
+from ..context import Actor, Context
+from ..work import About, Work
+from ..workers.sessions import AttemptId, find_own_attempt, refuse_stale
 
 
-def append(ctx: Context, actor: Actor, run: int, index: int, number: int, body: ProgramEvents) -> EventCount:
+def append(ctx: Context, actor: Actor, attempt: AttemptId, body: ProgramEvents) -> EventCount:
     """Record the events whose numbers are new, in the transaction that counts them; a gap before them is refused.
 
     Above the limit of an attempt they are counted and dropped: nobody has to send them again, and no program waits.
     """
     _check_sizes(body.events)
 
-    def work(tx: Tx) -> int | None:
-        held = find_own_attempt(tx, actor, run, index, number, body.session)
+    def take(work: Work) -> int | None:
+        held = find_own_attempt(work, attempt, body.session)
         if not (held.live and held.current):
             return None
-        known = events.count_sent(tx, held.job, held.number)
+        known = events.count_sent(work.tx, held.job, held.number)
         first = known if body.first is None else body.first
         if first > known:
             raise Refusal(
@@ -38,13 +37,13 @@ def append(ctx: Context, actor: Actor, run: int, index: int, number: int, body: 
             )
         fresh = _fresh(body.events, first, known)
         if fresh:
-            events.set_sent(tx, held.job, held.number, known + len(fresh))
-            _record(ctx, tx, actor, held, known, fresh)
+            events.set_sent(work.tx, held.job, held.number, known + len(fresh))
+            _record(work, held, known, fresh)
         return known + len(fresh)
 
-    count = ctx.store.write(work)
+    count = ctx.work(actor, take)
     if count is None:
-        raise refuse_stale(ctx, actor, run, index, number, "events")
+        raise refuse_stale(ctx, actor, attempt, "events")
     return EventCount(count=count, dropped=max(0, count - MOST_EVENTS))
 
 
@@ -63,9 +62,8 @@ def _fresh(events: Sequence[ProgramEvent | None], first: int, known: int) -> Seq
     return events[known - first :]
 
 
-def _record(ctx: Context, tx: Tx, actor: Actor, held: Held, first: int, events: Sequence[ProgramEvent | None]) -> None:
-    now = ctx.clock.wall()
+def _record(work: Work, held: Held, first: int, events: Sequence[ProgramEvent | None]) -> None:
     for number, event in enumerate(events, first):
         if event is not None and number < MOST_EVENTS:
             data = {"type": event.type, "payload": event.payload, "number": number}
-            record(tx, now, JOB_EVENT, actor, job=held.job, attempt=held.number, worker=held.worker, data=data)
+            work.record(JOB_EVENT, About.held(held), data=data)

@@ -9,11 +9,11 @@ from deborgen_shared.errors import Code, Refusal
 from deborgen_shared.messages import Artifacts, ArtifactView, RunArtifact, RunArtifacts
 from deborgen_shared.queries import ArtifactsQuery
 
-from .. import ids
-from ..storage import attempts, blobs
-from ..storage.database import Connection
-from .context import Context
-from .lookup import find_job, find_run
+from ... import ids
+from ...storage import attempts, blobs
+from ...storage.database import Connection
+from ..context import Context
+from ..lookup import find_job, find_run
 
 _CURSOR = re.compile(r"([0-9]{1,18}):([0-9]{1,9})", re.ASCII)
 

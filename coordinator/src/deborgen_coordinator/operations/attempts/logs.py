@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from deborgen_shared.errors import Code, Refusal
 from deborgen_shared.messages import LogSize
 
-from ..storage import logs
-from ..storage.database import Connection
-from ..storage.rows import Held
-from ..storage.transactions import Tx
-from .context import Actor, Context
-from .lookup import find_job
-from .sessions import find_own_attempt, refuse_stale
+from ...storage import logs
+from ...storage.database import Connection
+from ...storage.rows import Held
+from ..context import Actor, Context
+from ..lookup import find_job
+from ..work import Work
+from ..workers.sessions import AttemptId, find_own_attempt, refuse_stale
 
 
 @dataclass(frozen=True)
@@ -26,18 +26,16 @@ class LogView:
     blob: str | None
 
 
-def append(
-    ctx: Context, actor: Actor, run: int, index: int, number: int, offset: int, data: bytes, session: str
-) -> LogSize:
+def append(ctx: Context, actor: Actor, attempt: AttemptId, offset: int, data: bytes, session: str) -> LogSize:
     """Take log bytes from `offset` on: what is here already is skipped, a gap is refused.
 
     They are taken from the newest session of the worker that holds the attempt, and after its end until the log is as
     long as the result said.
     """
 
-    def work(tx: Tx) -> int:
-        held = find_own_attempt(tx, actor, run, index, number, session)
-        told = logs.told(tx, held.job, held.number)
+    def take(work: Work) -> int:
+        held = find_own_attempt(work, attempt, session)
+        told = logs.told(work.tx, held.job, held.number)
         if not _takes_more(held, told):
             return -1
         if offset > held.log_size:
@@ -52,12 +50,12 @@ def append(
             fresh = fresh[: told - held.log_size]
         if not fresh:
             return held.log_size
-        tx.wake("logs")
-        return logs.append(tx, held.job, held.number, held.log_size, fresh)
+        work.wake("logs")
+        return logs.append(work.tx, held.job, held.number, held.log_size, fresh)
 
-    size = ctx.store.write(work)
+    size = ctx.work(actor, take)
     if size < 0:
-        raise refuse_stale(ctx, actor, run, index, number, "log")
+        raise refuse_stale(ctx, actor, attempt, "log")
     return LogSize(size=size)
 
 

@@ -1,0 +1,1 @@
+"""Operations on attempts: how they end, and what their programs write."""

@@ -1,0 +1,1 @@
+"""Operations on jobs: look at them, and ask why they wait."""

@@ -1,0 +1,86 @@
+"""Jobs, as people see them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from deborgen_shared.messages import Attempt, Job, JobDetail, Jobs
+from deborgen_shared.queries import JobsQuery
+
+from ... import ids
+from ...leases import expires_at
+from ...storage import attempts, jobs, specs, workers
+from ...storage.database import Connection
+from ...storage.rows import JobRow, RunRow, StepRow
+from .. import views
+from ..attempts import artifacts
+from ..context import Context
+from ..lookup import find_job, find_run, find_step, parse_cursor
+
+#: What the storage tells of each attempt, in its order.
+ATTEMPT_FIELDS = (
+    "number worker outcome reason exit_code claimed_at started_at finished_at seconds log_size cpu_seconds peak_memory"
+    " image lease_clock"
+).split()
+
+
+def get_job(ctx: Context, run: int, index: int) -> JobDetail:
+    """A job with its spec, its artifacts and its whole history."""
+    now = ctx.clock.wall()
+
+    def look(reader: Connection) -> JobDetail:
+        row = find_job(reader, run, index)
+        spec = ctx.catalog.spec(reader, row.spec_id)
+        fields = views.job_fields(row, find_run(reader, run), find_step(reader, row), spec)
+        clock = workers.clock(reader)
+
+        history = []
+        for row_of_attempt in attempts.history(reader, row.id):
+            told: dict[str, Any] = dict(zip(ATTEMPT_FIELDS, row_of_attempt, strict=True))
+            for moment in ("claimed_at", "started_at", "finished_at"):
+                told[moment] = views.maybe_when(told[moment])
+            lease_clock = told.pop("lease_clock")
+            expires = None if lease_clock is None else expires_at(now, clock, lease_clock, ctx.settings.lease_seconds)
+            history.append(Attempt(**told, lease_expires_at=views.maybe_when(expires)))
+        return JobDetail(
+            **fields, spec=msgspec.json.decode(spec.raw), artifacts=artifacts.listed(reader, row.id), history=history
+        )
+
+    return ctx.store.read(look)
+
+
+def list_jobs(ctx: Context, query: JobsQuery) -> Jobs:
+    """Jobs of a run in their order; without a run, newest first. The cursor is the key of the last one seen."""
+    run, limit = query.run, query.limit
+
+    def look(reader: Connection) -> Jobs:
+        owners = {run: find_run(reader, run)} if run is not None else {}
+        rows = jobs.select(
+            reader,
+            span=ids.span(run) if run is not None else None,
+            state=query.state,
+            worker=query.worker,
+            cursor=parse_cursor(query.cursor),
+            limit=limit + 1,
+            newest_first=run is None,
+        )
+        more = str(rows[limit - 1].id) if len(rows) > limit else None
+        return Jobs(items=_show(ctx, reader, rows[:limit], owners), next=more)
+
+    return ctx.store.read(look)
+
+
+def _show(ctx: Context, reader: Connection, rows: list[JobRow], owners: dict[int, RunRow]) -> list[Job]:
+    """The jobs as they are shown. `owners` are the runs that were looked up already; the others are looked up here."""
+    steps: dict[tuple[int, int], StepRow] = {}
+    shown = []
+    for row in rows:
+        run = ids.run_of(row.id)
+        if run not in owners:
+            owners[run] = find_run(reader, run)
+        if (run, row.step) not in steps:
+            steps.update({(run, step.number): step for step in specs.steps(reader, run)})
+        shown.append(views.job(row, owners[run], steps[run, row.step], ctx.catalog.spec(reader, row.spec_id)))
+    return shown

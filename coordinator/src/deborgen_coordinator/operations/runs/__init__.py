@@ -1,0 +1,1 @@
+"""Operations on runs: submit, retry and cancel them, and look at them."""

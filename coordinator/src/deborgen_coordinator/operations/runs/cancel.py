@@ -1,0 +1,38 @@
+"""Canceling: waiting jobs at once, running ones with the next heartbeat of their worker."""
+
+from __future__ import annotations
+
+from deborgen_shared.messages import CancelAnswer
+from deborgen_shared.states import State
+
+from ... import ids
+from ...storage import jobs
+from ..context import Actor, Context
+from ..lookup import check_may_change, find_job, find_run
+from ..work import About, Work
+
+
+def cancel_run(ctx: Context, actor: Actor, run: int, reason: str) -> CancelAnswer:
+    return ctx.work(actor, lambda work: _cancel(work, run, ids.span(run), reason))
+
+
+def cancel_job(ctx: Context, actor: Actor, run: int, index: int, reason: str) -> CancelAnswer:
+    def cancel(work: Work) -> CancelAnswer:
+        key = find_job(work.tx, run, index).id
+        return _cancel(work, run, (key, key), reason)
+
+    return ctx.work(actor, cancel)
+
+
+def _cancel(work: Work, run: int, span: tuple[int, int], reason: str) -> CancelAnswer:
+    """Cancel the jobs of the run in a span of keys, and say of each what became of it."""
+    check_may_change(work.actor, find_run(work.tx, run))
+    why = reason or f"canceled by {work.actor.name}"
+    jobs.hold_unfinished(work.tx, *span)
+    fresh, before = jobs.request_cancel(work.tx, *span, why)
+    for job in fresh:
+        work.record("job.cancel_requested", About(job), data={"reason": why})
+    answer = dict.fromkeys(jobs.terminal_in(work.tx, *span), "already_terminal")
+    answer |= dict.fromkeys([*fresh, *before], "cancel_requested")
+    answer |= dict.fromkeys(work.cancel_queued(*span, why), State.CANCELED.value)
+    return CancelAnswer(jobs={ids.name(job): answer[job] for job in sorted(answer)})  # type: ignore[misc]

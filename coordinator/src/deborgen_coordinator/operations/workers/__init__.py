@@ -1,0 +1,1 @@
+"""Operations on workers: what they ask for, and what people ask of them."""

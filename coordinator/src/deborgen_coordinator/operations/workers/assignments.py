@@ -1,0 +1,106 @@
+"""Assignments: all that a worker is told of a job, with its templates filled in and the files that it needs."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+import msgspec
+
+from deborgen_shared.jobfile.template import render
+from deborgen_shared.messages import Assignment, Input
+
+from ... import ids
+from ...storage import blobs, jobs, runs, specs
+from ...storage.rows import RunRow, StepRow
+from ...storage.transactions import Tx
+from ..catalog import Spec
+from ..work import Work
+
+_decode = msgspec.json.Decoder().decode
+
+
+class Picked(NamedTuple):
+    """A job that was chosen, and the number of its attempt."""
+
+    job: int
+    number: int
+    step: int
+    spec_id: int
+    params: str
+
+
+def expiry(work: Work) -> datetime:
+    """The end of a lease that is granted now on the wall clock, for people."""
+    return datetime.fromtimestamp(work.now + work.ctx.settings.lease_seconds, UTC)
+
+
+def find_owners(tx: Tx, picked: list[Picked]) -> dict[int, RunRow]:
+    """The runs that the picked jobs belong to, by number."""
+    return runs.get_briefs(tx, {ids.run_of(each.job) for each in picked}) if picked else {}
+
+
+def assign(work: Work, picked: list[Picked], owners: dict[int, RunRow], known: dict[int, Spec]) -> list[Assignment]:
+    """What the worker is told of the picked jobs. Specs that were not `known` are added to it."""
+    assignments = []
+    for each in picked:
+        spec = known.get(each.spec_id)
+        if spec is None:
+            spec = known[each.spec_id] = work.ctx.catalog.spec(work.tx, each.spec_id)
+        assignments.append(_assignment(work, each, spec, owners[ids.run_of(each.job)]))
+    return assignments
+
+
+def _assignment(work: Work, picked: Picked, spec: Spec, owner: RunRow) -> Assignment:
+    job, number, step, _, params = picked
+    name, values = ids.name(job), _decode(params)
+    body: Any = spec.raw
+    if spec.plain is not None:
+        context = {"run.id": str(owner.id), "job.id": name, "job.index": str(ids.index_of(job)), "attempt": str(number)}
+        body = render(spec.plain, values, context)
+    return Assignment(
+        attempt=ids.attempt_name(job, number),
+        job=name,
+        number=number,
+        spec=body,
+        params=values,
+        inputs=_inputs(work.tx, owner, step) if owner.steps > 1 or owner.retry_of is not None else [],
+        secrets={},
+        timeout_seconds=spec.job.timeout,
+        lease_seconds=work.ctx.settings.lease_seconds,
+        name=spec.job.name,
+        submitter=owner.submitter,
+        lease_expires_at=expiry(work),
+    )
+
+
+def _inputs(tx: Tx, owner: RunRow, number: int) -> list[Input]:
+    """What the steps that this one needs have left. Of a step that was not retried, the run before has it."""
+    steps = {step.number: step for step in specs.steps(tx, owner.id)}
+    found: list[Input] = []
+    for need in steps[number].needs:
+        by_index: dict[tuple[int, str], Input] = {}
+        again: set[int] = set()
+        lineage: RunRow | None = owner
+        swept = False
+        while lineage is not None:
+            for step in specs.steps(tx, lineage.id):
+                if step.name == need:
+                    swept = swept or step.last_index > step.first_index
+                    _collect(tx, step, by_index, again)
+            lineage = runs.get_brief(tx, lineage.retry_of) if lineage.retry_of is not None else None
+        for (index, path), made in sorted(by_index.items()):
+            made.target = f"inputs/{need}/{index}/{path}" if swept else f"inputs/{need}/{path}"
+            found.append(made)
+    return found
+
+
+def _collect(tx: Tx, step: StepRow, by_index: dict[tuple[int, str], Input], again: set[int]) -> None:
+    """What the jobs of a step left, except those that a later run has tried `again`: their old files count no more."""
+    first, last = ids.key(step.run, step.first_index), ids.key(step.run, step.last_index)
+    for job, path, digest, size in blobs.artifacts_of_span(tx, first, last):
+        index = ids.index_of(job)
+        if index not in again:
+            made = Input(step=step.name or "", job=ids.name(job), path=path, target="", sha256=digest, size=size)
+            by_index[index, path] = made
+    again.update(ids.index_of(job) for job in jobs.in_span(tx, first, last))

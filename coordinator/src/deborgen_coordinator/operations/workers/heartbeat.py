@@ -1,0 +1,90 @@
+"""Heartbeats: they renew the leases of what a worker holds, tell how the worker stands, and bring orders back."""
+
+from __future__ import annotations
+
+import msgspec
+
+from deborgen_shared import messages as m
+from deborgen_shared.messages import Heartbeat, HeartbeatAnswer, Orders
+from deborgen_shared.states import WORKING, WorkerState
+
+from ... import ids
+from ...leases import deadline
+from ...storage import attempts, jobs, workers
+from ...storage.rows import Held, WorkerRow
+from ..attempts.outcomes import may_resume, note_stale
+from ..context import Actor, Context
+from ..work import About, Work
+from .sessions import check_identity, check_session
+
+
+def heartbeat(ctx: Context, actor: Actor, name: str, body: Heartbeat) -> HeartbeatAnswer:
+    """Renew the leases of what the worker holds, and tell it what to do."""
+    check_identity(actor, name)
+    return ctx.work(actor, lambda work: _renew(work, check_session(work.tx, name, body.session), body))
+
+
+def _renew(work: Work, worker: WorkerRow, body: Heartbeat) -> HeartbeatAnswer:
+    _note_state(work, worker, body)
+    live = {(a.job, a.number): a for a in attempts.live_of(work.tx, worker.id) if a.session == body.session}
+    answer = HeartbeatAnswer(attempts={}, orders=Orders(pause=worker.paused, drain=worker.drain))
+    renewed: list[tuple[int, int, float | None, float]] = []
+    progress: list[tuple[float | None, str, int]] = []
+    for held in body.holding:
+        key = ids.parse_attempt(held.attempt)
+        attempt = live.get(key) or _revive(work, worker, key, body.session)
+        if attempt is None:
+            answer.attempts[held.attempt] = "stop"
+            continue
+        began_at = work.begin(attempt, held.began_seconds_ago)
+        renewed.append((*key, began_at, _deadline(work, attempt, held)))
+        answer.attempts[held.attempt] = "cancel" if attempt.cancel_requested else "continue"
+        if held.progress is not None or held.message:
+            progress.append((held.progress, held.message, attempt.job))
+    attempts.renew(work.tx, renewed, worker.id, body.session, work.lease_end)
+    if progress:
+        jobs.set_progress(work.tx, progress)
+    return answer
+
+
+def _deadline(work: Work, attempt: Held, held: m.Held) -> float:
+    """When the attempt has used up its time, by what its worker says of it now."""
+    timeout = work.ctx.catalog.spec(work.tx, attempt.spec_id).job.timeout
+    if held.began_seconds_ago is None:
+        return deadline(attempt.granted_clock, timeout)
+    return deadline(work.clock, timeout, max(0.0, held.began_seconds_ago - held.stopped_seconds))
+
+
+def _note_state(work: Work, worker: WorkerRow, body: Heartbeat) -> None:
+    workers.seen(
+        work.tx,
+        worker.id,
+        state=WorkerState(body.state),
+        reason=body.reason,
+        until=body.until.timestamp() if body.until is not None else None,
+        free=msgspec.json.encode(body.free).decode() if body.free is not None else worker.free,
+        metrics=None if body.metrics is None else msgspec.json.encode(body.metrics).decode(),
+        seen_clock=work.clock,
+        now=work.now,
+    )
+    about = About(worker=worker.name)
+    if not worker.online:
+        work.record("worker.online", about)
+    if body.state in WORKING:
+        if worker.state not in WORKING:
+            work.record("worker.resumed", about)
+    elif worker.state != body.state:
+        work.record("worker.paused", about, data={"state": body.state, "reason": body.reason})
+
+
+def _revive(work: Work, worker: WorkerRow, key: tuple[int, int], session: str) -> Held | None:
+    """An attempt that is not live: taken up again if nobody has claimed the job since, otherwise stale."""
+    held = attempts.get(work.tx, *key)
+    if held is None:
+        return None
+    if may_resume(held, worker.id, session):
+        work.resume(held, session)
+        return held
+    if not held.stale and held.worker_id == worker.id:
+        note_stale(work, held, {"what": "heartbeat"})
+    return None

@@ -1,0 +1,83 @@
+"""Registering: a worker says who it is and what it still holds, and its new session takes that over."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import msgspec
+
+from deborgen_shared.messages import Register, Registered
+from deborgen_shared.states import Outcome
+
+from ... import ids
+from ...storage import attempts, workers
+from ...storage.rows import WorkerRow
+from ..attempts.outcomes import count_failures, give_up, may_resume
+from ..context import Actor, Context
+from ..lookup import find_worker
+from ..work import About, Work
+from .sessions import check_identity, superseded
+
+
+def register(ctx: Context, actor: Actor, name: str, body: Register) -> Registered:
+    """Take the worker in. What an earlier session held and this one does not is lost.
+
+    A repeat of the same registration changes nothing that it holds, and gets the same answer.
+    """
+    check_identity(actor, name)
+    lost = ctx.work(actor, lambda work: _register(work, name, body))
+    settings = ctx.settings
+    return Registered(lease_seconds=settings.lease_seconds, heartbeat_seconds=settings.heartbeat_seconds, lost=lost)
+
+
+def _register(work: Work, name: str, body: Register) -> list[str]:
+    tx = work.tx
+    before = workers.get(tx, name, lock=True)
+    again = workers.session(tx, before.id, body.session) if before else None
+    if before and again is not None and before.session != body.session:
+        raise superseded(name)
+    workers.save(
+        tx,
+        name,
+        session=body.session,
+        hostname=body.hostname,
+        version=body.version,
+        labels=json.dumps(body.labels),
+        capacity=msgspec.json.encode(body.capacity).decode(),
+        metrics=None if body.metrics is None else msgspec.json.encode(body.metrics).decode(),
+        seen_clock=work.clock,
+        now=work.now,
+    )
+    worker = find_worker(tx, name)
+    if before is None:  # another process may have registered the same session a moment ago
+        again = workers.session(tx, worker.id, body.session)
+    if again is not None:
+        return again
+    about = About(worker=name)
+    work.record("worker.registered", about, data={"hostname": body.hostname, "version": body.version})
+    if before is None or not before.online:
+        work.record("worker.online", about)
+    lost = _take_over(work, worker, body)
+    workers.add_session(tx, worker.id, body.session, lost, work.now)
+    return lost
+
+
+def _take_over(work: Work, worker: WorkerRow, body: Register) -> list[str]:
+    """Hand what the new session holds over to it, and end the rest."""
+    held = {ids.parse_attempt(text) for text in body.holding}
+    said_gone = {ids.parse_attempt(text) for text in body.gone}
+    live = {(attempt.job, attempt.number): attempt for attempt in attempts.live_of(work.tx, worker.id)}
+    gone = []
+    for key, attempt in live.items():
+        if key in held:
+            attempts.adopt(work.tx, *key, body.session, work.lease_end)
+        else:
+            gone.append(replace(attempt, named=attempt.named or key in said_gone))
+    for key in sorted(held - set(live)):
+        found = attempts.get(work.tx, *key)
+        if found and may_resume(found, worker.id, found.session):
+            work.resume(found, body.session)
+    if give_up(work, gone, f"worker {worker.name} restarted without it"):
+        count_failures(work, worker, [Outcome.LOST])
+    return [ids.attempt_name(attempt.job, attempt.number) for attempt in gone]
