@@ -56,7 +56,7 @@ def start_without_renewal(original: Any) -> Any:
 
 
 def forget_the_cancel(original: Any) -> Any:
-    return lambda ended: original(dataclasses.replace(ended, cancel_requested=False))
+    return lambda ended: original(ended._replace(cancel_requested=False))
 
 
 def refund_nothing(original: Any) -> Any:

@@ -8,6 +8,7 @@ stands still, and no step of the wall clock touches it.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from deborgen_shared.states import INFRASTRUCTURE_FAILURES, PROGRAM_FAILURES, Outcome
 
@@ -83,8 +84,7 @@ def deadline(clock: float, timeout: float, used: float | None = None) -> float:
     return clock + left + max(TIMEOUT_MARGIN, 0.1 * timeout)
 
 
-@dataclass(frozen=True, slots=True)
-class Ended:
+class Ended(NamedTuple):
     """An attempt that has ended, and all that the verdict on it depends on.
 
     `lost_on` counts the different machines in a row that lost the job, or took it and never named it again. `elsewhere`

@@ -11,7 +11,6 @@ from deborgen_shared.errors import Code, Refusal
 from deborgen_shared.states import Role
 
 from ..storage import tokens
-from ..storage.rows import TokenRow
 from .context import Actor, Context
 
 #: When a token was last used is written down at most this often.

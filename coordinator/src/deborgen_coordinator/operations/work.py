@@ -10,9 +10,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -60,8 +58,7 @@ class Refused(InvalidTransition):
         self.about = about
 
 
-@dataclass(frozen=True, slots=True)
-class Ending:
+class Ending(NamedTuple):
     """How an attempt ended. `named` says that its worker named it at least once; a result always does."""
 
     outcome: Outcome
@@ -82,6 +79,8 @@ class Work:
     def __init__(self, ctx: Context, tx: Tx, actor: Actor) -> None:
         self.ctx, self.tx, self.actor = ctx, tx, actor
         self.now = ctx.clock.wall()
+        self._by = str(actor)
+        self._clock: float | None = None
         self._counts: defaultdict[int, Counter[str]] = defaultdict(Counter)
         self._ended: defaultdict[tuple[int, int], Counter[str]] = defaultdict(Counter)
 
@@ -91,12 +90,15 @@ class Work:
     def __exit__(self, kind: type[BaseException] | None, error: object, trace: TracebackType | None) -> None:
         if kind is None:
             self.settle_steps()
-            runs.move(self.tx, self._counts, self.now)
+            if self._counts:
+                runs.move(self.tx, self._counts, self.now)
 
-    @cached_property
+    @property
     def clock(self) -> float:
-        """The lease clock, read once per unit."""
-        return workers.clock(self.tx)
+        """The lease clock, read once per unit, when it is first asked for."""
+        if self._clock is None:
+            self._clock = workers.clock(self.tx)
+        return self._clock
 
     @property
     def lease_end(self) -> float:
@@ -108,7 +110,7 @@ class Work:
     ) -> None:
         """Append an event to the history."""
         text = _encode(data).decode() if data else None
-        self.tx.record((self.now, type_, *about, str(self.actor), old, new, text))
+        self.tx.record((self.now, type_, *about, self._by, old, new, text))
 
     def wake(self, signal: str) -> None:
         """Wake those who wait for the signal, once this is committed."""
@@ -155,10 +157,11 @@ class Work:
 
     def conclude(self, held: Held, verdict: Verdict, ending: Ending) -> None:
         """running → queued, succeeded, failed or canceled: an attempt has ended, and with it this try of its job."""
-        result, told = ending.result, dict[str, Any]()
-        if result is not None:
-            told = {name: getattr(result, name) for name in ("exit_code", "cpu_seconds", "peak_memory", "image")}
-            told["log_told"] = result.log_size
+        result = ending.result
+        told = dict[str, Any]() if result is None else {
+            "exit_code": result.exit_code, "cpu_seconds": result.cpu_seconds, "peak_memory": result.peak_memory,
+            "image": result.image, "log_told": result.log_size,
+        }  # fmt: skip
         ended = attempts.end(
             self.tx, held.job, held.number, ending.outcome, reason=ending.reason, now=self.now, seconds=ending.seconds,
             digest=ending.digest, named=ending.named or result is not None,

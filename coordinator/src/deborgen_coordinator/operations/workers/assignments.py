@@ -42,12 +42,15 @@ def find_owners(tx: Tx, picked: list[Picked]) -> dict[int, RunRow]:
 
 def assign(work: Work, picked: list[Picked], owners: dict[int, RunRow], known: dict[int, Spec]) -> list[Assignment]:
     """What the worker is told of the picked jobs. Specs that were not `known` are added to it."""
+    expires = expiry(work)
     assignments = []
     for each in picked:
         spec = known.get(each.spec_id)
         if spec is None:
             spec = known[each.spec_id] = work.ctx.catalog.spec(work.tx, each.spec_id)
-        assignments.append(_assignment(work, each, spec, owners[ids.run_of(each.job)]))
+        assignment = _assignment(work, each, spec, owners[ids.run_of(each.job)])
+        assignment.lease_expires_at = expires
+        assignments.append(assignment)
     return assignments
 
 
@@ -70,7 +73,6 @@ def _assignment(work: Work, picked: Picked, spec: Spec, owner: RunRow) -> Assign
         lease_seconds=work.ctx.settings.lease_seconds,
         name=spec.job.name,
         submitter=owner.submitter,
-        lease_expires_at=expiry(work),
     )
 
 
