@@ -11,21 +11,25 @@ from planted.fault import BLOBS, HTTP_BLOBS, INPUT, NETWORK, SERVER, STORAGE, Pl
 from planted.patch import Patch, becomes, first_argument, gives, nothing
 
 DATABASE = "deborgen_coordinator.storage.database"
-STORE = "deborgen_coordinator.storage.store"
+SQLITE = "deborgen_coordinator.storage.sqlite"
+POSTGRES = "deborgen_coordinator.storage.postgres"
 WRITER = "deborgen_coordinator.storage.writer"
 LOCAL = "deborgen_coordinator.blobs.local"
 
 
 def commit_what_failed(original: Any) -> Any:
     @contextlib.contextmanager
-    def transaction(connection: Any, begin: str) -> Iterator[None]:
-        connection.run(begin)
+    def transaction(connection: Any) -> Iterator[None]:
         try:
             yield
         finally:
             connection.run("COMMIT")
 
     return transaction
+
+
+def lock_nothing(original: Any) -> Any:
+    return lambda self, ctx: ctx.sql(self.query)
 
 
 def pass_damage_on(original: Any) -> Any:
@@ -41,12 +45,9 @@ def pass_damage_on(original: Any) -> Any:
 
 
 def send_text_as_it_is(original: Any) -> Any:
-    def text_dumper() -> Any:
-        from psycopg.types.string import StrDumperUnknown
+    from psycopg.types.string import StrDumperUnknown
 
-        return StrDumperUnknown
-
-    return text_dumper
+    return StrDumperUnknown.dump
 
 
 def count_interrupted_work_as_done(original: Any) -> Any:
@@ -90,25 +91,27 @@ def keep_what_did_not_fit(original: Any) -> Any:
 PLANTED: list[Planted] = [
     Planted(
         "claimers at two coordinators look at the same rows",
-        (Patch(f"{DATABASE}:PostgresConnection.skip_locked", becomes("")),),
+        (Patch("deborgen_coordinator.storage.statements:Locked.__sql__", lock_nothing),),
         ("contract/coordinator/test_waiting.py::test_fault_08_64_claimers_on_1000_jobs_get_disjoint_ones",),
         "a running job cannot be claimed|assert",
     ),
     Planted(
         "a migration that fails is committed as far as it went",
         (Patch(f"{DATABASE}:transaction", commit_what_failed),),
-        (f"{STORAGE}_60_a_migration_that_fails_half_way_leaves_the_old_database_as_it_was",),
+        (
+            "contract/coordinator/test_migrations.py::test_fault_60_a_migration_that_fails_half_way_leaves_the_old_database_as_it_was",
+        ),
         "half",
     ),
     Planted(
         "nobody looks whether the whole file is sound",
-        (Patch(f"{STORE}:check_soundness", nothing),),
+        (Patch(f"{SQLITE}:SqliteDatabase.check", nothing),),
         (f"{STORAGE}_44_a_damaged_database_file_is_refused",),
         "DID NOT RAISE",
     ),
     Planted(
         "a damaged file is an error like any other",
-        (Patch(f"{STORE}:check_soundness", nothing), Patch(f"{DATABASE}:SqliteDatabase.connect", pass_damage_on)),
+        (Patch(f"{SQLITE}:SqliteDatabase.check", nothing), Patch(f"{SQLITE}:SqliteDatabase.connect", pass_damage_on)),
         (
             f"{SERVER}/test_start_and_stop.py::test_fault_44_a_damaged_database_is_refused_with_the_way_back",
             f"{SERVER}/test_start_and_stop.py::test_fault_44_a_truncated_database_is_refused",
@@ -125,7 +128,7 @@ PLANTED: list[Planted] = [
     ),
     Planted(
         "NUL goes to PostgreSQL as it is",
-        (Patch(f"{DATABASE}:_text_dumper", send_text_as_it_is),),
+        (Patch(f"{POSTGRES}:TextDumper.dump", send_text_as_it_is),),
         (f"{STORAGE}_68_text_with_nul_is_taken_by_either_database",),
         "NUL",
     ),
@@ -153,7 +156,7 @@ PLANTED: list[Planted] = [
     ),
     Planted(
         "commits are not flushed to the disk",
-        (Patch(f"{DATABASE}:SqliteConnection.__init__", do_not_flush_commits),),
+        (Patch(f"{SQLITE}:SqliteConnection.__init__", do_not_flush_commits),),
         (f"{INPUT}_03_every_answer_comes_after_the_flush_of_what_it_acknowledges",),
         "sqlite-wal",
     ),

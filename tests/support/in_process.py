@@ -29,7 +29,7 @@ from deborgen_coordinator.operations.workers.leave import leave
 from deborgen_coordinator.operations.workers.register import register
 from deborgen_coordinator.operations.workers.sessions import AttemptId
 from deborgen_coordinator.settings import Settings
-from deborgen_coordinator.storage import database
+from deborgen_coordinator.storage.sqlite import SqliteConnection
 from deborgen_shared import messages as m
 from deborgen_shared.states import Role
 from support.clock import FakeClock
@@ -52,17 +52,17 @@ def unsynced_sqlite() -> Iterator[None]:
 
     No commit is lost when only a process dies. This makes it quick to open thousands of coordinators in a row.
     """
-    real = database.SqliteConnection.__init__
+    real = SqliteConnection.__init__
 
     def init(self: Any, path: Path, *, readonly: bool) -> None:
         real(self, path, readonly=readonly)
         self.run("PRAGMA synchronous = OFF")
 
-    database.SqliteConnection.__init__ = init  # type: ignore[method-assign]
+    SqliteConnection.__init__ = init  # type: ignore[method-assign]
     try:
         yield
     finally:
-        database.SqliteConnection.__init__ = real  # type: ignore[method-assign]
+        SqliteConnection.__init__ = real  # type: ignore[method-assign]
 
 
 class InProcessCoordinator:

@@ -23,7 +23,8 @@ from deborgen_coordinator.lifecycle import TRANSITIONS
 from deborgen_coordinator.operations.attempts import artifacts, logs
 from deborgen_coordinator.operations.maintenance.audit import examine
 from deborgen_coordinator.storage import audit
-from deborgen_coordinator.storage.database import Connection, SqliteDatabase
+from deborgen_coordinator.storage.database import Connection
+from deborgen_coordinator.storage.sqlite import SqliteDatabase
 from deborgen_shared.program_events import JOB_EVENT
 from deborgen_worker import agent, journal, outbox, performer, spool
 from support.clock import FakeClock
@@ -188,7 +189,7 @@ class World:
             if '"outcome":"lost"' in (data or "") and (job, number) not in expired:
                 self._check_loss(f"{_name(job)}/{number}", worker)
         for check in QUICK:
-            found = reader.rows(check.sql)
+            found = reader.rows(check.query)
             if found:
                 raise Violation(f"{_name(found[0][0])}: {check.sentence}")
         if reader.one("SELECT 1 FROM job WHERE state = 'queued' AND cancel_requested = 1"):

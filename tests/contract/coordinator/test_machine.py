@@ -241,11 +241,11 @@ def check_then_write(patch: pytest.MonkeyPatch) -> None:
         return before or now
 
     def regardless(tx: Any, picked: Any, worker_id: int, now: float) -> int:
-        return tx.many(  # type: ignore[no-any-return]
+        statement = (
             "UPDATE job SET state = 'running', ready = 0, attempts = attempts + 1, last_attempt = last_attempt + 1,"
-            " worker_id = ?, started_at = ?, finished_at = NULL WHERE id = ?",
-            [(worker_id, now, job) for job in picked],
+            " worker_id = ?, started_at = ?, finished_at = NULL WHERE id = ?"
         )
+        return sum(tx.run(statement, (worker_id, now, job)) for job in picked)
 
     patch.setattr(jobs, "first_of_lane", late)
     patch.setattr(jobs, "start", regardless)

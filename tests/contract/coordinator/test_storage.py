@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import re
 import shutil
 import sqlite3
 import threading
@@ -12,9 +11,7 @@ from typing import Any
 
 import pytest
 
-from deborgen_coordinator.storage import migrate as migrations
-from deborgen_coordinator.storage.database import Database, DatabaseDamaged, DatabaseUnavailable, database_for
-from deborgen_coordinator.storage.migrate import Migration, migrate, statements
+from deborgen_coordinator.storage.database import DatabaseDamaged, DatabaseUnavailable
 from deborgen_coordinator.storage.store import Store
 from deborgen_coordinator.storage.transactions import Tx
 from support.in_process import InProcessCoordinator
@@ -142,85 +139,6 @@ def test_the_database_refuses(pool: InProcessCoordinator, what: str) -> None:
         pool.ctx.store.write(lambda tx: tx.run(IMPOSSIBLE[what]))
 
 
-def schema_of(database: Database) -> Any:
-    """Tables, columns, indexes and constraints, as the database itself tells them."""
-    connection = database.connect(readonly=True)
-    try:
-        if database.dialect == "sqlite":
-            found = connection.rows("SELECT type, name, tbl_name, sql FROM sqlite_master ORDER BY type, name")
-            return [(*row[:3], re.sub(r"\s*([(),])\s*|\s+", r"\1 ", row[3] or "")) for row in found]
-        return [
-            connection.rows(
-                "SELECT table_name, column_name, data_type, is_nullable, column_default FROM information_schema.columns"
-                " WHERE table_schema = 'public' ORDER BY 1, 2"
-            ),
-            connection.rows("SELECT indexdef FROM pg_indexes WHERE schemaname = 'public' ORDER BY 1"),
-            connection.rows(
-                "SELECT conrelid::regclass::text, conname, pg_get_constraintdef(oid) FROM pg_constraint"
-                " WHERE connamespace = 'public'::regnamespace ORDER BY 1, 2"
-            ),
-        ]
-    finally:
-        connection.close()
-
-
-def fresh_and_empty(tmp_path: Path, request: pytest.FixtureRequest, database: str, name: str) -> Database:
-    if not database:
-        return database_for("", tmp_path / name)
-    cluster: PostgresCluster = request.getfixturevalue("postgres")
-    return database_for(cluster.database(), tmp_path)
-
-
-def prepared(database: Database, **how: Any) -> Database:
-    if database.dialect == "sqlite":
-        database.path.parent.mkdir(parents=True, exist_ok=True)  # type: ignore[union-attr]
-    connection = database.connect(readonly=False)
-    migrate(connection, database, **how)
-    connection.close()
-    return database
-
-
-def test_a_fresh_schema_equals_the_migrated_one(tmp_path: Path, request: pytest.FixtureRequest, database: str) -> None:
-    fresh = prepared(fresh_and_empty(tmp_path, request, database, "fresh"))
-    migrated = prepared(fresh_and_empty(tmp_path, request, database, "migrated"), step_by_step=True)
-    assert schema_of(fresh) == schema_of(migrated)
-
-
-def test_fault_60_a_migration_that_fails_half_way_leaves_the_old_database_as_it_was(
-    tmp_path: Path, request: pytest.FixtureRequest, database: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Seen to fail when a migration that fails is committed as far as it went."""
-    old = prepared(fresh_and_empty(tmp_path, request, database, "old"))
-    before = schema_of(old)
-    broken = Migration(999, "0999_broken.sql", "CREATE TABLE half (id BIGINT); CREATE TABLE half (id BIGINT);")
-    real = migrations.migrations()
-    monkeypatch.setattr(migrations, "migrations", lambda: [*real, broken])
-    with pytest.raises(Exception, match=r"(?i)half"):
-        prepared(old)
-    monkeypatch.undo()
-    assert schema_of(old) == before
-
-
-def test_a_database_of_a_newer_version_is_refused(
-    tmp_path: Path, request: pytest.FixtureRequest, database: str
-) -> None:
-    newer = prepared(fresh_and_empty(tmp_path, request, database, "newer"))
-    connection = newer.connect(readonly=False)
-    connection.run("INSERT INTO schema_version (version) VALUES (12345)")
-    connection.close()
-    with pytest.raises(migrations.SchemaTooNew, match="install a newer one"):
-        prepared(newer)
-
-
-def test_migrations_are_numbered_without_gaps() -> None:
-    assert [step.version for step in migrations.migrations()] == list(range(1, migrations.latest() + 1))
-
-
-def test_comments_and_semicolons_do_not_confuse_the_statements() -> None:
-    sql = "-- one; two\nCREATE TABLE a (x {double}); -- three\nCREATE TABLE b (y TEXT);\n"
-    assert statements(sql, {"double": "REAL"}) == ["CREATE TABLE a (x REAL)", "CREATE TABLE b (y TEXT)"]
-
-
 def test_sqlite_is_in_wal_mode_and_flushes_every_commit(tmp_path: Path) -> None:
     store = Store("", tmp_path)
     pragmas = store.write(
@@ -300,7 +218,7 @@ def test_a_commit_whose_answer_was_lost_is_asked_after_and_never_done_twice(
         if when != "before":
             real(tx)
         if when:
-            tx.connection._connection.close()
+            tx.connection.close()
             raise psycopg.OperationalError("the line was cut")
 
     monkeypatch.setattr(Tx, "commit", cut)

@@ -9,14 +9,14 @@ from typing import Any
 import msgspec
 import pytest
 
+from contract.coordinator.test_migrations import first_schema, migrate_to
 from deborgen_coordinator.leases import FAILURES_BEFORE_REST
 from deborgen_coordinator.operations.jobs.why import why
 from deborgen_coordinator.operations.workers import heartbeat as heartbeats
 from deborgen_coordinator.operations.workers import steer as steering
 from deborgen_coordinator.operations.workers.look import get_worker
-from deborgen_coordinator.storage import migrate as migrations
 from deborgen_coordinator.storage.database import database_for
-from deborgen_coordinator.storage.migrate import migrate
+from deborgen_coordinator.storage.schema import migrate
 from deborgen_shared import messages as m
 from deborgen_shared.states import WORKING, WorkerState
 from support.in_process import LEASE, InProcessCoordinator, InProcessWorker
@@ -191,9 +191,8 @@ def test_the_workers_of_an_older_database_keep_their_states(
     """Seen to fail when the column is made anew without its values."""
     opened = database_for(database, tmp_path)
     connection = opened.connect(readonly=False)
-    every = migrations.migrations()
-    monkeypatch.setattr(migrations, "migrations", lambda: [step for step in every if step.version <= 2])
-    migrate(connection, opened, step_by_step=True)
+    first_schema(connection)
+    migrate_to(connection, 2, monkeypatch)
     before = [("pc1", "open"), ("pc2", "paused"), ("pc3", "draining"), ("pc4", "left")]
     for name, state in before:
         connection.run(
@@ -202,8 +201,7 @@ def test_the_workers_of_an_older_database_keep_their_states(
             (name, state),
         )
     connection.run("INSERT INTO session (worker_id, id, started_at, lost) SELECT id, 's', 0, '[]' FROM worker")
-    monkeypatch.undo()
-    migrate(connection, opened)
+    migrate(connection)
     assert connection.rows("SELECT name, state FROM worker ORDER BY name") == before
     assert connection.rows("SELECT DISTINCT until_at FROM worker") == [(None,)]
     assert connection.rows("SELECT count(*) FROM session JOIN worker ON worker.id = session.worker_id") == [(4,)]

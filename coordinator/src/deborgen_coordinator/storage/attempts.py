@@ -1,230 +1,164 @@
-"""Rows of attempts and their leases."""
+"""Attempts and their leases, and the claims that they were granted to."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
-from deborgen_shared.states import Outcome, State
+from peewee import fn
 
+from deborgen_shared.states import Outcome
+
+from . import hot
 from .database import Connection, Row
-from .rows import Held
+from .models import Attempt, Job, Submitter, Worker
+from .rows import Held, builder
 from .transactions import Tx
 
-HELD = """
-SELECT attempt.job_id, attempt.number, attempt.worker_id, worker.name, attempt.session, attempt.confirmed,
-    attempt.outcome, attempt.digest, attempt.granted_clock, attempt.started_at, attempt.began_at, attempt.log_size,
-    attempt.stale,
-    job.state, job.attempts, job.last_attempt, job.step, job.spec_id, job.submitter_id, job.cancel_requested, job.reason
-FROM attempt JOIN job ON job.id = attempt.job_id JOIN worker ON worker.id = attempt.worker_id
-"""
+_held = builder(Held)
+LIVE = hot.LIVE
 
 
-RESUME = (
-    "UPDATE attempt SET outcome = NULL, finished_at = NULL, reason = '', lease_clock = ?, session = ?, confirmed = 1"
-    f" WHERE job_id = ? AND number = ? AND outcome IN ('{Outcome.LOST}', '{Outcome.RELEASED}')"
-)
+class Claimed(NamedTuple):
+    """A live attempt that a claim was given."""
+
+    job: int
+    number: int
+    step: int
+    spec_id: int
+    params: str
 
 
-def _held(row: Row) -> Held:
-    values = list(row)
-    values[5], values[12], values[19] = bool(row[5]), bool(row[12]), bool(row[19])
-    values[6] = Outcome(row[6]) if row[6] else None
-    values[13] = State(row[13])
-    return Held(*values)
-
-
-def _lock(tx: Tx) -> str:
-    return " FOR UPDATE OF attempt, job" if tx.for_update else ""
+def _this(job: int, number: int) -> Any:
+    return (Attempt.job == job) & (Attempt.number == number)
 
 
 def get(tx: Tx, job: int, number: int) -> Held | None:
-    row = tx.one(HELD + " WHERE attempt.job_id = ? AND attempt.number = ?" + _lock(tx), (job, number))
+    row = hot.attempt_numbered.one(tx, job, number)
     return _held(row) if row else None
 
 
 def live_of(tx: Tx, worker_id: int) -> list[Held]:
     """What a worker holds, in the order of the jobs."""
-    rows = tx.rows(
-        HELD + " WHERE attempt.worker_id = ? AND attempt.outcome IS NULL ORDER BY attempt.job_id" + _lock(tx),
-        (worker_id,),
-    )
-    return [_held(row) for row in rows]
+    return [_held(row) for row in hot.attempts_held_by.rows(tx, worker_id)]
 
 
 def expired(tx: Tx, clock: float, most: int) -> list[Held]:
     """Live attempts whose lease has run out."""
-    rows = tx.rows(
-        HELD
-        + " WHERE attempt.outcome IS NULL AND attempt.lease_clock < ? ORDER BY attempt.lease_clock LIMIT ?"
-        + _lock(tx),
-        (clock, most),
-    )
-    return [_held(row) for row in rows]
+    query = hot.attempts_where(LIVE, Attempt.lease_clock < clock).order_by(Attempt.lease_clock).limit(most)
+    return [_held(row) for row in tx.rows(hot.lock_attempts(query))]
 
 
 def overdue(tx: Tx, clock: float, most: int) -> list[Held]:
     """Live attempts that ran far past their time limit."""
-    rows = tx.rows(
-        HELD + " WHERE attempt.outcome IS NULL AND attempt.deadline_clock < ? LIMIT ?" + _lock(tx), (clock, most)
-    )
-    return [_held(row) for row in rows]
+    query = hot.attempts_where(LIVE, Attempt.deadline_clock < clock).limit(most)
+    return [_held(row) for row in tx.rows(hot.lock_attempts(query))]
 
 
 def grant(tx: Tx, rows: Sequence[Sequence[Any]]) -> None:
     """New attempts: job, number, worker, session, claim, granted clock, deadline clock, lease clock, claimed at."""
-    tx.many(
-        "INSERT INTO attempt (job_id, number, worker_id, session, claim_id, granted_clock, deadline_clock, lease_clock,"
-        " started_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        rows,
-    )
+    hot.add_attempt.many(tx, rows)
 
 
 def renew(
     tx: Tx, held: Sequence[tuple[int, int, float | None, float]], worker_id: int, session: str, lease_clock: float
 ) -> None:
     """Extend the leases of attempts that a heartbeat has named: job, number, when its program began, deadline clock."""
-    tx.many(
-        "UPDATE attempt SET lease_clock = ?, confirmed = 1, began_at = ?, deadline_clock = ?"
-        " WHERE job_id = ? AND number = ? AND outcome IS NULL AND worker_id = ? AND session = ?",
-        [(lease_clock, began_at, ends, job, number, worker_id, session) for job, number, began_at, ends in held],
+    hot.renew_lease.many(
+        tx, [(lease_clock, began_at, ends, job, number, worker_id, session) for job, number, began_at, ends in held]
     )
 
 
 def renew_claim(tx: Tx, claim: int, lease_clock: float) -> None:
     """Extend the leases of what a claim was given, because the claim was repeated. That does not name the attempts."""
-    tx.run("UPDATE attempt SET lease_clock = ? WHERE claim_id = ? AND outcome IS NULL", (lease_clock, claim))
+    tx.run(Attempt.update({Attempt.lease_clock: lease_clock}).where(Attempt.claim == claim, LIVE))
 
 
 def regrant(tx: Tx, lease_clock: float) -> int:
-    """Give every live lease at least so long; how many there are."""
-    return tx.run(
-        "UPDATE attempt SET lease_clock = ? WHERE outcome IS NULL AND lease_clock < ?", (lease_clock, lease_clock)
-    )
+    """Give every live lease at least this much time; how many leases that are."""
+    short = LIVE & (Attempt.lease_clock < lease_clock)
+    return tx.run(Attempt.update({Attempt.lease_clock: lease_clock}).where(short))
 
 
 def adopt(tx: Tx, job: int, number: int, session: str, lease_clock: float) -> None:
     """Hand a live attempt over to the worker's new session."""
-    tx.run(
-        "UPDATE attempt SET session = ?, lease_clock = ?, confirmed = 1"
-        " WHERE job_id = ? AND number = ? AND outcome IS NULL",
-        (session, lease_clock, job, number),
-    )
+    change = {Attempt.session: session, Attempt.lease_clock: lease_clock, Attempt.confirmed: 1}
+    tx.run(Attempt.update(change).where(_this(job, number), LIVE))
 
 
 def resume(tx: Tx, job: int, number: int, session: str, lease_clock: float) -> int:
     """Take up again an attempt that had been given up."""
-    return tx.run(RESUME, (lease_clock, session, job, number))
+    change = {
+        Attempt.outcome: None, Attempt.finished_at: None, Attempt.reason: "", Attempt.lease_clock: lease_clock,
+        Attempt.session: session, Attempt.confirmed: 1,
+    }  # fmt: skip
+    given_up = Attempt.outcome.in_([Outcome.LOST.value, Outcome.RELEASED.value])
+    return tx.run(Attempt.update(change).where(_this(job, number), given_up))
 
 
-def end(
-    tx: Tx,
-    job: int,
-    number: int,
-    outcome: Outcome,
-    *,
-    reason: str,
-    now: float,
-    exit_code: int | None = None,
-    seconds: float | None = None,
-    cpu_seconds: float | None = None,
-    peak_memory: int | None = None,
-    image: str = "",
-    digest: str | None = None,
-    log_told: int | None = None,
-    named: bool = False,
-    began_at: float | None = None,
-) -> int:
-    return tx.run(
-        "UPDATE attempt SET outcome = ?, reason = ?, finished_at = ?, lease_clock = NULL, exit_code = ?, seconds = ?,"
-        " cpu_seconds = ?, peak_memory = ?, image = ?, digest = ?, log_told = ?, began_at = ?,"
-        " confirmed = CASE WHEN ? THEN 1 ELSE confirmed END"
-        " WHERE job_id = ? AND number = ? AND outcome IS NULL",
-        (
-            outcome.value,
-            reason,
-            now,
-            exit_code,
-            seconds,
-            cpu_seconds,
-            peak_memory,
-            image,
-            digest,
-            log_told,
-            began_at,
-            named,
-            job,
-            number,
-        ),
-    )
+#: The columns that the end of an attempt sets, where its caller says nothing of them.
+ENDED: dict[str, Any] = {
+    "reason": "", "now": 0.0, "exit_code": None, "seconds": None, "cpu_seconds": None, "peak_memory": None, "image": "",
+    "digest": None, "log_told": None, "began_at": None, "named": False,
+}  # fmt: skip
+
+
+def end(tx: Tx, job: int, number: int, outcome: Outcome, **columns: Any) -> int:
+    """End a live attempt; 0 if it is not live. `columns` are those of `ENDED`."""
+    *values, named = (ENDED | columns).values()
+    return hot.end_attempt.run(tx, outcome.value, *values, int(named), job, number)
 
 
 def mark_stale(tx: Tx, job: int, number: int) -> None:
-    tx.run("UPDATE attempt SET stale = 1 WHERE job_id = ? AND number = ?", (job, number))
+    tx.run(Attempt.update({Attempt.stale: 1}).where(_this(job, number)))
 
 
 def latest(tx: Tx, job: int, most: int) -> list[tuple[int, str | None, int]]:
     """The last attempts of a job, newest first: worker, outcome, whether anything ever named it."""
-    sql = "SELECT worker_id, outcome, confirmed FROM attempt WHERE job_id = ? ORDER BY number DESC LIMIT ?"
-    return tx.rows(sql, (job, most))
+    query = Attempt.select(Attempt.worker, Attempt.outcome, Attempt.confirmed).where(Attempt.job == job)
+    return tx.rows(query.order_by(Attempt.number.desc()).limit(most))
 
 
 def claim_of(tx: Tx, worker_id: int, request_id: str) -> int | None:
-    row = tx.one("SELECT id FROM claim WHERE worker_id = ? AND request_id = ?", (worker_id, request_id))
+    row = hot.claim_of.one(tx, worker_id, request_id)
     return int(row[0]) if row else None
 
 
 def new_claim(tx: Tx, worker_id: int, request_id: str, now: float) -> int:
-    row = tx.one(
-        "INSERT INTO claim (worker_id, request_id, created_at) VALUES (?, ?, ?) RETURNING id",
-        (worker_id, request_id, now),
-    )
-    assert row is not None
-    return int(row[0])
+    return int(hot.add_claim.value(tx, worker_id, request_id, now))
 
 
-def of_claim(tx: Tx, claim: int) -> list[tuple[int, int, int, int, str]]:
-    """The live attempts that a claim was given: job, number, step, spec, params."""
-    return tx.rows(
-        "SELECT attempt.job_id, attempt.number, job.step, job.spec_id, job.params FROM attempt"
-        " JOIN job ON job.id = attempt.job_id WHERE attempt.claim_id = ? AND attempt.outcome IS NULL"
-        " ORDER BY attempt.job_id",
-        (claim,),
-    )
+def of_claim(tx: Tx, claim: int) -> list[Claimed]:
+    """The live attempts that a claim was given."""
+    query = Attempt.select(Attempt.job, Attempt.number, Job.step, Job.spec, Job.params).join(Job)
+    return [Claimed(*row) for row in tx.rows(query.where(Attempt.claim == claim, LIVE).order_by(Attempt.job))]
 
 
 def exists(reader: Connection, job: int, number: int) -> bool:
-    return reader.one("SELECT 1 FROM attempt WHERE job_id = ? AND number = ?", (job, number)) is not None
+    return reader.one(Attempt.select(Attempt.number).where(_this(job, number))) is not None
 
 
 def history(reader: Connection, job: int) -> list[Row]:
-    return reader.rows(
-        "SELECT number, worker.name, outcome, attempt.reason, exit_code, started_at, began_at, finished_at, seconds,"
-        " log_size, cpu_seconds, peak_memory, image, lease_clock"
-        " FROM attempt JOIN worker ON worker.id = attempt.worker_id"
-        " WHERE job_id = ? ORDER BY number",
-        (job,),
-    )
+    query = Attempt.select(
+        Attempt.number, Worker.name, Attempt.outcome, Attempt.reason, Attempt.exit_code, Attempt.started_at,
+        Attempt.began_at, Attempt.finished_at, Attempt.seconds, Attempt.log_size, Attempt.cpu_seconds,
+        Attempt.peak_memory, Attempt.image, Attempt.lease_clock,
+    )  # fmt: skip
+    return reader.rows(query.join(Worker).where(Attempt.job == job).order_by(Attempt.number))
 
 
 def held_names(reader: Connection, worker_id: int) -> list[tuple[int, int]]:
-    return reader.rows(
-        "SELECT job_id, number FROM attempt WHERE worker_id = ? AND outcome IS NULL ORDER BY job_id", (worker_id,)
-    )
+    query = Attempt.select(Attempt.job, Attempt.number).where(Attempt.worker == worker_id, LIVE)
+    return reader.rows(query.order_by(Attempt.job))
 
 
 def usage(tx: Tx, clock: float) -> tuple[dict[int, float], list[tuple[int, int, float]]]:
     """What each submitter has used in ended attempts, in seconds times cpus, and the seconds of those that still run,
     by submitter and class."""
-    used: dict[int, float] = dict(tx.rows("SELECT id, used FROM submitter"))
-    running = tx.rows(
-        "SELECT job.submitter_id, job.class_id, sum(? - attempt.granted_clock) FROM attempt"
-        " JOIN job ON job.id = attempt.job_id WHERE attempt.outcome IS NULL"
-        " GROUP BY job.submitter_id, job.class_id",
-        (clock,),
-    )
-    return used, running
+    used: dict[int, float] = dict(tx.rows(Submitter.select(Submitter.id, Submitter.used)))
+    query = Attempt.select(Job.submitter, Job.job_class, fn.SUM(clock - Attempt.granted_clock)).join(Job)
+    return used, tx.rows(query.where(LIVE).group_by(Job.submitter, Job.job_class))
 
 
 def charge(tx: Tx, submitter_id: int, amount: float) -> None:
-    tx.run("UPDATE submitter SET used = used + ? WHERE id = ?", (amount, submitter_id))
+    hot.charge.run(tx, amount, submitter_id)

@@ -1,41 +1,29 @@
-"""What must never be found in the database: one query a sentence, in the SQL that both databases understand.
+"""What must never be found in the database: one query per sentence.
 
-Each query gives the job (or run, or digest) it is about, and the attempt where it is about one.
+Each query gives the job (or run, or digest) that it is about, and the attempt where it is about one.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+from peewee import JOIN, SQL, Case, fn
 
 from deborgen_shared.program_events import JOB_EVENT
 from deborgen_shared.states import INFRASTRUCTURE_FAILURES, PROGRAM_FAILURES, TERMINAL, Outcome, State
 
+from .. import ids
 from .database import Connection
+from .models import Artifact, Attempt, Blob, Event, Job, LogChunk, Run, SpecFile, Step
 
 LOST, DUPLICATED, UNEXPECTED = "lost", "duplicated", "unexpected"
 
-
-#: The jobs of a run, and of a step, by the span of their keys.
-OF_RUN = "job.id BETWEEN run.id * 1048576 + 1 AND run.id * 1048576 + 1048575"
-OF_STEP = "job.id BETWEEN step.run_id * 1048576 + step.first_index AND step.run_id * 1048576 + step.last_index"
-
-
-#: The outcomes that can fail a job, and the events that end one, as SQL lists them.
-FAILURES = ", ".join(f"'{outcome}'" for outcome in sorted(PROGRAM_FAILURES | INFRASTRUCTURE_FAILURES))
-ENDS = ", ".join(f"'job.{state}'" for state in sorted(TERMINAL))
-
-#: How many jobs of a run are in each state, and the runs whose own counts say something else.
-COUNTED = ", ".join(f"sum(CASE WHEN state = '{state}' THEN 1 ELSE 0 END) AS {state}" for state in State)
-MISCOUNTED = " OR ".join(f"run.{state} <> counted.{state}" for state in State)
-
-#: The pieces of each log, with the byte at which each should begin.
-CHUNKS = (
-    "(SELECT job_id, number, first,"
-    " COALESCE(lag(first + length(data)) OVER (PARTITION BY job_id, number ORDER BY first), 0) AS wanted"
-    " FROM log_chunk) AS chunks"
-)
+NONE = SQL("NULL")
+ONE = SQL("1")
+#: A constant in the text: PostgreSQL takes two parameters for two expressions, whatever their values.
+RUN_SIZE = SQL(str(ids.key(1, 0)))
 
 
 class Check(NamedTuple):
@@ -45,217 +33,303 @@ class Check(NamedTuple):
     name: str
     sentence: str
     subject: str
-    sql: str
+    query: Any
 
+
+def _words(words: Any) -> list[str]:
+    return sorted(word.value for word in words)
+
+
+#: The jobs of a run, and of a step, by the span of their keys; the run that a key belongs to.
+OF_RUN = Job.id.between(Run.id * RUN_SIZE + 1, Run.id * RUN_SIZE + (ids.key(1, 0) - 1))
+OF_STEP = Job.id.between(Step.run * RUN_SIZE + Step.first_index, Step.run * RUN_SIZE + Step.last_index)
+EVENTS_RUN = Event.job / RUN_SIZE
+
+JOBS_OF_RUN = Job.select(fn.COUNT(Job.id)).where(OF_RUN)
+JOBS_OF_STEP = Job.select(fn.COUNT(Job.id)).where(OF_STEP)
+ATTEMPT = (Attempt.job, Attempt.number)
+LIVE = Attempt.outcome.is_null()
+
+
+def _count_of(condition: Any) -> Any:
+    return fn.SUM(Case(None, [(condition, 1)], 0))
+
+
+def _counted() -> Any:
+    """How many jobs of a run are in each state, for the runs whose own counts say something else."""
+    counts = [_count_of(Job.state == state.value).alias(state.value) for state in State]
+    counted = Job.select((Job.id / RUN_SIZE).alias("run_id"), *counts).group_by(Job.id / RUN_SIZE).alias("counted")
+    wrong = None
+    for state in State:
+        other = getattr(Run, state.value) != getattr(counted.c, state.value)
+        wrong = other if wrong is None else wrong | other
+    return Run.select(Run.id, NONE).join(counted, on=(counted.c.run_id == Run.id)).where(wrong)
+
+
+def _per_job(*columns: Any) -> Any:
+    """The attempts of each job, counted."""
+    return Attempt.select(Attempt.job, *columns).group_by(Attempt.job).alias("had")
+
+
+def _attempts_missing() -> Any:
+    had = _per_job(fn.COUNT(Attempt.number).alias("n"))
+    query = Job.select(Job.id, Job.last_attempt).join(had, JOIN.LEFT_OUTER, on=(had.c.job_id == Job.id))
+    return query.where(fn.COALESCE(had.c.n, 0) < Job.last_attempt)
+
+
+def _attempts_charged() -> Any:
+    released = Attempt.outcome == Outcome.RELEASED.value
+    had = _per_job(fn.SUM(Case(None, [(released, 0)], 1)).alias("used"))
+    used = fn.COALESCE(had.c.used, 0)
+    canceled = (Job.state == State.CANCELED.value) & (Job.attempts == used + 1)
+    query = Job.select(Job.id, NONE).join(had, JOIN.LEFT_OUTER, on=(had.c.job_id == Job.id))
+    return query.where(Job.attempts != used, ~canceled)
+
+
+def _with_job(*columns: Any) -> Any:
+    return Attempt.select(*columns).join(Job, on=(Job.id == Attempt.job))
+
+
+def _state_and_outcome() -> Any:
+    def ended(state: State, outcome: Any) -> Any:
+        return (Job.state == state.value) & outcome
+
+    final = [Outcome.SUCCEEDED.value, Outcome.CANCELED.value]
+    right = (
+        ended(State.SUCCEEDED, Attempt.outcome == Outcome.SUCCEEDED.value)
+        | ended(State.FAILED, Attempt.outcome.in_(_words(PROGRAM_FAILURES | INFRASTRUCTURE_FAILURES)))
+        | ended(State.CANCELED, Attempt.outcome != Outcome.SUCCEEDED.value)
+        | ended(State.QUEUED, Attempt.outcome.not_in(final))
+    )
+    return _with_job(*ATTEMPT).where(Attempt.number == Job.last_attempt, Attempt.outcome.is_null(False), ~right)
+
+
+def _jobs_with_step() -> Any:
+    mine = (Step.run == Job.id / RUN_SIZE) & (Step.number == Job.step)
+    return Job.select(Job.id, NONE).join(Step, on=mine)
+
+
+def _grants() -> Any:
+    return (Event.job == Attempt.job) & (Event.attempt == Attempt.number) & (Event.type == "lease.granted")
+
+
+def _chunks(condition: Any) -> Any:
+    """The pieces of each log that do not begin where the piece before them ends."""
+    ends = fn.LAG(LogChunk.first + fn.LENGTH(LogChunk.data)).over(
+        partition_by=[LogChunk.job, LogChunk.number], order_by=[LogChunk.first]
+    )
+    pieces = LogChunk.select(LogChunk.job, LogChunk.number, LogChunk.first, fn.COALESCE(ends, 0).alias("wanted"))
+    pieces = pieces.alias("chunks")
+    query = LogChunk.select(pieces.c.job_id, pieces.c.number).from_(pieces)
+    return query.where(condition(pieces.c.first, pieces.c.wanted))
+
+
+def _log_size() -> Any:
+    bytes_ = fn.SUM(fn.LENGTH(LogChunk.data)).alias("bytes")
+    chunks = LogChunk.select(LogChunk.job, LogChunk.number, bytes_).group_by(LogChunk.job, LogChunk.number)
+    chunks = chunks.alias("chunks")
+    same = (chunks.c.job_id == Attempt.job) & (chunks.c.number == Attempt.number)
+    query = Attempt.select(*ATTEMPT).join(chunks, JOIN.LEFT_OUTER, on=same)
+    return query.where(Attempt.log_digest.is_null(), Attempt.log_size != fn.COALESCE(chunks.c.bytes, 0))
+
+
+def _wrong_blob(model: Any, digest: Any, size: Any) -> Any:
+    query = model.select(model.job, model.number).join(Blob, JOIN.LEFT_OUTER, on=(Blob.digest == digest))
+    return query.where(Blob.size.is_null() | (Blob.size != size))
+
+
+def _of_attempt(model: Any) -> Any:
+    return (model.job == Attempt.job) & (model.number == Attempt.number)
+
+
+def _input_blob() -> Any:
+    waiting = Job.select(ONE).where(Job.spec == SpecFile.spec, Job.finished_at.is_null())
+    query = SpecFile.select(SpecFile.digest, NONE).distinct()
+    query = query.join(Blob, JOIN.LEFT_OUTER, on=(Blob.digest == SpecFile.digest))
+    return query.where(Blob.digest.is_null(), fn.EXISTS(waiting))
+
+
+def _program_events() -> Any:
+    sender = (Attempt.job == Event.job) & (Attempt.number == Event.attempt)
+    query = Event.select(Event.job, Event.attempt).join(Attempt, JOIN.LEFT_OUTER, on=sender)
+    query = query.where(Event.type == JOB_EVENT).group_by(Event.job, Event.attempt, Attempt.events)
+    return query.having(fn.COUNT(Event.seq) > fn.COALESCE(Attempt.events, 0))
+
+
+def _holder() -> Any:
+    return Attempt.select(ONE).where(Attempt.job == Job.id, Attempt.number == Job.last_attempt, LIVE)
+
+
+def _twice(condition: Any) -> Any:
+    query = Attempt.select(Attempt.job, fn.MAX(Attempt.number)).where(condition).group_by(Attempt.job)
+    return query.having(fn.COUNT(Attempt.number) > 1)
+
+
+SUBMITTED = Event.type == "run.submitted"
+SEALED = Attempt.log_digest.is_null(False)
+NO_RESULT = LIVE | Attempt.outcome.in_([Outcome.LOST.value, Outcome.RELEASED.value])
 
 CHECKS = [
     Check(
         LOST, "jobs_missing", "the run has fewer jobs than were submitted", "run",
-        f"SELECT run.id, NULL FROM run WHERE (SELECT count(*) FROM job WHERE {OF_RUN}) < run.jobs",
+        Run.select(Run.id, NONE).where(Run.jobs > JOBS_OF_RUN),
     ),
     Check(
         UNEXPECTED, "jobs_too_many", "the run has more jobs than were submitted", "run",
-        f"SELECT run.id, NULL FROM run WHERE (SELECT count(*) FROM job WHERE {OF_RUN}) > run.jobs",
+        Run.select(Run.id, NONE).where(Run.jobs < JOBS_OF_RUN),
     ),
-    Check(
-        UNEXPECTED, "run_counts", "the run's counts are not those of its jobs", "run",
-        f"SELECT run.id, NULL FROM run JOIN (SELECT id / 1048576 AS run_id, {COUNTED} FROM job GROUP BY id / 1048576)"
-        f" AS counted ON counted.run_id = run.id WHERE {MISCOUNTED}",
-    ),
+    Check(UNEXPECTED, "run_counts", "the run's counts are not those of its jobs", "run", _counted()),
     Check(
         UNEXPECTED, "step_counts", "the step's counts are not those of its jobs", "run",
-        f"SELECT step.run_id, NULL FROM step WHERE step.jobs <> (SELECT count(*) FROM job WHERE {OF_STEP})"
-        f" OR step.unfinished <> (SELECT count(*) FROM job WHERE {OF_STEP} AND job.finished_at IS NULL)",
+        Step.select(Step.run, NONE).where(
+            (Step.jobs != JOBS_OF_STEP) | (Step.unfinished != JOBS_OF_STEP.where(Job.finished_at.is_null()))
+        ),
     ),
-    Check(
-        LOST, "attempts_missing", "attempts of the job are missing", "job",
-        "SELECT job.id, job.last_attempt FROM job LEFT JOIN (SELECT job_id, count(*) AS n, max(number) AS newest"
-        " FROM attempt GROUP BY job_id) AS had ON had.job_id = job.id"
-        " WHERE COALESCE(had.n, 0) < job.last_attempt",
-    ),
+    Check(LOST, "attempts_missing", "attempts of the job are missing", "job", _attempts_missing()),
     Check(
         UNEXPECTED, "attempts_beyond", "the job has attempts beyond its last", "job",
-        "SELECT attempt.job_id, attempt.number FROM attempt JOIN job ON job.id = attempt.job_id"
-        " WHERE attempt.number > job.last_attempt",
+        _with_job(*ATTEMPT).where(Attempt.number > Job.last_attempt),
     ),
     Check(
         UNEXPECTED, "attempts_charged", "the attempts charged to the job are not those that were used", "job",
-        "SELECT job.id, NULL FROM job LEFT JOIN (SELECT job_id,"
-        f" sum(CASE WHEN outcome = '{Outcome.RELEASED}' THEN 0 ELSE 1 END) AS used FROM attempt GROUP BY job_id) AS had"
-        " ON had.job_id = job.id WHERE job.attempts <> COALESCE(had.used, 0)"
-        f" AND NOT (job.state = '{State.CANCELED}' AND job.attempts = COALESCE(had.used, 0) + 1)",
+        _attempts_charged(),
     ),
-    Check(
-        DUPLICATED, "live_twice", "the job has two live attempts", "job",
-        "SELECT job_id, max(number) FROM attempt WHERE outcome IS NULL GROUP BY job_id HAVING count(*) > 1",
-    ),
+    Check(DUPLICATED, "live_twice", "the job has two live attempts", "job", _twice(LIVE)),
     Check(
         DUPLICATED, "succeeded_twice", "the job succeeded twice", "job",
-        f"SELECT job_id, max(number) FROM attempt WHERE outcome = '{Outcome.SUCCEEDED}'"
-        " GROUP BY job_id HAVING count(*) > 1",
+        _twice(Attempt.outcome == Outcome.SUCCEEDED.value),
     ),
     Check(
         LOST, "running_without_attempt", "the job runs, and nobody holds it", "job",
-        f"SELECT job.id, job.last_attempt FROM job WHERE job.state = '{State.RUNNING}'"
-        " AND NOT EXISTS (SELECT 1 FROM attempt"
-        " WHERE attempt.job_id = job.id AND attempt.number = job.last_attempt AND attempt.outcome IS NULL)",
+        Job.select(Job.id, Job.last_attempt).where(Job.state == State.RUNNING.value, ~fn.EXISTS(_holder())),
     ),
     Check(
         UNEXPECTED, "held_without_running", "the job does not run, and somebody holds it", "job",
-        "SELECT job.id, attempt.number FROM job JOIN attempt ON attempt.job_id = job.id AND attempt.outcome IS NULL"
-        f" WHERE job.state <> '{State.RUNNING}' OR attempt.number <> job.last_attempt",
+        _with_job(*ATTEMPT).where(
+            LIVE, (Job.state != State.RUNNING.value) | (Attempt.number != Job.last_attempt)
+        ),
     ),
     Check(
         UNEXPECTED, "state_and_outcome", "the job's state is not what its last attempt ended as", "job",
-        "SELECT job.id, attempt.number FROM job JOIN attempt ON attempt.job_id = job.id"
-        " AND attempt.number = job.last_attempt WHERE attempt.outcome IS NOT NULL AND NOT ("
-        f" (job.state = '{State.SUCCEEDED}' AND attempt.outcome = '{Outcome.SUCCEEDED}')"
-        f" OR (job.state = '{State.FAILED}' AND attempt.outcome IN ({FAILURES}))"
-        f" OR (job.state = '{State.CANCELED}' AND attempt.outcome <> '{Outcome.SUCCEEDED}')"
-        f" OR (job.state = '{State.QUEUED}' AND attempt.outcome NOT IN ('{Outcome.SUCCEEDED}', '{Outcome.CANCELED}')))",
+        _state_and_outcome(),
     ),
     Check(
         UNEXPECTED, "after_the_end", "the job was tried again after an attempt that was final", "job",
-        "SELECT attempt.job_id, attempt.number FROM attempt JOIN job ON job.id = attempt.job_id"
-        " WHERE attempt.number < job.last_attempt"
-        f" AND attempt.outcome IN ('{Outcome.SUCCEEDED}', '{Outcome.CANCELED}')",
+        _with_job(*ATTEMPT).where(
+            Attempt.number < Job.last_attempt,
+            Attempt.outcome.in_([Outcome.SUCCEEDED.value, Outcome.CANCELED.value]),
+        ),
     ),
     Check(
         UNEXPECTED, "exit_code", "the attempt succeeded with another exit code than 0", "job",
-        f"SELECT job_id, number FROM attempt WHERE outcome = '{Outcome.SUCCEEDED}'"
-        " AND exit_code IS NOT NULL AND exit_code <> 0",
+        Attempt.select(*ATTEMPT).where(Attempt.outcome == Outcome.SUCCEEDED.value, Attempt.exit_code != 0),
     ),
     Check(
         LOST, "stuck", "the job is queued, nothing holds it back, and yet nobody can claim it", "job",
-        "SELECT job.id, NULL FROM job JOIN step ON step.run_id = job.id / 1048576 AND step.number = job.step"
-        f" WHERE job.state = '{State.QUEUED}' AND job.ready = 0 AND job.wait_clock IS NULL AND step.blockers = 0",
+        _jobs_with_step().where(
+            Job.state == State.QUEUED.value, Job.ready == 0, Job.wait_clock.is_null(), Step.blockers == 0
+        ),
     ),
     Check(
-        UNEXPECTED, "ahead_of_its_need", "the job can be claimed before the steps that it needs are through", "job",
-        "SELECT job.id, NULL FROM job JOIN step ON step.run_id = job.id / 1048576 AND step.number = job.step"
-        " WHERE step.blockers > 0 AND (job.ready = 1 OR job.last_attempt > 0)",
+        UNEXPECTED, "ahead_of_its_need", "the job can be claimed before the steps that it needs have succeeded", "job",
+        _jobs_with_step().where(Step.blockers > 0, (Job.ready == 1) | (Job.last_attempt > 0)),
     ),
     Check(
         LOST, "grant_not_recorded", "the history does not say that the attempt was granted", "job",
-        "SELECT attempt.job_id, attempt.number FROM attempt LEFT JOIN event ON event.job_id = attempt.job_id"
-        " AND event.attempt = attempt.number AND event.type = 'lease.granted' WHERE event.seq IS NULL",
+        Attempt.select(*ATTEMPT).join(Event, JOIN.LEFT_OUTER, on=_grants()).where(Event.seq.is_null()),
     ),
     Check(
         DUPLICATED, "granted_twice", "the history says that the attempt was granted twice", "job",
-        "SELECT job_id, attempt FROM event WHERE type = 'lease.granted' GROUP BY job_id, attempt HAVING count(*) > 1",
+        Event.select(Event.job, Event.attempt).where(Event.type == "lease.granted")
+        .group_by(Event.job, Event.attempt).having(fn.COUNT(Event.seq) > 1),
     ),
     Check(
         LOST, "grant_without_attempt", "the history tells of an attempt that is not there", "job",
-        "SELECT event.job_id, event.attempt FROM event LEFT JOIN attempt ON attempt.job_id = event.job_id"
-        " AND attempt.number = event.attempt WHERE event.type = 'lease.granted' AND attempt.number IS NULL",
+        Event.select(Event.job, Event.attempt).join(Attempt, JOIN.LEFT_OUTER, on=_grants())
+        .where(Event.type == "lease.granted", Attempt.number.is_null()),
     ),
     Check(
         DUPLICATED, "ended_twice", "the history says that the job ended twice", "job",
-        f"SELECT job_id, NULL FROM event WHERE type IN ({ENDS})"
-        " GROUP BY job_id HAVING count(*) > 1",
+        Event.select(Event.job, NONE).where(Event.type.in_([f"job.{state}" for state in _words(TERMINAL)]))
+        .group_by(Event.job).having(fn.COUNT(Event.seq) > 1),
     ),
     Check(
         LOST, "log_hole", "bytes are missing in the middle of the log", "job",
-        f"SELECT job_id, number FROM {CHUNKS} WHERE first > wanted",
+        _chunks(lambda first, wanted: first > wanted),
     ),
     Check(
         DUPLICATED, "log_overlap", "bytes of the log are there twice", "job",
-        f"SELECT job_id, number FROM {CHUNKS} WHERE first < wanted",
+        _chunks(lambda first, wanted: first < wanted),
     ),
-    Check(
-        LOST, "log_size", "the log is not as long as its attempt says", "job",
-        "SELECT attempt.job_id, attempt.number FROM attempt LEFT JOIN (SELECT job_id, number,"
-        " sum(length(data)) AS bytes FROM log_chunk GROUP BY job_id, number) AS chunks"
-        " ON chunks.job_id = attempt.job_id AND chunks.number = attempt.number"
-        " WHERE attempt.log_digest IS NULL AND attempt.log_size <> COALESCE(chunks.bytes, 0)",
-    ),
+    Check(LOST, "log_size", "the log is not as long as its attempt says", "job", _log_size()),
     Check(
         LOST, "log_unfinished", "the log was sealed before all of it had come", "job",
-        "SELECT job_id, number FROM attempt WHERE log_digest IS NOT NULL AND log_told IS NOT NULL"
-        " AND log_size < log_told",
+        Attempt.select(*ATTEMPT).where(SEALED, Attempt.log_size < Attempt.log_told),
     ),
     Check(
         UNEXPECTED, "log_beyond", "the log is longer than its result said", "job",
-        "SELECT job_id, number FROM attempt WHERE log_told IS NOT NULL AND log_size > log_told"
-        f" AND outcome NOT IN ('{Outcome.RELEASED}', '{Outcome.ERROR}')",
+        Attempt.select(*ATTEMPT).where(
+            Attempt.log_size > Attempt.log_told,
+            Attempt.outcome.not_in([Outcome.RELEASED.value, Outcome.ERROR.value]),
+        ),
     ),
     Check(
         DUPLICATED, "log_sealed_and_not", "the log is sealed, and its pieces are still there", "job",
-        "SELECT DISTINCT attempt.job_id, attempt.number FROM attempt JOIN log_chunk"
-        " ON log_chunk.job_id = attempt.job_id AND log_chunk.number = attempt.number"
-        " WHERE attempt.log_digest IS NOT NULL",
+        Attempt.select(*ATTEMPT).distinct().join(LogChunk, on=_of_attempt(LogChunk)).where(SEALED),
     ),
     Check(
         LOST, "log_blob", "the blob of a sealed log is not known, or has another size", "job",
-        "SELECT attempt.job_id, attempt.number FROM attempt LEFT JOIN blob ON blob.digest = attempt.log_digest"
-        " WHERE attempt.log_digest IS NOT NULL AND (blob.size IS NULL OR blob.size <> attempt.log_size)",
+        _wrong_blob(Attempt, Attempt.log_digest, Attempt.log_size).where(SEALED),
     ),
     Check(
         LOST, "artifact_blob", "the blob of an artifact is not known, or has another size", "job",
-        "SELECT artifact.job_id, artifact.number FROM artifact LEFT JOIN blob ON blob.digest = artifact.digest"
-        " WHERE blob.size IS NULL OR blob.size <> artifact.size",
+        _wrong_blob(Artifact, Artifact.digest, Artifact.size),
     ),
     Check(
         UNEXPECTED, "artifact_of_nothing", "an artifact belongs to an attempt that has no result", "job",
-        "SELECT DISTINCT artifact.job_id, artifact.number FROM artifact JOIN attempt"
-        " ON attempt.job_id = artifact.job_id AND attempt.number = artifact.number"
-        f" WHERE attempt.outcome IS NULL OR attempt.outcome IN ('{Outcome.LOST}', '{Outcome.RELEASED}')",
+        Artifact.select(Artifact.job, Artifact.number).distinct()
+        .join(Attempt, on=_of_attempt(Artifact)).where(NO_RESULT),
     ),
-    Check(
-        LOST, "input_blob", "the blob of an input file is not known", "blob",
-        "SELECT DISTINCT spec_file.digest, NULL FROM spec_file LEFT JOIN blob ON blob.digest = spec_file.digest"
-        " WHERE blob.digest IS NULL AND EXISTS (SELECT 1 FROM job WHERE job.spec_id = spec_file.spec_id"
-        " AND job.finished_at IS NULL)",
-    ),
+    Check(LOST, "input_blob", "the blob of an input file is not known", "blob", _input_blob()),
     Check(
         DUPLICATED, "program_events", "the history has more events of the program than its attempt has sent", "job",
-        "SELECT event.job_id, event.attempt FROM event LEFT JOIN attempt ON attempt.job_id = event.job_id"
-        f" AND attempt.number = event.attempt WHERE event.type = '{JOB_EVENT}'"
-        " GROUP BY event.job_id, event.attempt, attempt.events HAVING count(*) > COALESCE(attempt.events, 0)",
+        _program_events(),
     ),
     Check(
         DUPLICATED, "submitted_twice", "the history says that the run was submitted twice", "run",
-        "SELECT job_id / 1048576, NULL FROM event WHERE type = 'run.submitted' GROUP BY job_id / 1048576"
-        " HAVING count(*) > 1",
+        Event.select(EVENTS_RUN, NONE).where(SUBMITTED).group_by(EVENTS_RUN).having(fn.COUNT(Event.seq) > 1),
     ),
     Check(
         LOST, "run_missing", "the history tells of a run that is not there", "run",
-        "SELECT event.job_id / 1048576, NULL FROM event LEFT JOIN run ON run.id = event.job_id / 1048576"
-        " WHERE event.type = 'run.submitted' AND run.id IS NULL",
+        Event.select(EVENTS_RUN, NONE).join(Run, JOIN.LEFT_OUTER, on=(Run.id == EVENTS_RUN))
+        .where(SUBMITTED, Run.id.is_null()),
     ),
 ]  # fmt: skip
 
 
 def totals(reader: Connection) -> dict[str, int]:
     """How much there is: for people, and to see that an audit looked at something."""
-    tables = ("run", "job", "attempt", "event", "artifact", "blob")
-    return {f"{table}s": int(reader.value(f"SELECT count(*) FROM {table}")) for table in tables}
+    tables = (Run, Job, Attempt, Event, Artifact, Blob)
+    return {f"{each._meta.table_name}s": int(reader.value(each.select(fn.COUNT(ONE)))) for each in tables}
 
 
 def states(reader: Connection) -> list[tuple[int, str]]:
     """Every job and its state, in the order of the jobs."""
-    return reader.rows("SELECT id, state FROM job ORDER BY id")
+    return reader.rows(Job.select(Job.id, Job.state).order_by(Job.id))
 
 
 def moves(reader: Connection, first: int, last: int) -> list[tuple[int, int, str, str | None, str]]:
     """What the history says of the states of these jobs, in order: job, seq, type, old state, new state."""
-    return reader.rows(
-        "SELECT job_id, seq, type, old_state, new_state FROM event WHERE job_id BETWEEN ? AND ?"
-        " AND new_state IS NOT NULL ORDER BY job_id, seq",
-        (first, last),
-    )
-
-
-BLOCKERS = (
-    "SELECT step.run_id, step.number, step.name, step.needs, step.blockers, NOT EXISTS (SELECT 1 FROM job"
-    f" WHERE {OF_STEP} AND job.state <> '{State.SUCCEEDED}')"
-    " FROM step JOIN run ON run.id = step.run_id WHERE run.steps > 1 ORDER BY step.run_id, step.number"
-)
+    query = Event.select(Event.job, Event.seq, Event.type, Event.old_state, Event.new_state)
+    query = query.where(Event.job.between(first, last), Event.new_state.is_null(False))
+    return reader.rows(query.order_by(Event.job, Event.seq))
 
 
 def blockers(reader: Connection) -> Iterator[tuple[int, int, int, int]]:
     """For each step that needs others: run, step, its blockers as stored, and as they should be."""
-    rows = reader.rows(BLOCKERS)
-    unfinished = {(run, name) for run, _, name, _, _, through in rows if not through}
+    unfinished = fn.EXISTS(Job.select(ONE).where(OF_STEP, Job.state != State.SUCCEEDED.value))
+    query = Step.select(Step.run, Step.number, Step.name, Step.needs, Step.blockers, unfinished)
+    rows = reader.rows(query.join(Run).where(Run.steps > 1).order_by(Step.run, Step.number))
+    open_steps = {(run, name) for run, _, name, _, _, still in rows if still}
     for run, number, _, needs, count, _ in rows:
-        yield run, number, count, sum((run, need) in unfinished for need in json.loads(needs))
+        yield run, number, count, sum((run, need) in open_steps for need in json.loads(needs))

@@ -7,46 +7,41 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from peewee import SQL, BigAutoField
+
 from .database import Connection
-from .migrate import schema
+from .models import TABLES, Event, JobClass, LeaseClock, Run, Token, Worker, Writer
+from .specs import digest_of
 
 Line = bytes
 
-
-#: What is only of use to the processes that work on a database now.
-PASSING = frozenset({"writer"})
+#: Every table that is kept. The rows of writers are of use only to the processes that work on a database now.
+KEPT = {model._meta.table_name: model for model in TABLES if model is not Writer}
 
 
 def tables() -> list[str]:
     """Every table that is kept, those that others refer to first."""
-    every = [line.split()[2] for line in schema().splitlines() if line.startswith("CREATE TABLE ")]
-    return [table for table in every if table not in PASSING]
+    return list(KEPT)
 
 
-def serial_columns() -> dict[str, str]:
-    """The tables whose keys the database counts, and the name of that key."""
-    found: dict[str, str] = {}
-    table = ""
-    for line in schema().splitlines():
-        if line.startswith("CREATE TABLE "):
-            table = line.split()[2]
-        elif "{serial}" in line:
-            found[table] = line.split()[0]
-    return found
-
-
-def columns(reader: Connection, table: str) -> list[str]:
-    return sorted(reader.describe(table))
+def columns(table: str) -> list[str]:
+    return sorted(KEPT[table]._meta.columns)
 
 
 def rows_out(reader: Connection, table: str) -> Iterator[Line]:
     """The first line names the columns, each other one is a row."""
-    names = columns(reader, table)
+    model, names = KEPT[table], columns(table)
     yield json.dumps(names).encode() + b"\n"
-    # In the order of the keys: a retry refers to an earlier row of its own table, and SQLite checks row by row.
-    order = f" ORDER BY {serial_columns()[table]}" if table in serial_columns() else ""
-    for row in reader.stream(f"SELECT {', '.join(names)} FROM {table}{order}"):
+    query = model.select(*(model._meta.columns[name] for name in names))
+    if _counted(model):  # a retry refers to an earlier row of its own table, and SQLite checks row by row
+        query = query.order_by(model._meta.primary_key)
+    for row in reader.stream(query):
         yield json.dumps([_out(value) for value in row]).encode() + b"\n"
+
+
+def _counted(model: Any) -> bool:
+    """Whether the database counts the keys of this table."""
+    return isinstance(model._meta.primary_key, BigAutoField)
 
 
 def _out(value: Any) -> Any:
@@ -57,10 +52,14 @@ def rows_in(connection: Connection, table: str, lines: Iterable[Line]) -> None:
     """Put the rows of a dump into an empty table."""
     stream = iter(lines)
     names = json.loads(next(stream))
-    unknown = set(names) - set(columns(connection, table))
+    unknown = set(names) - set(columns(table))
     if unknown:
         raise ValueError(f"the backup has columns that table {table} does not know: {', '.join(sorted(unknown))}")
-    connection.fill(table, names, ([_in(value) for value in json.loads(line)] for line in stream))
+    rows = ([_in(value) for value in json.loads(line)] for line in stream)
+    if KEPT[table] is JobClass and "digest" not in names:  # a backup of schema 5 or older
+        at = names.index("needs")
+        names, rows = [*names, "digest"], ([*row, digest_of(row[at])] for row in rows)
+    connection.fill(KEPT[table], names, rows)
 
 
 def _in(value: Any) -> Any:
@@ -69,15 +68,15 @@ def _in(value: Any) -> Any:
 
 def set_counters(connection: Connection) -> None:
     """Let the database go on counting where the dump stopped."""
-    for table, key in serial_columns().items():
-        connection.set_counter(table, key)
+    for model in filter(_counted, KEPT.values()):
+        connection.set_counter(model)
 
 
 def clear(connection: Connection) -> None:
     """Remove what a fresh schema comes with: the dump has its own."""
-    connection.run("DELETE FROM lease_clock")
+    connection.run(LeaseClock.delete())
 
 
 def is_empty(connection: Connection) -> bool:
     """Whether nothing was ever stored here."""
-    return all(connection.one(f"SELECT 1 FROM {table}") is None for table in ("run", "worker", "token", "event"))
+    return all(connection.one(model.select(SQL("1")).limit(1)) is None for model in (Run, Worker, Token, Event))

@@ -4,59 +4,58 @@ from __future__ import annotations
 
 from typing import Any
 
-import peewee
+from peewee import SQL, Cast, Value, fn
 
 from deborgen_shared.states import State
 
 from .. import ids
 from .database import Connection, Row
-from .transactions import EVENT_COLUMNS, Tx
-
-EVENT: Any = peewee.Table("event", ("seq", *EVENT_COLUMNS))
-
-RECORD_QUEUED = (
-    "INSERT INTO event (time, type, job_id, actor, new_state)"
-    f" SELECT CAST(? AS DOUBLE PRECISION), 'job.{State.QUEUED}', id, CAST(? AS TEXT), '{State.QUEUED}' FROM job"
-    " WHERE id BETWEEN ? AND ? ORDER BY id"
-)
-CANCELS = (
-    "SELECT job_id, actor, data FROM event"
-    f" WHERE job_id BETWEEN ? AND ? AND type = 'job.{State.CANCELED}' AND attempt IS NULL"
-)
+from .models import Attempt, Event, Job
+from .transactions import Tx
 
 
 def select(
     reader: Connection, *, after: int, run: int | None, job: int | None, worker: str | None, limit: int
 ) -> list[Row]:
-    """Events with a number above `after`, in order."""
-    query = EVENT.select().where(EVENT.seq > after).order_by(EVENT.seq).limit(limit)
+    """Events with a number above `after`, in order: their number, and their values in the order of the columns."""
+    query = Event.select().where(Event.seq > after).order_by(Event.seq).limit(limit)
     if run is not None:
-        query = query.where(EVENT.job_id.between(ids.key(run, 0), ids.span(run)[1]))
+        query = query.where(Event.job.between(ids.key(run, 0), ids.span(run)[1]))
     if job is not None:
-        query = query.where(EVENT.job_id == job)
+        query = query.where(Event.job == job)
     if worker is not None:
-        query = query.where(EVENT.worker == worker)
-    return reader.query(query)
+        query = query.where(Event.worker == worker)
+    return reader.rows(query)
 
 
 def newest(reader: Connection) -> int:
-    return reader.value("SELECT max(seq) FROM event") or 0
+    return reader.value(Event.select(fn.MAX(Event.seq))) or 0
 
 
 def cancels(tx: Tx, first: int, last: int) -> list[tuple[int, str, str | None]]:
     """What canceled the jobs in a span of keys that were not running: job, actor, data."""
-    return tx.rows(CANCELS, (first, last))
+    canceled = (Event.type == f"job.{State.CANCELED}") & Event.attempt.is_null()
+    return tx.rows(Event.select(Event.job, Event.actor, Event.data).where(Event.job.between(first, last), canceled))
 
 
 def record_queued(tx: Tx, first: int, last: int, actor: str, now: float) -> None:
     """One event for each job in a span of keys, in one statement."""
-    tx.record_set(RECORD_QUEUED, (now, actor, first, last))
+    values = (
+        Cast(Value(now), "DOUBLE PRECISION"), SQL(f"'job.{State.QUEUED}'"), Job.id, Cast(Value(actor), "TEXT"),
+        SQL(f"'{State.QUEUED}'"),
+    )  # fmt: skip
+    queued = Job.select(*values).where(Job.id.between(first, last)).order_by(Job.id)
+    tx.record_set(Event.insert_from(queued, [Event.time, Event.type, Event.job, Event.actor, Event.new_state]))
+
+
+def _attempt(job: int, number: int) -> Any:
+    return (Attempt.job == job) & (Attempt.number == number)
 
 
 def count_sent(tx: Tx, job: int, number: int) -> int:
     """How many events of its program an attempt has sent."""
-    return int(tx.value("SELECT events FROM attempt WHERE job_id = ? AND number = ?", (job, number)))
+    return int(tx.value(Attempt.select(Attempt.events).where(_attempt(job, number))))
 
 
 def set_sent(tx: Tx, job: int, number: int, count: int) -> None:
-    tx.run("UPDATE attempt SET events = ? WHERE job_id = ? AND number = ?", (count, job, number))
+    tx.run(Attempt.update({Attempt.events: count}).where(_attempt(job, number)))

@@ -16,12 +16,13 @@ R = TypeVar("R")
 #: The types of fields that a database keeps as something else, and what makes them of it.
 CONVERSIONS: dict[Any, Callable[[Any], Any]] = {
     bool: bool, State: State, WorkerState: WorkerState, list[str]: json.loads,
+    Outcome | None: lambda word: Outcome(word) if word else None,
 }  # fmt: skip
 
 
-def columns(kind: Any, **renamed: str) -> list[str]:
-    """The columns that make up a value, in the order of its fields; `renamed` gives those that have other names."""
-    return [renamed.get(field.name, field.name) for field in fields(kind)]
+def columns(kind: Any, model: Any, **renamed: Any) -> list[Any]:
+    """What a query selects to make a value: the model's columns that its fields name, or those given for a field."""
+    return [renamed.get(field.name) or getattr(model, field.name) for field in fields(kind)]
 
 
 def builder(kind: type[R]) -> Callable[[Row], R]:

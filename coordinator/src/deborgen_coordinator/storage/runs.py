@@ -1,96 +1,69 @@
-"""Rows of runs, and the counts of their jobs that they carry."""
+"""Runs, with the counts of their jobs that they carry; who submits them, and under which key."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-import peewee
+from peewee import fn
 
 from deborgen_shared.states import State
 
+from . import hot
 from .database import Connection
+from .models import Run, RunLabel, Submitter
 from .rows import RunRow, columns
 from .transactions import Tx
-
-COLUMNS = columns(RunRow, submitter="submitter_id")
-RUN: Any = peewee.Table("run", COLUMNS)
-SUBMITTER: Any = peewee.Table("submitter", ("id", "name"))
-RUN_LABEL: Any = peewee.Table("run_label", ("run_id", "name", "value"))
-RUNS = RUN.select(*(SUBMITTER.name if column == "submitter_id" else getattr(RUN, column) for column in COLUMNS)).join(
-    SUBMITTER, on=(RUN.submitter_id == SUBMITTER.id)
-)
 
 #: The columns of a run that count its jobs, one per state, in the order of the statement that moves them.
 COUNTS = (State.QUEUED, State.RUNNING, State.SUCCEEDED, State.FAILED, State.CANCELED)
 
 #: The derived state of a run, as a condition on its counts.
+FINISHED = Run.finished_at.is_null(False)
 STATE_CONDITIONS: dict[str, Any] = {
-    State.QUEUED: (RUN.finished_at.is_null()) & (RUN.queued == RUN.jobs),
-    State.RUNNING: (RUN.finished_at.is_null()) & (RUN.queued < RUN.jobs),
-    State.FAILED: (RUN.finished_at.is_null(False)) & (RUN.failed > 0),
-    State.CANCELED: (RUN.finished_at.is_null(False)) & (RUN.failed == 0) & (RUN.canceled > 0),
-    State.SUCCEEDED: (RUN.finished_at.is_null(False)) & (RUN.succeeded == RUN.jobs),
+    State.QUEUED: Run.finished_at.is_null() & (Run.queued == Run.jobs),
+    State.RUNNING: Run.finished_at.is_null() & (Run.queued < Run.jobs),
+    State.FAILED: FINISHED & (Run.failed > 0),
+    State.CANCELED: FINISHED & (Run.failed == 0) & (Run.canceled > 0),
+    State.SUCCEEDED: FINISHED & (Run.succeeded == Run.jobs),
 }
-
-MOVE = (
-    "UPDATE run SET queued = queued + ?, running = running + ?, succeeded = succeeded + ?, failed = failed + ?,"
-    " canceled = canceled + ?, finished_at = CASE WHEN queued + running + ? = 0 THEN ? END WHERE id = ?"
-)
-BRIEF = (
-    f"SELECT {', '.join(columns(RunRow, id='run.id', name='run.name', submitter='submitter.name'))}"
-    " FROM run JOIN submitter ON submitter.id = run.submitter_id"
-)
-JOB_COUNTS = f"SELECT {', '.join(f'COALESCE(sum({state}), 0)' for state in COUNTS)} FROM run"
 
 
 def submitter_id(tx: Tx, name: str) -> int:
     """The submitter's number; a new one gets one."""
-    row = tx.one("SELECT id FROM submitter WHERE name = ?", (name,))
+    known = Submitter.select(Submitter.id).where(Submitter.name == name)
+    row = tx.one(known)
     if row is None:
-        tx.run("INSERT INTO submitter (name) VALUES (?) ON CONFLICT DO NOTHING", (name,))
-        return int(tx.value("SELECT id FROM submitter WHERE name = ?", (name,)))
+        new = Submitter.insert({Submitter.name: name})
+        tx.run(new.on_conflict(action="nothing", conflict_target=[Submitter.name]))
+        return int(tx.value(known))
     return int(row[0])
 
 
 def submission(tx: Tx, submitter: int, key: str) -> tuple[str, int] | None:
     """What was submitted under an idempotency key: the body's digest, and the run."""
-    return tx.one("SELECT digest, run_id FROM submission WHERE submitter_id = ? AND key = ?", (submitter, key))
+    return hot.submission_under.one(tx, submitter, key)
 
 
 def remember_submission(tx: Tx, submitter: int, key: str, digest: str, run: int) -> bool:
     """Whether this run is the one that the key stands for; False when another process was first."""
-    sql = "INSERT INTO submission (submitter_id, key, digest, run_id) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING"
-    return tx.run(sql, (submitter, key, digest, run)) == 1
+    return hot.add_submission.run(tx, submitter, key, digest, run) == 1
 
 
-def insert(
-    tx: Tx,
-    *,
-    name: str,
-    submitter: str,
-    submitter_id: int,
-    labels: str,
-    warnings: str,
-    retry_of: int | None,
-    jobs: int,
-    steps: int,
-    now: float,
-) -> RunRow:
-    """A new run. All its jobs are queued."""
-    run = tx.value(
-        "INSERT INTO run (name, submitter_id, labels, warnings, retry_of, jobs, steps, queued, created_at)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING id",
-        (name, submitter_id, labels, warnings, retry_of, jobs, steps, jobs, now),
+def insert(tx: Tx, *, submitter_id: int, submitter: str, now: float, **columns: Any) -> RunRow:
+    """A new run. All its jobs are queued. `columns` are its name, labels, warnings, retry_of, jobs and steps."""
+    name, labels, warnings, retry_of, jobs, steps = (
+        columns[column] for column in ("name", "labels", "warnings", "retry_of", "jobs", "steps")
     )
-    return RunRow(run, name, submitter, labels, warnings, retry_of, jobs, steps, jobs, 0, 0, 0, 0, now, None)
+    run = hot.add_run.value(tx, name, submitter_id, labels, warnings, retry_of, jobs, steps, now)
+    return RunRow(
+        id=run, name=name, submitter=submitter, labels=labels, warnings=warnings, retry_of=retry_of, jobs=jobs,
+        steps=steps, queued=jobs, running=0, succeeded=0, failed=0, canceled=0, created_at=now, finished_at=None,
+    )  # fmt: skip
 
 
 def add_labels(tx: Tx, run: int, labels: Mapping[str, str]) -> None:
-    tx.many(
-        "INSERT INTO run_label (run_id, name, value) VALUES (?, ?, ?)",
-        [(run, name, value) for name, value in labels.items()],
-    )
+    hot.add_label.many(tx, [(run, name, value) for name, value in labels.items()])
 
 
 def move(tx: Tx, changes: Mapping[int, Mapping[str, int]], now: float) -> None:
@@ -101,19 +74,17 @@ def move(tx: Tx, changes: Mapping[int, Mapping[str, int]], now: float) -> None:
         if any(change):
             rows.append((*change, change[0] + change[1], now, run))
     if rows:
-        tx.many(MOVE, rows)
+        hot.move_run.many(tx, rows)
 
 
 def get(reader: Tx | Connection, run: int) -> RunRow | None:
-    rows = select(reader, run=run, limit=1)
-    return rows[0] if rows else None
+    return get_briefs(reader, [run]).get(run)
 
 
-def get_briefs(tx: Tx, runs: Iterable[int]) -> dict[int, RunRow]:
-    """Runs that are known to be there, by one short statement: claims look up many."""
+def get_briefs(reader: Tx | Connection, runs: Iterable[int]) -> dict[int, RunRow]:
+    """The runs among these that are there, by one statement: claims look up many."""
     wanted = list(runs)
-    rows = tx.rows(f"{BRIEF} WHERE run.id IN ({', '.join('?' * len(wanted))})", wanted)
-    return {row[0]: RunRow(*row) for row in rows}
+    return {row[0]: RunRow(*row) for row in hot.runs_among(len(wanted)).rows(reader, *wanted)}
 
 
 def get_brief(tx: Tx, run: int) -> RunRow:
@@ -123,7 +94,6 @@ def get_brief(tx: Tx, run: int) -> RunRow:
 def select(
     reader: Tx | Connection,
     *,
-    run: int | None = None,
     state: str | None = None,
     submitter: str | None = None,
     label: tuple[str, str | None] | None = None,
@@ -131,25 +101,23 @@ def select(
     limit: int,
 ) -> list[RunRow]:
     """Runs that fit all that is given, newest first, from behind the cursor on. A label may be a name alone."""
-    query = RUNS.order_by(RUN.id.desc()).limit(limit)
-    if run is not None:
-        query = query.where(RUN.id == run)
+    query = Run.select(*columns(RunRow, Run, submitter=Submitter.name)).join(Submitter)
+    query = query.order_by(Run.id.desc()).limit(limit)
     if state is not None:
         query = query.where(STATE_CONDITIONS[state])
     if submitter is not None:
-        query = query.where(SUBMITTER.name == submitter)
+        query = query.where(Submitter.name == submitter)
     if label is not None:
-        labelled = RUN_LABEL.select(RUN_LABEL.run_id).where(RUN_LABEL.name == label[0])
-        if label[1] is not None:
-            labelled = labelled.where(RUN_LABEL.value == label[1])
-        query = query.where(RUN.id.in_(labelled))
+        name, value = label
+        labelled = RunLabel.select(RunLabel.run).where(RunLabel.name == name)
+        query = query.where(Run.id.in_(labelled if value is None else labelled.where(RunLabel.value == value)))
     if cursor is not None:
-        query = query.where(RUN.id < cursor)
-    connection = reader.connection if isinstance(reader, Tx) else reader
-    return [RunRow(*row) for row in connection.query(query)]
+        query = query.where(Run.id < cursor)
+    return [RunRow(*row) for row in reader.rows(query)]
 
 
 def count_jobs(reader: Connection) -> dict[str, int]:
     """How many jobs are in each state, without a scan of the jobs: runs carry their counts."""
-    counts = reader.rows(JOB_COUNTS)[0]
+    sums = [fn.COALESCE(fn.SUM(getattr(Run, state)), 0) for state in COUNTS]
+    [counts] = reader.rows(Run.select(*sums))
     return {state.value: int(count) for state, count in zip(COUNTS, counts, strict=True)}

@@ -10,18 +10,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
-from .database import (
-    Connection,
-    Database,
-    DatabaseDamaged,
-    DatabaseUnavailable,
-    PostgresConnection,
-    Row,
-    SqliteDatabase,
-    database_for,
-)
-from .migrate import migrate
-from .transactions import CHANNEL
+from .database import Connection, Database, DatabaseUnavailable, Row, database_for
+from .schema import migrate
 from .writer import Writer
 
 T = TypeVar("T")
@@ -47,9 +37,7 @@ class Store:
     ) -> None:
         """Open the database, bring its schema up to date, and start the writer."""
         self.database = database_for(url, data_dir)
-        if isinstance(self.database, SqliteDatabase):
-            self.database.path.parent.mkdir(parents=True, exist_ok=True)
-        prepare(self.database)
+        shared = prepare(self.database)
         self._tell = committed
         self._writer = Writer(self.database, committed, recorded)
         self.write, self.write_later = self._writer.write, self._writer.write_later
@@ -58,7 +46,7 @@ class Store:
             self._readers.put(None)
         self._closed = threading.Event()
         self._listener: threading.Thread | None = None
-        if self.database.dialect == "postgres":
+        if shared:
             self._listener = threading.Thread(target=self._listen, name="listener", daemon=True)
             self._listener.start()
 
@@ -90,10 +78,9 @@ class Store:
 
     def _begun(self, kept: Connection | None) -> Connection:
         """A connection with its transaction begun: the one that was kept, or a new one if its server has gone since."""
-        words = "BEGIN" if self.database.dialect == "sqlite" else "BEGIN ISOLATION LEVEL REPEATABLE READ"
         if kept is not None:
             try:
-                kept.run(words)
+                kept.begin_reading()
                 return kept
             except Exception as error:
                 with contextlib.suppress(Exception):
@@ -102,7 +89,7 @@ class Store:
                     raise
         connection = self.database.connect(readonly=True)
         try:
-            connection.run(words)
+            connection.begin_reading()
         except Exception as error:
             connection.close()
             raise DatabaseUnavailable(f"the database went away: {type(error).__name__}") from error
@@ -127,35 +114,24 @@ class Store:
         while not self._closed.is_set():
             try:
                 connection = self.database.connect(readonly=True)
-                assert isinstance(connection, PostgresConnection)
-                connection.run(f"LISTEN {CHANNEL}")
+                connection.listen()
                 self._tell({"jobs", "events"})
                 while not self._closed.is_set():
-                    for sender, payload in connection.notifications(0.5):
+                    for sender, signals in connection.announcements(0.5):
                         if sender != self._writer.process:  # of our own commits everybody knows already
-                            self._tell(set(payload.split(",")))
+                            self._tell(signals)
                 connection.close()
             except Exception as error:
                 log.warning("listening to the database was interrupted: %s", type(error).__name__)
                 self._closed.wait(0.5)
 
 
-def prepare(database: Database) -> tuple[int, int]:
-    """Bring the schema up to date; the versions before and after. A damaged database is refused."""
+def prepare(database: Database) -> bool:
+    """Refuse a damaged database, and bring the schema up to date; whether other processes may share the database."""
     connection = database.connect(readonly=False)
     try:
-        if database.dialect == "sqlite":
-            check_soundness(connection)
-        return migrate(connection, database)
+        database.check(connection)
+        migrate(connection)
+        return connection.shared
     finally:
         connection.close()
-
-
-def check_soundness(connection: Connection) -> None:
-    """Refuse a database file that is damaged, before anything is built on it."""
-    try:
-        problems = [row[0] for row in connection.rows("PRAGMA quick_check(3)") if row[0] != "ok"]
-    except Exception as error:
-        problems = [str(error)]
-    if problems:
-        raise DatabaseDamaged("; ".join(problems))

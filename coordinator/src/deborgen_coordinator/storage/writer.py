@@ -16,15 +16,15 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from .database import Connection, Database, DatabaseUnavailable, PostgresConnection, Row
+from .database import Connection, Database, DatabaseUnavailable, Row
 from .transactions import Entangled, Mark, Tx
 
 T = TypeVar("T")
 log = logging.getLogger("deborgen.storage")
 
-#: So many transactions share a commit at the most.
+#: At most this many transactions share a commit.
 GROUP = 256
-#: While the database is away, a transaction waits so long for it before it is refused.
+#: While the database is away, a transaction waits this many seconds for it before it is refused.
 PATIENCE = 20.0
 
 
@@ -67,8 +67,7 @@ class Writer:
     @property
     def process(self) -> int | None:
         """The server's process that commits for us, if there is one."""
-        connection = self._connection
-        return connection.backend[0] if isinstance(connection, PostgresConnection) else None
+        return self._connection.process if self._connection is not None else None
 
     def write(self, work: Callable[[Tx], T]) -> T:
         """Run the work in a transaction, and return its result once it is durable.
@@ -173,7 +172,7 @@ class Writer:
             try:
                 if self._connection is None:
                     self._connection = self._database.connect(readonly=False)
-                tx = Tx(self._connection, self._database.dialect, self._name)
+                tx = Tx(self._connection, self._name)
                 tx.begin()
                 alone = len(group) == 1
                 for item in group:
@@ -209,7 +208,7 @@ class Writer:
         try:
             item.result = item.work(tx)
         except Exception as error:
-            if tx.is_broken(error):
+            if tx.connection.is_broken(error):
                 raise
             item.error = error
             tx.undo(mark)

@@ -64,7 +64,6 @@ def list_jobs(ctx: Context, query: JobsQuery) -> Jobs:
             worker=query.worker,
             cursor=parse_cursor(query.cursor),
             limit=limit + 1,
-            newest_first=run is None,
         )
         more = str(rows[limit - 1].id) if len(rows) > limit else None
         return Jobs(items=_show(ctx, reader, rows[:limit], owners), next=more)

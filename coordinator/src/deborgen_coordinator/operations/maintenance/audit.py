@@ -76,7 +76,7 @@ def examine(reader: Connection) -> Report:
 
 def _by_query(reader: Connection) -> Iterator[Finding]:
     for check in audit.CHECKS:
-        for subject, attempt in reader.rows(check.sql):
+        for subject, attempt in reader.rows(check.query):
             yield Finding(check.kind, check.name, check.sentence, _name(check.subject, subject, attempt))
 
 

@@ -27,7 +27,7 @@ from ...blobs import BlobStore
 from ...storage import blobs as blob_rows
 from ...storage import dump
 from ...storage.database import Connection, DatabaseUnavailable
-from ...storage.migrate import latest
+from ...storage.schema import latest
 from ...storage.transactions import Tx
 from ..context import Context
 from .tidy import DAY

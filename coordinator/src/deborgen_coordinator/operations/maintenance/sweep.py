@@ -110,7 +110,7 @@ class Sweeper:
         value, sweeper, turns = workers.sweeper(tx)
         steady = self._now()
         if sweeper != self._name:
-            if not self._may_take_over(tx.dialect, sweeper, turns, steady):
+            if not self._may_take_over(tx.connection.shared, sweeper, turns, steady):
                 return None
             self._last = None
         moved = turn(None if self._last is None else steady - self._last, self._ctx.settings.lease_seconds)
@@ -123,8 +123,8 @@ class Sweeper:
                 log.info("%d live leases get one full period: nobody could have renewed them", renewed)
         return steady
 
-    def _may_take_over(self, dialect: str, sweeper: str, turns: int, steady: float) -> bool:
-        if dialect == "sqlite" or not sweeper:
+    def _may_take_over(self, shared: bool, sweeper: str, turns: int, steady: float) -> bool:
+        if not shared or not sweeper:
             return True  # the data directory is locked by this process, or nobody sweeps
         if self._watched != (sweeper, turns):
             self._watched, self._watched_since = (sweeper, turns), steady

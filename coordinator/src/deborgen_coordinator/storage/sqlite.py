@@ -1,0 +1,121 @@
+"""SQLite: the embedded default. One file, one writer, and a write-ahead log that is flushed with every commit."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any
+
+import peewee
+
+from .database import Connection, DatabaseDamaged, DatabaseUnavailable, Mark, Query, Row, insertion
+
+#: `fullfsync` matters on macOS alone, where a plain fsync does not reach the disk.
+PRAGMAS = {"foreign_keys": 1, "temp_store": "memory", "fullfsync": 1, "checkpoint_fullfsync": 1}
+WRITER_PRAGMAS = {"journal_mode": "wal", "synchronous": "full", "cache_size": -32000, "wal_autocheckpoint": 4000}
+READER_PRAGMAS = {"query_only": 1, "cache_size": -1000}
+#: How the models' types are spelled. `KEY` makes a column the row's own key, which no other spelling does. Keys that
+#: are counted are never deleted, so the next one is always new; AUTOINCREMENT would write a second record of it.
+TYPES = {"BIGINT": "BIGINT", "BIGAUTO": "INTEGER", "KEY": "INTEGER", "DOUBLE": "REAL"}
+#: Rows that one INSERT takes when very many are inserted.
+ROWS_AT_ONCE = 100
+
+
+class SqliteConnection(Connection):
+    driver: sqlite3.Connection
+
+    def __init__(self, path: Path, *, readonly: bool) -> None:
+        pragmas = PRAGMAS | (READER_PRAGMAS if readonly else WRITER_PRAGMAS)
+        self.db = peewee.SqliteDatabase(
+            str(path), pragmas=pragmas, thread_safe=False, autoconnect=False, check_same_thread=False, timeout=5.0,
+            cached_statements=256, field_types=TYPES, returning_clause=True,
+        )  # fmt: skip
+        self.open()
+        self.driver = self.db.connection()  # type: ignore[no-untyped-call]
+
+    def many(self, sql: str, rows: Iterable[Sequence[Any]]) -> int:
+        return self.driver.executemany(sql, rows).rowcount
+
+    def fill(self, model: Any, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+        stream = iter(rows)
+        while chunk := list(islice(stream, ROWS_AT_ONCE)):
+            sql = insertion(model, tuple(columns), len(chunk), "?")
+            self.driver.execute(sql, list(chain.from_iterable(chunk)))
+
+    def stream(self, query: Query) -> Iterator[Row]:
+        context: Any = self.db.get_sql_context()
+        return self.driver.execute(*context.sql(query).query())
+
+    def begin_writing(self, writer: str) -> int:
+        self.driver.execute("BEGIN IMMEDIATE")
+        return 0
+
+    def begin_reading(self) -> None:
+        self.driver.execute("BEGIN")
+
+    def begin_changing(self) -> None:
+        self.driver.execute("BEGIN IMMEDIATE")
+
+    def mark(self) -> Mark:
+        return Mark(self.driver.total_changes)
+
+    def undo(self, mark: Mark) -> bool:
+        """SQLite needs no savepoint: it counts changes, and work that is refused has hardly ever made any."""
+        return self.driver.total_changes == mark.changes
+
+    def keep(self, mark: Mark) -> None:
+        """Nothing was set aside."""
+
+    def announce(self, signals: Iterable[str], *, history: bool) -> None:
+        """There is no other process."""
+
+    def listen(self) -> None:
+        raise AssertionError("a database of one process has nobody to listen to")
+
+    def announcements(self, timeout: float) -> list[tuple[int, set[str]]]:
+        raise AssertionError("a database of one process has nobody to listen to")
+
+    def was_committed(self, lost: Connection, writer: str, number: int) -> bool:
+        raise AssertionError("only a server can lose its answer to a commit")
+
+    def sign_off(self, writer: str) -> None:
+        """Nothing was counted."""
+
+    def rename_constraint(self, old: str, new: str) -> None:
+        """Such constraints have no names."""
+
+    def set_counter(self, model: Any) -> None:
+        """SQLite counts on from the greatest key by itself."""
+
+    def is_broken(self, error: Exception) -> bool:
+        return isinstance(error, sqlite3.OperationalError)
+
+    def without_rowid(self, definition: str) -> str:
+        return definition
+
+
+class SqliteDatabase:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def connect(self, *, readonly: bool) -> Connection:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            return SqliteConnection(self.path, readonly=readonly)
+        except sqlite3.DatabaseError as error:
+            if isinstance(error, sqlite3.OperationalError):
+                raise DatabaseUnavailable(f"{self.path}: {error}") from error
+            raise DatabaseDamaged(f"{self.path}: {error}") from error
+
+    def is_transient(self, error: Exception) -> bool:
+        return False
+
+    def check(self, connection: Connection) -> None:
+        try:
+            problems = [row[0] for row in connection.rows("PRAGMA quick_check(3)") if row[0] != "ok"]
+        except sqlite3.Error as error:
+            problems = [str(error)]
+        if problems:
+            raise DatabaseDamaged("; ".join(problems))
