@@ -1,8 +1,8 @@
 """Asks for work: one question at a time, for all the room there is.
 
 The question keeps its request id until it has brought something. The claimer sends it in a claim that waits at the
-coordinator. When more room is free meanwhile, a finish carries the same request id with all of the room. The coordinator
-gives the same attempts to the same request id, so nothing is ever given twice, whichever of the two brings it.
+coordinator. When more room is free meanwhile, a finish carries the same request id with all of the room. One request id
+brings the same attempts however often it is sent, so nothing is given twice, whichever of the two brings it.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Claims:
         #: The request id of the question; empty if the last one has brought something.
         self._request = ""
         #: What the claim that waits at the coordinator asks for; None while none does.
-        self._waits_for: Amount | None = None
+        self.waits_for: Amount | None = None
 
     def ask(self, *, waits: bool = False) -> NextClaim | None:
         """The question, for the room there is, not yet on disk: `Spool.commit` must come before it is sent. None if
@@ -64,21 +64,22 @@ class Claims:
                     self._spool_full(error)
                     return None
                 self._request = request
-            if waits or (self._waits_for is not None and not asked.ahead):
-                self._waits_for = asked.amount
-            return NextClaim(
-                request_id=self._request, free=asked.amount.message(), max=asked.most, ahead=asked.ahead
-            )  # fmt: skip
+            if waits or (self.waits_for is not None and not asked.ahead):
+                self.waits_for = asked.amount
+            free = asked.amount.message()
+            return NextClaim(request_id=self._request, free=free, max=asked.most, ahead=asked.ahead)
 
     def stop_waiting(self) -> None:
         with self._lock:
-            self._waits_for = None
+            self.waits_for = None
 
     def has_outgrown(self) -> bool:
         """Whether there is more room than the claim that waits at the coordinator asks for."""
         with self._lock:
-            asked = self._agent.question() if self._waits_for is not None else None
-            return asked is not None and not asked.ahead and not self._waits_for.holds(asked.amount)
+            if self.waits_for is None:
+                return False
+            asked = self._agent.question()
+            return asked is not None and not asked.ahead and not self.waits_for.holds(asked.amount)
 
     def answered(self, claim: NextClaim, given: list[Assignment] | None, sent: float, waited_seconds: float) -> bool:
         """Write down what came, and start it. False if it could not be written down: then nothing of it is started.

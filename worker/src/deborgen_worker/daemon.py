@@ -248,7 +248,8 @@ class Daemon:
     def _room(self) -> None:
         """The claimer asks for it, or the finish if the claimer waits for an answer."""
         self._wake_claimer.set()
-        self.results.woken.set()
+        if self.claims.waits_for is not None:
+            self.results.woken.set()
 
     def _wake_all(self) -> None:
         """The coordinator is there again: nobody waits any longer."""
