@@ -92,10 +92,8 @@ def main() -> None:
     best, in_order, took = best_packing(jobs), length(jobs), through(jobs)
     print(f"{len(jobs)} jobs, {area:.1f} s of work for {CPUS:g} CPUs")
     print(f"best packing {best:.2f} s: busy for {area / best:.0%} of the time")
-    print(
-        f"in order     {in_order:.2f} s: busy for {area / in_order:.0%}, which is {best / in_order:.0%} of the best packing"
-    )
-    print(f"deborgen     {took:.2f} s: busy for {area / took:.0%}, which is {best / took:.0%} of the best packing")
+    print(f"in order     {in_order:.2f} s: busy for {area / in_order:.0%}, which is {best / in_order:.0%} of the best")
+    print(f"deborgen     {took:.2f} s: busy for {area / took:.0%}, which is {best / took:.0%} of the best")
     print("the goal is 90 %")
 
 

@@ -295,6 +295,7 @@ def test_nothing_is_claimed_beyond_what_the_owner_offers(tmp_path: Path) -> None
     assert len(world.runner.running) == 2
     assert [message.free.cpus for name, message in world.coordinator.calls if name == "claim"] == [2.0]
     world.runner.end("1.1/1", Exit(code=0, seconds=100.0))
+    world.now += 1
     world.take()
     assert sorted(world.runner.running) == ["1.2/1", "1.3/1"]
     assert [message.free.cpus for name, message in world.coordinator.calls if name == "claim"] == [2.0, 1.0]

@@ -33,8 +33,7 @@ LOOK_AGAIN_SECONDS = 30.0
 NOT_AHEAD_SECONDS = 0.2
 #: So many results may wait to be delivered. A worker that runs faster than it delivers asks for nothing more meanwhile.
 UNSENT_MOST = 1024
-#: While short jobs follow each other, their finishes bring the next ones. A claim of its own is made when none has come
-#: for this many seconds.
+#: The finish of a job brings the next one. A claim of its own is made when no job has ended for this many seconds.
 FINISH_SECONDS = 0.02
 
 
@@ -141,7 +140,7 @@ class Claimer:
             lambda machine, _: (machine.ledger.ended, bool(machine.ledger.running or machine.ledger.waiting))
         )
         soon = ended + FINISH_SECONDS - agent.clock()
-        if soon > 0 and agent.busy_with_short_jobs():
+        if soon > 0:
             return soon
         asked = self._claims.ask(waits=True)
         if asked is None:
