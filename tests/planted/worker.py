@@ -49,7 +49,7 @@ def start_what_runs(table: Any) -> Any:
     from deborgen_worker.attempts import Running, Waiting
     from deborgen_worker.steps import Renewed
 
-    def name(machine: Any, attempt: Any, event: Any, now: Any) -> Any:
+    def name(machine: Any, attempt: Any, _stage: Any, event: Any, now: Any) -> Any:
         machine.ledger.back(attempt.name)
         attempt.stage = Waiting(now.clock, event.start_by)
         machine.queue.append(attempt.name)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from deborgen_worker.claims import PART_WAIT_SECONDS
 from support.coordinator import CoordinatorProcess
 from support.pool import Pool
 from support.waiting import wait_until
@@ -182,3 +183,19 @@ def test_rule_02_a_program_that_began_is_named_within_a_second(tmp_path: Path) -
         assert attempt["outcome"] is None
         go.touch()
         assert pool.until(number)["state"] == "succeeded"
+
+
+def test_a_large_job_starts_at_once_where_a_claim_has_waited_with_a_part_of_the_room(
+    pool: Pool, new_worker: Make, tmp_path: Path
+) -> None:
+    """Seen to fail when the waiting claim goes on to ask for the part: the job starts seconds later."""
+    new_worker(labels="test=large", cpus=2).start()
+    gate, requires = tmp_path / "gate", {"test": "large"}
+    small = pool.submit(
+        run=f"while [ ! -e {gate} ]; do sleep 0.02; done", requires=requires, resources={"cpus": 1, "memory": "16MiB"}
+    )
+    pool.until_named(small)  # by now the worker waits for another job with the other CPU
+    gate.touch()
+    pool.until(small)
+    large = pool.submit(run="true", requires=requires, resources={"cpus": 2, "memory": "16MiB"})
+    wait_until(lambda: pool.run(large)["state"] == "succeeded", PART_WAIT_SECONDS / 2, every=0.02)

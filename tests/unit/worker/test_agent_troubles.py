@@ -259,6 +259,31 @@ def test_what_a_runner_could_not_remove_is_removed_later(world: World) -> None:
         assert world.runner.calls.count(("discard", "1.1/1")) == 1
 
 
+def test_what_was_made_for_other_gpus_is_removed_before_the_next_start_and_nothing_after_it(tmp_path: Path) -> None:
+    """Seen to fail when it is left for later: the container that runs by then is what is removed."""
+    world = World(tmp_path, running)
+    world.gpus = ("gpu=0",)
+    world.wake("boot")
+    prepare, discard = world.runner.prepare, world.runner.discard
+
+    def pull(_launch: Launch) -> None:
+        world.now += 100.0
+
+    def refuses(_attempt: str) -> None:
+        raise CannotStart("not now")
+
+    world.runner.prepare, world.runner.discard = pull, refuses  # type: ignore[assignment,method-assign]
+    world.queue("1.1/1", image="x", resources={"gpus": 1})
+    world.take()
+    world.runner.prepare, world.runner.discard = prepare, discard  # type: ignore[method-assign]
+    world.heart.step()
+    world.agent.clean_again()
+    assert list(world.runner.running) == ["1.1/1"]
+    calls = [what for what, name in world.runner.calls if name == "1.1/1"]
+    assert calls.index("discard") < calls.index("start")
+    assert calls.count("discard") == 1
+
+
 def test_time_in_which_its_owner_had_a_job_frozen_is_not_its_own(tmp_path: Path) -> None:
     world = World(tmp_path, running)
     world.queue("1.1/1")

@@ -25,9 +25,7 @@ from deborgen_worker.performer import Performer
 from deborgen_worker.runners.protocol import CannotStart, Runner, Tell
 from deborgen_worker.settings import Settings
 from deborgen_worker.spool import Ended, Spool
-from deborgen_worker.steps import (
-    Event,
-)
+from deborgen_worker.steps import Event
 from deborgen_worker.strands import Work
 
 T = TypeVar("T")

@@ -8,7 +8,7 @@ events. An event that is too late for the stage in which it finds its attempt is
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -54,7 +54,7 @@ class Moment:
     lease: float
 
 
-Instructions = Iterator[steps.Instruction]
+Instructions = Iterable[steps.Instruction]
 
 
 @dataclass
@@ -91,7 +91,7 @@ def handle(machine: Machine, events: Iterable[steps.Event], now: Moment) -> list
     for event in events:
         attempt = machine.attempts.get(event.name)
         if attempt is not None:
-            found += TABLE[type(event)][type(attempt.stage)](machine, attempt, event, now)
+            found += TABLE[type(event)][type(attempt.stage)](machine, attempt, attempt.stage, event, now)
     if machine.queue and not machine.gate.closed:
         found += _fill(machine, now)
     return found
@@ -167,11 +167,8 @@ def _over(machine: Machine, attempt: Attempt, exit_: Exit, stop: Stop | None, no
     outcome, reason = outcome_of(stop, exit_, attempt.timeout)
     seconds = began = stopped = 0.0
     if isinstance(stage, Running):
-        seconds, began, stopped = (
-            stage.used_seconds(now.clock),
-            stage.began,
-            stage.stopped_seconds(now.clock, now.lease),
-        )
+        seconds, began = stage.used_seconds(now.clock), stage.began
+        stopped = stage.stopped_seconds(now.clock, now.lease)
         if exit_.seconds is not None:
             seconds = max(0.0, exit_.seconds - stage.frozen_for(now.clock))
     yield steps.Collect(attempt.name, outcome, reason, exit_, seconds, isinstance(stage, Running), began, stopped)
@@ -191,33 +188,31 @@ def outcome_of(stop: Stop | None, exit_: Exit, timeout: float) -> tuple[Outcome,
     return (Outcome.SUCCEEDED, "") if exit_.code == 0 else (Outcome.FAILED, exit_.reason)
 
 
-def _ignore(_machine: Machine, _attempt: Attempt, _event: Any, _now: Moment) -> Iterable[steps.Instruction]:
+def _ignore(_machine: Machine, _attempt: Attempt, _stage: Any, _event: Any, _now: Moment) -> Instructions:
     return ()
 
 
-def _renew(_machine: Machine, attempt: Attempt, event: steps.Renewed, _now: Moment) -> Iterable[steps.Instruction]:
-    stage = attempt.stage
-    assert isinstance(stage, Waiting | Preparing | Queued)
+def _renew(
+    _machine: Machine, attempt: Attempt, stage: Waiting | Preparing | Queued, event: steps.Renewed, _now: Moment
+) -> Instructions:
     stage.start_by = event.start_by
     return ()
 
 
-def _name(_machine: Machine, attempt: Attempt, event: steps.Renewed, _now: Moment) -> Iterable[steps.Instruction]:
-    stage = attempt.stage
-    assert isinstance(stage, Running)
+def _name(_machine: Machine, attempt: Attempt, stage: Running, event: steps.Renewed, _now: Moment) -> Instructions:
     stage.named |= 0 < stage.began <= event.sent
     return ()
 
 
-def _end_unbegun(machine: Machine, attempt: Attempt, event: steps.StopAsked, now: Moment) -> Instructions:
+def _end_unbegun(machine: Machine, attempt: Attempt, _stage: Any, event: steps.StopAsked, now: Moment) -> Instructions:
     """What waits for its turn, its files or its image has nothing to be signalled: it is over at once."""
     return _over(machine, attempt, Exit(error=event.reason), Stop(event.ending, event.reason, now.clock), now)
 
 
-def _end_program(_machine: Machine, attempt: Attempt, event: steps.StopAsked, now: Moment) -> Instructions:
+def _end_program(
+    _machine: Machine, attempt: Attempt, stage: Queued | Running, event: steps.StopAsked, now: Moment
+) -> Instructions:
     """TERM, and KILL after the grace period; KILL at once for what is somebody else's now."""
-    stage = attempt.stage
-    assert isinstance(stage, Queued | Running)
     stale = event.ending is Ending.STALE
     if stage.stop is not None and not stale:
         return
@@ -227,27 +222,23 @@ def _end_program(_machine: Machine, attempt: Attempt, event: steps.StopAsked, no
 
 
 def _want_nothing(
-    _machine: Machine, attempt: Attempt, event: steps.StopAsked, _now: Moment
-) -> Iterable[steps.Instruction]:
-    stage = attempt.stage
-    assert isinstance(stage, Collecting)
+    _machine: Machine, attempt: Attempt, stage: Collecting, event: steps.StopAsked, _now: Moment
+) -> Instructions:
     stage.stale |= event.ending is Ending.STALE
     return ()
 
 
 def _prepared_ahead(
-    _machine: Machine, attempt: Attempt, _event: steps.Prepared, _now: Moment
-) -> Iterable[steps.Instruction]:
-    stage = attempt.stage
-    assert isinstance(stage, Waiting)
+    _machine: Machine, attempt: Attempt, stage: Waiting, _event: steps.Prepared, _now: Moment
+) -> Instructions:
     stage.prepared = True
     return ()
 
 
-def _prepared(machine: Machine, attempt: Attempt, _event: steps.Prepared, now: Moment) -> Instructions:
+def _prepared(
+    machine: Machine, attempt: Attempt, stage: Preparing, _event: steps.Prepared, now: Moment
+) -> Instructions:
     """Start it, unless a heartbeat must renew its lease first: then another may have its room meanwhile."""
-    stage = attempt.stage
-    assert isinstance(stage, Preparing)
     if now.lease < stage.start_by:
         yield _start(attempt, stage, now)
         return
@@ -257,9 +248,9 @@ def _prepared(machine: Machine, attempt: Attempt, _event: steps.Prepared, now: M
         yield steps.Discard(attempt.name, folder=False)
 
 
-def _not_started(machine: Machine, attempt: Attempt, event: steps.NotPrepared, now: Moment) -> Instructions:
-    stage = attempt.stage
-    assert isinstance(stage, Preparing | Queued | Running)
+def _not_started(
+    machine: Machine, attempt: Attempt, stage: Preparing | Queued | Running, event: steps.NotPrepared, now: Moment
+) -> Instructions:
     stop = stage.stop if not isinstance(stage, Preparing) else None
     attempt.stage = Preparing(stage.since, stage.start_by, attempt.gpus)  # nothing of it has run
     if event.down:
@@ -268,17 +259,15 @@ def _not_started(machine: Machine, attempt: Attempt, event: steps.NotPrepared, n
     yield from _over(machine, attempt, Exit(error=event.error), stop, now)
 
 
-def _begin(machine: Machine, attempt: Attempt, _event: steps.Began, now: Moment) -> Iterable[steps.Instruction]:
-    stage = attempt.stage
-    assert isinstance(stage, Queued)
+def _begin(machine: Machine, attempt: Attempt, stage: Queued, _event: steps.Began, now: Moment) -> Instructions:
     machine.ledger.follow(attempt.name, now.clock)
     attempt.stage = Running(now.clock, now.lease, stage.since, stage.start_by, stop=stage.stop)
     return ()
 
 
-def _take_back(machine: Machine, attempt: Attempt, _event: steps.Returned, now: Moment) -> Instructions:
-    stage = attempt.stage
-    assert isinstance(stage, Queued | Running)
+def _take_back(
+    machine: Machine, attempt: Attempt, stage: Queued | Running, _event: steps.Returned, now: Moment
+) -> Instructions:
     if stage.stop is not None:
         yield from _over(machine, attempt, Exit(error=stage.stop.reason), stage.stop, now)
     else:
@@ -288,15 +277,13 @@ def _take_back(machine: Machine, attempt: Attempt, _event: steps.Returned, now: 
             yield steps.Discard(attempt.name, folder=False)
 
 
-def _exit(machine: Machine, attempt: Attempt, event: steps.Exited, now: Moment) -> Instructions:
-    stage = attempt.stage
-    assert isinstance(stage, Queued | Running)
+def _exit(
+    machine: Machine, attempt: Attempt, stage: Queued | Running, event: steps.Exited, now: Moment
+) -> Instructions:
     return _over(machine, attempt, event.exit, stage.stop, now)
 
 
-def _adopt(machine: Machine, attempt: Attempt, event: steps.Adopted, now: Moment) -> Instructions:
-    stage = attempt.stage
-    assert isinstance(stage, Running)
+def _adopt(machine: Machine, attempt: Attempt, stage: Running, event: steps.Adopted, now: Moment) -> Instructions:
     stage.unknown = False  # the end of one that has ended is told by another event
     match event.standing:
         case Standing.RUNNING:
@@ -315,69 +302,64 @@ def _adopt(machine: Machine, attempt: Attempt, event: steps.Adopted, now: Moment
             yield from _over(machine, attempt, Exit(error="it was gone when its runner answered"), stage.stop, now)
 
 
-def _not_frozen(_machine: Machine, attempt: Attempt, event: steps.NotFrozen, now: Moment) -> Instructions:
-    stage = attempt.stage
-    assert isinstance(stage, Running)
+def _not_frozen(
+    _machine: Machine, attempt: Attempt, stage: Running, event: steps.NotFrozen, now: Moment
+) -> Instructions:
     stage.frozen_at, stage.freeze_tries = None, stage.freeze_tries + 1
     if stage.freeze_tries == FREEZE_TRIES:
         yield steps.Say(attempt.name, f"{attempt.name} cannot be frozen here ({event.error}): it is given back")
         stop = steps.StopAsked(attempt.name, Ending.RELEASE, "paused by its owner, and it cannot be frozen")
-        yield from _end_program(_machine, attempt, stop, now)
+        yield from _end_program(_machine, attempt, stage, stop, now)
 
 
 def _not_thawed(
-    _machine: Machine, attempt: Attempt, _event: steps.NotThawed, now: Moment
-) -> Iterable[steps.Instruction]:
-    stage = attempt.stage
-    assert isinstance(stage, Running)
+    _machine: Machine, attempt: Attempt, stage: Running, _event: steps.NotThawed, now: Moment
+) -> Instructions:
     if stage.stop is None:  # the next tick tries again
         stage.frozen_at = now.clock
     return ()
 
 
-def _collected(_machine: Machine, attempt: Attempt, _event: steps.Collected, _now: Moment) -> Instructions:
-    stage = attempt.stage
-    assert isinstance(stage, Collecting)
+def _collected(
+    _machine: Machine, attempt: Attempt, stage: Collecting, _event: steps.Collected, _now: Moment
+) -> Instructions:
     attempt.stage = Done(stage.ended)
     yield steps.Send(attempt.name)
 
 
-def _settle(machine: Machine, attempt: Attempt, _event: steps.Settled, now: Moment) -> Instructions:
-    stage = attempt.stage
+def _settle(machine: Machine, attempt: Attempt, stage: Stage, _event: steps.Settled, now: Moment) -> Instructions:
     del machine.attempts[attempt.name]
     machine.ledger.end(attempt.name, now.clock)
     machine.free_gpus |= set(attempt.gpus)
     yield steps.Discard(attempt.name, not isinstance(stage, Waiting) or stage.touched)
 
 
-def _tick_waiting(machine: Machine, attempt: Attempt, _event: steps.Ticked, now: Moment) -> Instructions:
-    stage = attempt.stage
-    assert isinstance(stage, Waiting)
+def _tick_waiting(
+    machine: Machine, attempt: Attempt, stage: Waiting, _event: steps.Ticked, now: Moment
+) -> Instructions:
     reason = machine.gate.reason if machine.gate.closed else ""
     if not reason and now.clock - stage.since > ROOM_SECONDS and now.lease < stage.start_by:
         reason = "the worker had no room for it after all"
     if reason:
-        yield from _end_unbegun(machine, attempt, steps.StopAsked(attempt.name, Ending.RELEASE, reason), now)
+        yield from _end_unbegun(machine, attempt, stage, steps.StopAsked(attempt.name, Ending.RELEASE, reason), now)
 
 
-def _tick_preparing(machine: Machine, attempt: Attempt, _event: steps.Ticked, now: Moment) -> Instructions:
-    stage = attempt.stage
-    assert isinstance(stage, Preparing)
+def _tick_preparing(
+    machine: Machine, attempt: Attempt, stage: Preparing, _event: steps.Ticked, now: Moment
+) -> Instructions:
     if now.clock - stage.since > PREPARE_SECONDS:
         error = f"its files and its image were not there after {PREPARE_SECONDS:g} s"
         yield from _over(machine, attempt, Exit(error=error), None, now)
 
 
-def _tick_queued(machine: Machine, attempt: Attempt, _event: steps.Ticked, now: Moment) -> Instructions:
-    stage = attempt.stage
-    assert isinstance(stage, Queued)
+def _tick_queued(machine: Machine, attempt: Attempt, stage: Queued, _event: steps.Ticked, now: Moment) -> Instructions:
     if machine.gate.closed or now.clock - stage.handed >= FOLLOW_SECONDS:
         yield steps.Recall(attempt.name)
 
 
-def _tick_running(machine: Machine, attempt: Attempt, _event: steps.Ticked, now: Moment) -> Instructions:
-    stage = attempt.stage
-    assert isinstance(stage, Running)
+def _tick_running(
+    machine: Machine, attempt: Attempt, stage: Running, _event: steps.Ticked, now: Moment
+) -> Instructions:
     stop = stage.stop
     if stop is None:
         yield from _tick_time(machine, attempt, stage, now)
@@ -394,7 +376,7 @@ def _tick_time(machine: Machine, attempt: Attempt, stage: Running, now: Moment) 
     if stage.frozen_at is None:
         if stage.used_seconds(now.clock) > attempt.timeout:
             reason = f"ran longer than its timeout of {attempt.timeout:g} s"
-            yield from _end_program(machine, attempt, steps.StopAsked(attempt.name, Ending.TIMEOUT, reason), now)
+            yield from _end_program(machine, attempt, stage, steps.StopAsked(attempt.name, Ending.TIMEOUT, reason), now)
         elif machine.frozen and not stage.unknown:
             stage.frozen_at = now.clock
             yield steps.Freeze(attempt.name)
@@ -404,10 +386,10 @@ def _tick_time(machine: Machine, attempt: Attempt, stage: Running, now: Moment) 
     elif now.clock - stage.frozen_at > machine.freeze_limit:
         yield steps.Say(attempt.name, f"{attempt.name} was frozen for longer than its owner allows: it is given back")
         reason = "paused by its owner for longer than its lease"
-        yield from _end_program(machine, attempt, steps.StopAsked(attempt.name, Ending.RELEASE, reason), now)
+        yield from _end_program(machine, attempt, stage, steps.StopAsked(attempt.name, Ending.RELEASE, reason), now)
 
 
-Move = Callable[[Machine, Attempt, Any, Moment], Iterable[steps.Instruction]]
+Move = Callable[[Machine, Attempt, Any, Any, Moment], Instructions]
 
 
 def _row(*moves: Move) -> dict[type[Stage], Move]:

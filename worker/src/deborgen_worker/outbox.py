@@ -249,8 +249,7 @@ class Outbox:
             if result is not None:
                 self._upload_events(attempt)
                 self._upload_artifacts(attempt, result)
-                if not self._upload_log(attempt, result):
-                    result = None  # stale: there is nothing to finish
+                self._upload_log(attempt, result)
         except Unreachable as error:
             self._to_the_end()
             return self._line.contact.failed("upload", error)
@@ -315,19 +314,18 @@ class Outbox:
                 self._missing[name] = {sha256: lacking[sha256] for sha256 in digests if sha256 in lacking}
         return self._missing.pop(attempt)
 
-    def _upload_log(self, attempt: str, result: Result) -> bool:
-        """Send the log up to where the result's own tail begins. False if the attempt is stale."""
+    def _upload_log(self, attempt: str, result: Result) -> None:
+        """Send the log up to where the result's own tail begins."""
         held = self._agent.execution(attempt)
         end = result.log.offset if result.log is not None else result.log_size
-        if held is None or end == 0:
-            return True
+        if held is None:
+            return
         with held.log_lock:
             while held.log_sent < end:
                 data = held.read_log(held.log_sent, min(LOG_PART, end - held.log_sent))
                 if not data:
-                    return True
+                    return
                 held.log_sent = self._line.coordinator.log(attempt, held.log_sent, data, self._line.session)
-        return True
 
     def _ask_about(self, attempt: str) -> float:
         """Let a heartbeat take the attempt up again, if that can be; the seconds until the next try."""

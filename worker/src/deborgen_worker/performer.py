@@ -91,6 +91,9 @@ class Performer:
             case steps.Prepare(gpus=gpus):
                 with self._preparing:
                     if self._is_wanted(name):
+                        if name in self.leftovers:  # what was made of it for other GPUs
+                            runner.discard(name)
+                            del self.leftovers[name]
                         self._make(made)
                         made.launch.gpus = gpus
                         runner.prepare(made.launch)
