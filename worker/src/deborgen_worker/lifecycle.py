@@ -141,12 +141,17 @@ def _start(attempt: Attempt, stage: Preparing, now: Moment) -> steps.Instruction
     return steps.Start(attempt.name, stage.start_by, now.lease, stage.gpus)
 
 
-def _wait_again(machine: Machine, attempt: Attempt, stage: Preparing | Queued | Running, *, prepared: bool) -> None:
-    """It was not started after all: it is the next one."""
+def _wait_again(
+    machine: Machine, attempt: Attempt, stage: Preparing | Queued | Running, prepared: bool = True
+) -> Instructions:
+    """It was not started after all: it is the next one. What was made for its GPUs, which another may get now, goes."""
+    gpus = attempt.gpus
     machine.ledger.back(attempt.name)
-    machine.free_gpus |= set(attempt.gpus)
-    attempt.stage = Waiting(stage.since, stage.start_by, touched=True, prepared=prepared, returned=True)
+    machine.free_gpus |= set(gpus)
+    attempt.stage = Waiting(stage.since, stage.start_by, touched=True, prepared=prepared and not gpus, returned=True)
     machine.queue.appendleft(attempt.name)
+    if prepared and gpus:
+        yield steps.Discard(attempt.name, folder=False)
 
 
 # One function per move. `_over` is where every attempt ends.
@@ -239,13 +244,7 @@ def _prepared(
     machine: Machine, attempt: Attempt, stage: Preparing, _event: steps.Prepared, now: Moment
 ) -> Instructions:
     """Start it, unless a heartbeat must renew its lease first: then another may have its room meanwhile."""
-    if now.lease < stage.start_by:
-        yield _start(attempt, stage, now)
-        return
-    gpus = bool(stage.gpus)
-    _wait_again(machine, attempt, stage, prepared=not gpus)
-    if gpus:  # its container was made for GPUs that are given to another now
-        yield steps.Discard(attempt.name, folder=False)
+    return [_start(attempt, stage, now)] if now.lease < stage.start_by else _wait_again(machine, attempt, stage)
 
 
 def _not_started(
@@ -269,12 +268,8 @@ def _take_back(
     machine: Machine, attempt: Attempt, stage: Queued | Running, _event: steps.Returned, now: Moment
 ) -> Instructions:
     if stage.stop is not None:
-        yield from _over(machine, attempt, Exit(error=stage.stop.reason), stage.stop, now)
-    else:
-        gpus = bool(attempt.gpus)
-        _wait_again(machine, attempt, stage, prepared=not gpus)
-        if gpus:  # it was made for GPUs that are given to another now
-            yield steps.Discard(attempt.name, folder=False)
+        return _over(machine, attempt, Exit(error=stage.stop.reason), stage.stop, now)
+    return _wait_again(machine, attempt, stage)
 
 
 def _exit(
@@ -295,7 +290,7 @@ def _adopt(machine: Machine, attempt: Attempt, stage: Running, event: steps.Adop
                 yield steps.Signal(attempt.name, word, stage.stop, event.frozen)
         case Standing.NEVER_STARTED:
             stop, stage.stop, stage.start_by = stage.stop, None, 0.0
-            _wait_again(machine, attempt, stage, prepared=False)
+            yield from _wait_again(machine, attempt, stage, prepared=False)
             if stop is not None:
                 yield from _over(machine, attempt, Exit(error=stop.reason), stop, now)
         case Standing.GONE:
