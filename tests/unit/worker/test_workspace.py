@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import subprocess
+import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deborgen_shared.jobfile.model import ArtifactPattern, JobSpec
@@ -190,12 +194,43 @@ def test_progress_is_a_share_and_words(tmp_path: Path) -> None:
         ("out", ["out", "out/a", "out/b/c"], ["outer/a"]),
         ("out/", ["out/a"], ["out2/a"]),
         ("r?n[0-9].txt", ["run1.txt"], ["run.txt", "runx.txt"]),
+        ("x[!0-9]y", ["xay"], ["x1y", "x/y"]),
+        ("x[^0-9]y", ["xay"], ["x1y", "x^1y"]),
+        ("x[z-a]", [], ["xz", "xa"]),
+        ("x[]]", ["x]"], ["x", "x[]]"]),
+        ("x[", ["x["], ["x"]),
+        ("a**b", ["a/x/b", "axb"], ["ab", "a"]),
+        ("./**/**/a", ["a", "x/y/a"], ["xa"]),
     ],
 )
 def test_globs_mean_what_people_expect(pattern: str, yes: list[str], no: list[str]) -> None:
-    matcher = artifacts.translate(pattern)
-    assert all(matcher.fullmatch(path) for path in yes)
-    assert not any(matcher.fullmatch(path) for path in no)
+    glob = artifacts.Glob(pattern)
+    assert all(glob.matches(path) for path in yes)
+    assert not any(glob.matches(path) for path in no)
+
+
+def as_expression(pattern: str) -> re.Pattern[str]:
+    """What a glob of these few characters means."""
+    words = {"**/": "(?:.*/)?", "**": ".+", "*": "[^/]*", "?": "[^/]", "[ab]": "[ab]", "[!a]": "[^a/]"}
+    tokens = re.findall(r"\*\*/|\*\*|\[!?[ab]+\]|.", pattern)
+    return re.compile("".join(words.get(each, each) for each in tokens) + "(?:/.+)?")
+
+
+@settings(max_examples=300)
+@given(
+    st.lists(st.sampled_from(["a", "b", "/", "*", "?", "**", "**/", "[ab]", "[!a]"]), min_size=1, max_size=7),
+    st.lists(st.text("abc", min_size=1, max_size=3), min_size=1, max_size=4),
+)
+def test_a_glob_matches_what_its_expression_matches(tokens: list[str], names: list[str]) -> None:
+    pattern, path = "".join(tokens).rstrip("/") or "a", "/".join(names)
+    assert artifacts.Glob(pattern).matches(path) == bool(as_expression(pattern).fullmatch(path))
+
+
+@pytest.mark.parametrize("pattern", ["*a" * 500 + "*b", "**/" * 300 + "*a" * 50 + "b", "**a" * 300 + "b"])
+def test_no_glob_takes_longer_than_its_length_times_that_of_the_path(pattern: str) -> None:
+    """Seen to fail, by not coming to an end, when a glob is made a regular expression that tries all ways to match."""
+    assert not artifacts.Glob(pattern).matches("a" * 1000)
+    assert not artifacts.Glob(pattern).matches("a/" * 500 + "a")
 
 
 def collect(tmp_path: Path, *patterns: str, succeeded: bool = True, when: str = "success") -> artifacts.Collected:
@@ -220,6 +255,50 @@ def test_fault_65_links_fifos_and_sockets_are_skipped_and_named(tmp_path: Path) 
     assert "'link.txt' was skipped: it is a symbolic link" in said
     assert "'fifo.txt' was skipped: it is a FIFO" in said
     assert secret.stat().st_mode & 0o777 == 0o644, "what a link leads to is not touched either"
+
+
+@pytest.fixture
+def deep(tmp_path: Path) -> Iterator[Path]:
+    """A workspace with folders so deep that no call of the system takes the path of the last one."""
+    work = tmp_path / "work"
+    work.mkdir()
+    here = os.open(work, os.O_RDONLY)
+    for _ in range(3000):
+        os.mkdir("d", dir_fd=here)
+        below = os.open("d", os.O_RDONLY, dir_fd=here)
+        os.close(here)
+        here = below
+    os.close(here)
+    yield work
+    subprocess.run(["rm", "-rf", work], check=True)
+
+
+def test_deep_folders_do_not_keep_the_others_from_being_collected(deep: Path) -> None:
+    """Seen to fail when all levels are open at once: the whole worker has only so many file descriptors."""
+    (deep / "x").touch()
+    assert [each.path for each in collect(deep.parent, "**").artifacts] == ["x"]
+
+
+def test_deep_folders_are_removed(deep: Path) -> None:
+    """Seen to fail when they are removed by a function that calls itself once per level."""
+    assert remove(deep)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+def test_folders_that_their_job_has_closed_are_removed() -> None:
+    """Seen to fail when a closed folder in a closed folder is not opened. To root nothing is closed."""
+    with tempfile.TemporaryDirectory() as place:
+        folders = [Path(place, *"wabc"[:depth]) for depth in range(5)]
+        folders[-1].mkdir(parents=True)
+        for each in reversed(folders):
+            each.chmod(0o700 if each in folders[:2] else 0)
+            os.chown(each, 65534, 65534)
+        child = os.fork()
+        if child == 0:
+            os.setgid(65534)
+            os.setuid(65534)
+            os._exit(0 if remove(folders[1]) else 1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
 def test_a_missing_artifact_is_named_and_failed_jobs_keep_what_is_always_wanted(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ the look and the reading.
 from __future__ import annotations
 
 import contextlib
+import fnmatch
 import hashlib
 import json
 import os
@@ -16,16 +17,15 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from deborgen_shared.jobfile.limits import PATH_BYTES
 from deborgen_shared.jobfile.model import ArtifactPattern
 from deborgen_shared.jobfile.paths import check_path, find_twins
 from deborgen_shared.messages import Artifact
-from deborgen_worker.folders import OWN
+from deborgen_worker.folders import NO_LINK, OWN, open_folder
 
 MOST = 10_000
 NAMED = 20
 TAKEN, LIST = "artifacts", "list.json"
-#: How files and folders of a job are opened: never through a link.
-NO_LINK = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 @dataclass
@@ -45,11 +45,11 @@ def collect(workspace: Path, folder: Path, patterns: Sequence[ArtifactPattern], 
     if not wanted:
         return found
     chosen: dict[str, None] = {}
-    matchers = [(pattern, translate(pattern)) for pattern in wanted]
+    globs = {pattern: Glob(pattern) for pattern in wanted}
     hits = dict.fromkeys(wanted, 0)
     skipped: list[str] = []
     for path, mode in walk(workspace):
-        matching = [pattern for pattern, matcher in matchers if matcher.fullmatch(path)]
+        matching = [pattern for pattern, glob in globs.items() if glob.matches(path)]
         if not matching:
             continue
         problem = check_path(path) or (None if stat.S_ISREG(mode) else f"is {kind(mode)}")
@@ -112,7 +112,7 @@ def _put_back(workspace: Path, folder: Path) -> None:
 def _take(workspace: Path, path: str, target: Path) -> Artifact | None:
     parent, name = os.path.split(path)
     try:
-        folder = _open_folder(workspace, parent)
+        folder = open_folder(workspace, parent)
     except OSError:
         return None
     try:
@@ -123,8 +123,7 @@ def _take(workspace: Path, path: str, target: Path) -> Artifact | None:
     finally:
         os.close(folder)
     with os.fdopen(fd, "rb") as file:
-        info = os.fstat(fd)
-        if not stat.S_ISREG(info.st_mode):
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
             return None
         digest = hashlib.file_digest(file, "sha256").hexdigest()
         size = file.tell()
@@ -134,18 +133,6 @@ def _take(workspace: Path, path: str, target: Path) -> Artifact | None:
     return Artifact(path=path, sha256=digest, size=size)
 
 
-def _open_folder(workspace: Path, path: str) -> int:
-    flags = NO_LINK | os.O_DIRECTORY
-    folder = os.open(workspace, flags)
-    for part in path.split("/") if path else []:
-        try:
-            following = os.open(part, flags, dir_fd=folder)
-        finally:
-            os.close(folder)
-        folder = following
-    return folder
-
-
 def walk(workspace: Path) -> Iterator[tuple[str, int]]:
     """Every entry that is not a folder, as a path in the workspace with its mode; links are named, not followed."""
     for root, folders, names, fd in os.fwalk(workspace, follow_symlinks=False):
@@ -153,6 +140,8 @@ def walk(workspace: Path) -> Iterator[tuple[str, int]]:
         prefix = "" if base == "." else base + "/"
         if not prefix:
             folders[:] = [each for each in folders if each != OWN]
+        if len(prefix) > PATH_BYTES:  # each level takes a file descriptor, and no path below this one is allowed
+            folders.clear()
         for name in [*names, *folders]:  # a link to a folder is listed among the folders
             with contextlib.suppress(OSError):
                 mode = os.stat(name, dir_fd=fd, follow_symlinks=False).st_mode
@@ -161,40 +150,63 @@ def walk(workspace: Path) -> Iterator[tuple[str, int]]:
 
 
 def kind(mode: int) -> str:
-    for test, word in (
-        (stat.S_ISLNK, "a symbolic link"),
-        (stat.S_ISFIFO, "a FIFO"),
-        (stat.S_ISSOCK, "a socket"),
-        (stat.S_ISCHR, "a device"),
-        (stat.S_ISBLK, "a device"),
-    ):
-        if test(mode):
-            return word
-    return "not a regular file"
+    words = {"l": "a symbolic link", "p": "a FIFO", "s": "a socket", "c": "a device", "b": "a device"}
+    return words.get(stat.filemode(mode)[0], "not a regular file")
 
 
-def translate(pattern: str) -> re.Pattern[str]:
-    """A glob as a pattern of whole paths: `*` and `?` stay within a name, `**` crosses folders, `dir/` means all below.
+#: What these pieces of a glob take, character by character, and which of that they take any number of. `**` is at least
+#: one character. `**/` begins at a place of its own, which takes nothing: it is no folder at all, or ends with a slash.
+WILD = {"*": (["?"], 0b1), "**": (["**", "**"], 0b10), "**/": (["", "**", "/"], 0b11)}
 
-    A plain name of a folder means all below it too.
+
+class Glob:
+    """A pattern of whole paths: `*` and `?` stay within a name, `**` crosses folders, `dir/` means all below it.
+
+    A plain name of a folder means all below it too. People write these patterns, and a job chooses the paths. So all
+    ways to match are followed at the same time, with one bit for each place in the pattern: nothing is tried again, and
+    the work is at most the length of the pattern times that of the path.
     """
-    pattern = pattern.removeprefix("./")
-    if pattern.endswith("/"):
-        pattern += "**"
-    out, at = "", 0
-    while at < len(pattern):
-        if pattern.startswith("**/", at):
-            out, at = out + r"(?:[^/]+/)*", at + 3
-        elif pattern.startswith("**", at):
-            out, at = out + r".+", at + 2
-        elif pattern[at] == "*":
-            out, at = out + r"[^/]*", at + 1
-        elif pattern[at] == "?":
-            out, at = out + r"[^/]", at + 1
-        elif pattern[at] == "[" and (end := pattern.find("]", at + 2)) > 0:
-            inner = pattern[at + 1 : end].replace("\\", r"\\").replace("/", "")
-            inner = "^" + inner[1:] if inner.startswith("!") else inner
-            out, at = out + f"[{inner}]", end + 1
-        else:
-            out, at = out + re.escape(pattern[at]), at + 1
-    return re.compile(out + r"(?:/.+)?", re.DOTALL)
+
+    def __init__(self, pattern: str) -> None:
+        pattern = re.sub(r"(\*\*/)+", "**/", pattern.removeprefix("./"))
+        if pattern.endswith("/"):
+            pattern += "**"
+        #: What each place in the pattern takes; the places that take any number of that; the places before `**/`.
+        self._takes: list[str] = []
+        self._repeated = self._folders = 0
+        for piece in re.findall(r"\*\*/|\*\*|\[[^/]?[^]/]*\]|.", pattern, re.DOTALL):
+            here = len(self._takes)
+            takes, repeated = WILD.get(piece, ([piece.replace("[^", "[!")], 0))
+            self._takes += takes
+            self._repeated |= repeated << here
+            self._folders |= (piece == "**/") << here
+        self._end = 1 << len(self._takes)
+        self._takers: dict[str, int] = {}
+
+    def matches(self, path: str) -> bool:
+        places = self._passed_over(1)
+        for letter in path:
+            if letter == "/" and places & self._end:
+                return True  # the pattern names a folder that this lies in
+            if letter not in self._takers:
+                takers = [1 << at for at, what in enumerate(self._takes) if _takes(what, letter)]
+                self._takers[letter] = sum(takers)
+            taken = places & self._takers[letter]
+            places = self._passed_over((taken & ~self._repeated) << 1 | taken & self._repeated)
+            if not places:
+                return False
+        return bool(places & self._end)
+
+    def _passed_over(self, places: int) -> int:
+        """These places, and those that are reached from them without a character."""
+        before = 0
+        while before != places:
+            before = places
+            places |= (places & self._repeated) << 1 | (places & self._folders) << 3
+        return places
+
+
+def _takes(what: str, letter: str) -> bool:
+    if what == "**" or "/" in (what, letter):
+        return what in ("**", letter)
+    return fnmatch.fnmatchcase(letter, what)

@@ -20,6 +20,8 @@ KEEP = 128
 WORK, OWN, TEMPORARY, PARAMS, EVENTS = "work", ".deborgen", "tmp", "params.json", "events.jsonl"
 #: The output, which is there once the program was started, and an empty file that may become it.
 OUTPUT, BLANK = "output", "blank"
+#: How files and folders of a job are opened: never through a link.
+NO_LINK = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class Folders:
@@ -111,21 +113,26 @@ def _own_file(path: str, mode: int) -> int | None:
     return found.st_size if as_made else None
 
 
+def open_folder(root: Path, path: str) -> int:
+    """Open a folder below the root. A link anywhere on the way is an error."""
+    folder = os.open(root, NO_LINK | os.O_DIRECTORY)
+    for part in path.split("/") if path else []:
+        try:
+            following = os.open(part, NO_LINK | os.O_DIRECTORY, dir_fd=folder)
+        finally:
+            os.close(folder)
+        folder = following
+    return folder
+
+
 def remove(folder: Path) -> bool:
     """Remove a folder and all that is in it, whatever its modes. False if something could not be removed."""
-
-    def unlock(_call: object, path: str, _info: object) -> None:
-        with contextlib.suppress(OSError):
-            Path(path).parent.chmod(0o700)
-            if Path(path).is_dir() and not Path(path).is_symlink():
-                Path(path).chmod(0o700)
-                shutil.rmtree(path, ignore_errors=True)
-            else:
-                Path(path).unlink()
-
-    shutil.rmtree(folder, onerror=unlock)
-    if folder.exists() and os.geteuid() != 0 and shutil.which("podman"):
-        # A container of an ordinary user may leave files of its own users, which only its user namespace can remove.
-        with contextlib.suppress(OSError, subprocess.SubprocessError):
-            subprocess.run(["podman", "unshare", "rm", "-rf", folder], timeout=120, check=False, capture_output=True)
+    with contextlib.suppress(RecursionError):
+        shutil.rmtree(folder, ignore_errors=True)
+    # What is left lies deeper than Python reaches, or in folders that its job has closed. A container of an ordinary
+    # user may also leave files of its own users, which only its user namespace can remove.
+    for command in (["chmod", "-R", "u+rwx"], ["rm", "-rf"], ["podman", "unshare", "rm", "-rf"]):
+        if folder.exists():
+            with contextlib.suppress(OSError, subprocess.SubprocessError):
+                subprocess.run([*command, folder], timeout=120, check=False, capture_output=True)
     return not folder.exists()

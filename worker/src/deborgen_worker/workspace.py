@@ -24,7 +24,7 @@ from deborgen_shared.jobfile.paths import check_path
 from deborgen_shared.jobfile.template import text_of
 from deborgen_shared.messages import Assignment
 from deborgen_worker.cache import BlobCache
-from deborgen_worker.folders import EVENTS, OWN, PARAMS, TEMPORARY, WORK, Folders
+from deborgen_worker.folders import EVENTS, NO_LINK, OWN, PARAMS, TEMPORARY, WORK, Folders, open_folder
 from deborgen_worker.runners.protocol import CannotStart, Launch
 
 IN_CONTAINER = "/job"
@@ -168,15 +168,11 @@ def read_small(workspace: Path, path: str, limit: int) -> bytes | None:
 
 def open_inside(workspace: Path, path: str) -> int:
     """Open a regular file below the workspace for reading. A link anywhere on the way is an error, as is a device."""
-    folder = os.open(workspace, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    parent, _, name = path.rpartition("/")
+    folder = open_folder(workspace, parent)
     try:
-        *folders, name = path.split("/")
-        for each in folders:
-            following = os.open(each, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
-            os.close(folder)
-            folder = following
         # O_NONBLOCK: a FIFO of that name must not hold us up.
-        fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
+        fd = os.open(name, NO_LINK | os.O_NONBLOCK, dir_fd=folder)
     finally:
         os.close(folder)
     if not stat.S_ISREG(os.fstat(fd).st_mode):
