@@ -65,69 +65,59 @@ def read_event(line: bytes) -> ProgramEvent:
 
 
 class EventFile:
-    """The events of one attempt. `sent` is how many of them the coordinator has.
+    """The events of one attempt. `sent` is how many of them the coordinator has; whoever sends them sets it.
 
     While the job runs, only whole lines are read. Once it has ended, what is behind the last line end is a line too.
     """
-
-    __slots__ = (
-        "_cut", "_end", "_first_problem", "_given_up", "_judged", "_path", "_place", "_problems", "_read_to",
-        "_searched", "_total", "_waiting", "_workspace", "sent",
-    )  # fmt: skip
 
     def __init__(self, workspace: Path) -> None:
         self._workspace = workspace
         self._path = f"{workspace}/{OWN}/{EVENTS}"
         self.sent = 0
-        #: Events that were read and that the coordinator does not have, and the place behind them.
-        self._waiting: list[ProgramEvent | None] = []
-        self._place = START
-        #: How long the file was when its last whole line was read; how far no end of an unfinished line was found.
-        self._read_to = self._searched = 0
-        #: The number of lines that were looked at for problems, and of those that had one.
-        self._judged = self._problems = 0
+        #: The number of an event that the coordinator will not have: its number stays, and it does not.
+        self.left_out = -1
+        #: Whether the events that are left can never be delivered.
+        self.given_up = False
+        #: Where reading begins, the place behind all lines that were looked at, and how far no line end was found.
+        self._place = self._judged = self._searched = START
+        #: How long the file was when no line was left in it that the coordinator does not have.
+        self._all_sent = 0
+        self._problems = 0
         self._first_problem = ""
-        self._cut = self._given_up = False
+        self._cut = False
         #: Of the file of a job that has ended: its size, and how many lines it has.
         self._end: int | None = None
         self._total: int | None = None
-
-    # While the job runs
 
     def batch(self, ended: bool = False) -> list[ProgramEvent | None]:
         """The next events that the coordinator does not have, from the number `sent` on; at most one request of them.
 
         A job that has written nothing, or nothing more, costs one look at the size of its file.
         """
-        if self._given_up:
-            return []
         size = self.end_size() if ended else self._size()
-        if 0 <= size < self._place.offset:
-            self._start_again(cut=True)
-        if size > (self._place.offset if ended else self._read_to):
-            self._read_ahead(size, ended)
-        return self._waiting.copy()
+        if is_shorter := self._is_shorter(size):
+            self._cut = True
+            self._judged = Place(self._judged.number, 0)
+        if is_shorter or self.sent < self._place.number:  # or the coordinator has an older database now
+            self._place, self._searched, self._all_sent = START, START, 0
+        found: list[ProgramEvent | None] = []
+        if self.given_up or size <= 0 or (size == self._all_sent and not ended):
+            return found
+        try:
+            for event, behind in self._events(self._place, ended):
+                if behind.number <= self.sent:
+                    self._place = behind
+                    continue
+                found.append(event if behind.number - 1 != self.left_out else None)
+                if len(found) == EVENTS_PER_REQUEST:
+                    break
+            if not found:
+                self._all_sent = size
+        except OSError:  # as if it were not there: `finish` says why
+            pass
+        return found
 
-    def acknowledge(self, count: int) -> None:
-        """The coordinator has this many events. They are more than it was sent if an earlier session sent them."""
-        first = self._place.number - len(self._waiting)
-        self.sent = count
-        if count < first:  # its database is an older one now: the events before these are needed once more
-            self._start_again()
-        else:
-            del self._waiting[: count - first]
-            if count > self._place.number:  # the next lines are passed over
-                self._read_to = 0
-
-    def leave_out_next(self) -> None:
-        """The coordinator will not have the next event: its number stays, and it does not."""
-        self._waiting[0] = None
-
-    def give_up(self) -> None:
-        """The events that are left can never be delivered."""
-        self._given_up = True
-
-    # Once it has ended
+    # Once the job has ended
 
     def end_size(self) -> int:
         """How long the file of a job that has ended is; below zero if it is not a file. It is looked at once."""
@@ -143,7 +133,7 @@ class EventFile:
     @property
     def unsent(self) -> bool:
         """Whether there may be events of a job that has ended which the coordinator does not have."""
-        if self._given_up:
+        if self.given_up:
             return False
         return self.end_size() > 0 if self._total is None else self.sent < self._total
 
@@ -154,15 +144,14 @@ class EventFile:
         notes = []
         try:
             if size > place.offset:
-                for line, behind in self._lines(place, ended=True):
-                    self._judge(behind.number - 1, line)
+                for _, behind in self._events(place, ended=True):
                     place = behind
         except OSError as error:
             notes.append(f"cannot be read: {error.strerror or error}")
         self._total = place.number
         if size < 0:
             notes.append("is not a regular file")
-        if self._cut or 0 <= size < place.offset:
+        if self._cut or self._is_shorter(size):
             notes.append("was emptied or replaced, and events are missing")
         if self._problems:
             lines = "1 line was" if self._problems == 1 else f"{self._problems} lines were"
@@ -181,79 +170,38 @@ class EventFile:
             return 0
         return found.st_size if stat.S_ISREG(found.st_mode) else -1
 
-    def _start_again(self, cut: bool = False) -> None:
-        self._waiting, self._place, self._read_to, self._searched = [], START, 0, 0
-        self._cut = self._cut or cut
+    def _is_shorter(self, size: int) -> bool:
+        """Whether a file of this size has lost what was read of it."""
+        return 0 <= size < max(self._place.offset, self._judged.offset)
 
-    def _read_ahead(self, size: int, ended: bool) -> None:
-        """Read lines until there are as many events as a request may carry."""
-        if len(self._waiting) == EVENTS_PER_REQUEST:
-            return
-        try:
-            for line, behind in self._lines(self._place, ended):
-                event = self._judge(behind.number - 1, line)
-                self._place = behind
-                if behind.number > self.sent:
-                    self._waiting.append(event)
-                    if len(self._waiting) == EVENTS_PER_REQUEST:
-                        return
-        except OSError:  # as if it were not there: `finish` says why
-            return
-        self._read_to = size
-
-    def _lines(self, place: Place, ended: bool) -> Iterator[tuple[bytes | None, Place]]:
-        """Each line from the place on, None if it is too long, and the place behind it."""
-        if place.number >= MOST_EVENTS or place.offset >= FILE_BYTES:
-            return
-        file = open_inside(self._workspace, f"{OWN}/{EVENTS}")
-        try:
+    def _events(self, place: Place, ended: bool) -> Iterator[tuple[ProgramEvent | None, Place]]:
+        """The event on each line from the place on, if it is one, and the place behind the line."""
+        with os.fdopen(open_inside(self._workspace, f"{OWN}/{EVENTS}"), "rb", BLOCK) as file:
+            file.seek(place.offset)
             while place.number < MOST_EVENTS and place.offset < FILE_BYTES:
-                block = os.pread(file, BLOCK, place.offset)
-                *lines, rest = block.split(b"\n")
-                for line in lines[: MOST_EVENTS - place.number]:
-                    place = Place(place.number + 1, place.offset + len(line) + 1)
-                    yield line if len(line) <= LINE_BYTES else None, place
-                if len(block) < BLOCK:
-                    if ended and rest and place.number < MOST_EVENTS:
-                        yield (
-                            rest if len(rest) <= LINE_BYTES else None,
-                            Place(place.number + 1, place.offset + len(rest)),
-                        )
+                line = last = file.readline(LINE_BYTES + 1)
+                too_long = len(line) > LINE_BYTES and not line.endswith(b"\n")
+                if too_long:
+                    if self._searched.number == place.number:
+                        file.seek(max(self._searched.offset, file.tell()))
+                    while last and not last.endswith(b"\n") and file.tell() < FILE_BYTES:
+                        last = file.readline(BLOCK)
+                    self._searched = Place(place.number, file.tell() - len(last))
+                if not (last.endswith(b"\n") or file.tell() >= FILE_BYTES or (ended and line)):
                     return
-                if not lines:
-                    end = self._end_of_long_line(file, place.offset + BLOCK, ended)
-                    if end is None:
-                        return
-                    place = Place(place.number + 1, end)
-                    yield None, place
-        finally:
-            os.close(file)
+                place = Place(place.number + 1, file.tell())
+                yield self._judge(None if too_long else line, place), place
 
-    def _end_of_long_line(self, file: int, offset: int, ended: bool) -> int | None:
-        """The offset behind the line end; None if the line goes on. What was searched before is not searched again."""
-        offset = max(offset, self._searched)
-        while offset < FILE_BYTES:
-            block = os.pread(file, BLOCK, offset)
-            if (found := block.find(b"\n")) >= 0:
-                return offset + found + 1
-            offset += len(block)
-            if len(block) < BLOCK and ended:
-                return offset
-            if len(block) < BLOCK:
-                self._searched = offset
-                return None
-        return offset
-
-    def _judge(self, number: int, line: bytes | None) -> ProgramEvent | None:
+    def _judge(self, line: bytes | None, behind: Place) -> ProgramEvent | None:
         """The event on a line, or None. A problem is counted when the line is seen for the first time."""
         try:
             if line is None:
                 raise Unreadable(f"has more than {LINE_BYTES} bytes")
             return read_event(line) if line.strip() else None
         except Unreadable as problem:
-            if number >= self._judged:
+            if behind.number > self._judged.number:
                 self._problems += 1
-                self._first_problem = self._first_problem or f"line {number + 1} {problem}"
+                self._first_problem = self._first_problem or f"line {behind.number} {problem}"
             return None
         finally:
-            self._judged = max(self._judged, number + 1)
+            self._judged = max(self._judged, behind)

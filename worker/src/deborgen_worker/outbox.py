@@ -288,7 +288,7 @@ class Outbox:
         except Refused as refused:
             if refused.code != Code.STALE_ATTEMPT or attempt not in self._asked_about:
                 raise
-            held.events.give_up()
+            held.events.given_up = True
 
     def _upload_artifacts(self, attempt: str, result: Result) -> None:
         if not result.artifacts:

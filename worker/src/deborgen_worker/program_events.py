@@ -33,7 +33,7 @@ def send(
     while (ended or requests < REQUESTS_IN_A_ROW) and (events := file.batch(ended)[:most]):
         requests += 1
         try:
-            file.acknowledge(coordinator.events(attempt.id, file.sent, events, session))
+            file.sent = coordinator.events(attempt.id, file.sent, events, session)
             most = EVENTS_PER_REQUEST
         except Refused as refused:
             if refused.code in NOT_ABOUT_EVENTS:
@@ -42,8 +42,8 @@ def send(
                 most = len(events) // 2
             elif refused.status in UNFIT and events != [None]:
                 say(f"event {file.sent} of {attempt.id} is not taken, and left out: {refused.message}")
-                file.leave_out_next()
+                file.left_out = file.sent
             else:
                 say(f"the events of {attempt.id} are not taken, and given up: {refused.message}")
-                file.give_up()
+                file.given_up = True
     return requests > 0
