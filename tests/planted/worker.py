@@ -69,7 +69,7 @@ def count_as_sent_before(original: Any) -> Any:
     def send(self: Any, attempt: Any) -> None:
         offset = attempt.log_sent
         data = attempt.log.read(offset, 1 << 20)
-        if data and self._runs(attempt):
+        if data and self._agent.is_running(attempt.id):
             attempt.log_sent += len(data)
             self._line.coordinator.log(attempt.id, offset, data, self._line.session)
             self._line.contact.ok("log")

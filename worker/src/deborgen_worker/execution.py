@@ -111,10 +111,4 @@ def seal_log(execution: Execution, result: Result, notes: str) -> None:
         result.log_size = size
         left = size - execution.log_sent
         if 0 < left <= INLINE_BYTES:
-            data = b""
-            while len(data) < left:
-                piece = execution.log.read(execution.log_sent + len(data), left - len(data))
-                if not piece:
-                    break
-                data += piece
-            result.log = LogTail(offset=execution.log_sent, data=data)
+            result.log = LogTail(offset=execution.log_sent, data=execution.log.read(execution.log_sent, left))

@@ -6,11 +6,10 @@ from deborgen_shared.client.transport import Refused, Unreachable
 from deborgen_shared.errors import Code
 from deborgen_worker import program_events
 from deborgen_worker.agent import Agent
-from deborgen_worker.attempts import Ending, Running
+from deborgen_worker.attempts import Ending
 from deborgen_worker.contact import Line
 from deborgen_worker.execution import Execution
 from deborgen_worker.heartbeat import Heart
-from deborgen_worker.lifecycle import Machine
 from deborgen_worker.steps import Event, StopAsked
 
 LOG_PART = 1 << 20
@@ -29,7 +28,9 @@ class LogPump:
 
     def step(self) -> None:
         """Send what every running attempt has newly written, and give disk back for what will never be sent."""
-        running = self._agent.look(lambda machine, executions: [executions[name] for name in _running(machine)])
+        running = self._agent.look(
+            lambda machine, executions: [executions[name] for name in machine.attempts if self._agent.is_running(name)]
+        )
         stale: list[str] = []
         superseded: list[Event] = []
         for attempt in running:
@@ -62,7 +63,3 @@ class LogPump:
                 return
             attempt.log_sent = self._line.coordinator.log(attempt.id, attempt.log_sent, data, self._line.session)
             self._line.contact.ok("log")
-
-
-def _running(machine: Machine) -> list[str]:
-    return [name for name, attempt in machine.attempts.items() if isinstance(attempt.stage, Running)]

@@ -9,6 +9,7 @@ them that says how many bytes are missing. What is neither to be sent nor sent l
 from __future__ import annotations
 
 import bisect
+import contextlib
 import ctypes
 import json
 import os
@@ -28,14 +29,8 @@ def give_back(path: Path, start: int, end: int) -> None:
     first, last = -(-start // 4096) * 4096, end - end % 4096
     if _fallocate is None or last <= first:
         return
-    try:
-        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-    except OSError:
-        return
-    try:
-        _fallocate(fd, _PUNCH_HOLE_KEEP_SIZE, ctypes.c_int64(first), ctypes.c_int64(last - first))
-    finally:
-        os.close(fd)
+    with contextlib.suppress(OSError), path.open("rb+") as file:
+        _fallocate(file.fileno(), _PUNCH_HOLE_KEEP_SIZE, ctypes.c_int64(first), ctypes.c_int64(last - first))
 
 
 class Log(Protocol):
@@ -56,17 +51,14 @@ class RawLog:
         self._path = path
 
     def size(self) -> int:
-        try:
+        with contextlib.suppress(FileNotFoundError):
             return self._path.stat().st_size
-        except FileNotFoundError:
-            return 0
+        return 0
 
     def read(self, offset: int, count: int) -> bytes:
-        try:
-            with self._path.open("rb") as file:
-                return os.pread(file.fileno(), count, offset)
-        except FileNotFoundError:
-            return b""
+        with contextlib.suppress(FileNotFoundError), self._path.open("rb") as file:
+            return os.pread(file.fileno(), count, offset)
+        return b""
 
     def forget(self, start: int, end: int) -> None:
         give_back(self._path, start, end)
@@ -89,34 +81,27 @@ class K8sLog:
         self._decoded, self._raw = self._marks[-1]
 
     def size(self) -> int:
-        """Decode what came since the last call, and return the size of the stream so far."""
-        try:
-            file = self._path.open("rb")
-        except FileNotFoundError:
-            return self._decoded
-        with file:
-            while True:
+        """Decode what came before this call, and return the size of the stream so far. A program that goes on writing
+        cannot keep the caller here."""
+        with contextlib.suppress(FileNotFoundError), self._path.open("rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            while self._raw < size:
                 block = os.pread(file.fileno(), BLOCK, self._raw)
                 end = block.rfind(b"\n") + 1
                 if end == 0:
-                    return self._decoded
+                    break
                 self._decoded += len(decode(block[:end]))
                 self._raw += end
                 if self._raw - self._marks[-1][1] >= MARK_EVERY:
                     self._marks.append((self._decoded, self._raw))
-                if len(block) < BLOCK:
-                    return self._decoded
+        return self._decoded
 
     def read(self, offset: int, count: int) -> bytes:
         at = bisect.bisect_right(self._marks, (offset, 1 << 62)) - 1
         pieces = bytearray()
         decoded, raw = self._marks[at]
         ends = [mark[1] for mark in self._marks[at + 1 :]] + [self._raw]
-        try:
-            file = self._path.open("rb")
-        except FileNotFoundError:
-            return b""
-        with file:
+        with contextlib.suppress(FileNotFoundError), self._path.open("rb") as file:
             for end in ends:
                 pieces += decode(os.pread(file.fileno(), end - raw, raw))
                 raw = end
@@ -161,55 +146,47 @@ class CappedLog:
     """
 
     def __init__(self, log: Log, cap: int) -> None:
-        self._log, self.cap = log, cap
+        self._log, self._cap = log, cap
         self._tail = min(cap // 4, 8 << 20)
         self._head = cap - self._tail
-        self._total: int | None = None
-        self._seam = self._notes = b""
+        #: Once the program is over, all that the stream is made of: parts of its output, and words of the worker.
+        self._sealed: list[range | bytes] | None = None
 
     def finish(self, notes: bytes = b"") -> int:
         """The program is over: the size of the whole stream, which changes no more."""
         total = self._log.size()
-        self._total, self._notes = total, notes
-        self._seam = b""
-        if total > self.cap:
-            self._seam = seam(total - self._head - self._tail, self.cap)
+        if total <= self._cap:
+            self._sealed = [range(total), notes]
+        else:
+            dropped = seam(total - self._head - self._tail, self._cap)
+            self._sealed = [range(self._head), dropped, range(total - self._tail, total), notes]
         return self.size()
+
+    def _pieces(self) -> list[range | bytes]:
+        return self._sealed or [range(min(self._log.size(), self._head))]
 
     def size(self) -> int:
         """How many bytes of the stream can be read now."""
-        if self._total is None:
-            return min(self._log.size(), self._head)
-        kept = self._total if self._total <= self.cap else self._head + len(self._seam) + self._tail
-        return kept + len(self._notes)
+        return sum(map(len, self._pieces()))
 
     def read(self, offset: int, count: int) -> bytes:
-        """Up to `count` bytes from the offset; fewer at a seam or at the end."""
-        count = min(count, self.size() - offset)
-        if count <= 0:
-            return b""
-        if self._total is None or (self._total <= self.cap and offset < self._total):
-            limit = self._total if self._total is not None else offset + count
-            return self._log.read(offset, min(count, limit - offset))
-        if self._total <= self.cap:
-            return self._slice(self._notes, offset - self._total, count)
-        if offset < self._head:
-            return self._log.read(offset, min(count, self._head - offset))
-        offset -= self._head
-        if offset < len(self._seam):
-            return self._slice(self._seam, offset, count)
-        offset -= len(self._seam)
-        if offset < self._tail:
-            return self._log.read(self._total - self._tail + offset, min(count, self._tail - offset))
-        return self._slice(self._notes, offset - self._tail, count)
+        """Up to `count` bytes from the offset; fewer at the end, or where bytes of the output are lost."""
+        found = b""
+        for piece in self._pieces():
+            part = piece[max(0, offset) : max(0, offset + count)]
+            offset -= len(piece)
+            if isinstance(part, bytes):
+                found += part
+            elif part:
+                output = self._log.read(part.start, len(part))
+                found += output
+                if len(output) < len(part):
+                    break
+        return found
 
     def trim(self) -> None:
         """Give the disk back for what will never be sent. It keeps a flood of output bounded."""
-        if self._total is None:
+        if self._sealed is None:
             end = self._log.size() - self._tail - BLOCK
             if end > self._head:
                 self._log.forget(self._head, end)
-
-    @staticmethod
-    def _slice(data: bytes, offset: int, count: int) -> bytes:
-        return data[offset : offset + count]
