@@ -38,40 +38,34 @@ class Journal:
         self.records, whole = _parse(data)
         if whole < len(data):
             os.ftruncate(self._fd, whole)
-        self._end = whole
+        self.size = whole
         self._synced = 0
         disk.sync(self._fd)
         disk.sync_folder(path.parent)
         self.refill_reserve()
 
-    @property
-    def size(self) -> int:
-        return self._end
-
     def append(self, *records: bytes) -> None:
         """Write records down. They are durable only once a later `commit` has returned."""
         lines = _lines(records)
         with self._writing:
-            try:
-                self._disk.append(self._fd, lines)
-            except OSError as error:
-                self._undo()
-                if error.errno not in {errno.ENOSPC, errno.EDQUOT} or not self._give_up_reserve():
-                    raise SpoolFullError(f"{self._path.parent}: {error.strerror}") from error
+            while True:
                 try:
                     self._disk.append(self._fd, lines)
-                except OSError as again:
-                    self._undo()
-                    raise SpoolFullError(f"{self._path.parent}: {again.strerror}") from again
-            self._end += len(lines)
+                    break
+                except OSError as error:
+                    os.ftruncate(self._fd, self.size)
+                    if error.errno not in {errno.ENOSPC, errno.EDQUOT} or not self._reserve.exists():
+                        raise SpoolFullError(f"{self._path.parent}: {error.strerror}") from error
+                    self._reserve.unlink()
+            self.size += len(lines)
 
     def commit(self) -> None:
         """Return when everything that was appended is durable. Those who wait together share one fsync."""
-        wanted = self._end
+        wanted = self.size
         with self._syncing:
             if self._synced >= wanted:
                 return
-            end = self._end
+            end = self.size
             self._disk.sync(self._fd)
             self._synced = end
 
@@ -82,33 +76,20 @@ class Journal:
             self._disk.replace(self._path, data)
             os.close(self._fd)
             self._fd = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC)
-            self._end = self._synced = len(data)
+            self.size = self._synced = len(data)
 
     def refill_reserve(self) -> None:
         """Set the reserve aside again, if there is room for it."""
         if self._reserve.exists():
             return
         try:
-            fd = os.open(self._reserve, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            try:
-                self._disk.set_aside(fd, RESERVE)
-            finally:
-                os.close(fd)
+            with self._reserve.open("wb") as file:
+                self._disk.set_aside(file.fileno(), RESERVE)
         except OSError:
             self._reserve.unlink(missing_ok=True)
 
     def close(self) -> None:
         os.close(self._fd)
-
-    def _undo(self) -> None:
-        os.ftruncate(self._fd, self._end)
-
-    def _give_up_reserve(self) -> bool:
-        try:
-            self._reserve.unlink()
-        except OSError:
-            return False
-        return True
 
 
 def _lines(records: Iterable[bytes]) -> bytes:
