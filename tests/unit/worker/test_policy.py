@@ -42,7 +42,7 @@ def test_hours_may_go_over_midnight(hours: str, at: str, open_: bool) -> None:
 def test_a_pause_ends_by_itself_and_lies_on_disk(tmp_path: Path) -> None:
     pauses = PauseFile(tmp_path, Disk())
     assert pauses.read(0) is None
-    pauses.write(Pause(until=100.0, frozen=True))
+    pauses.write(until=100.0, frozen=True)
     assert PauseFile(tmp_path, Disk()).read(99.0) == Pause(until=100.0, frozen=True)
     assert pauses.read(100.0) is None
     assert pauses.read(0.0) is None

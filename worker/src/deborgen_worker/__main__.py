@@ -8,20 +8,22 @@ import os
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from deborgen_worker import __version__
-from deborgen_worker.control import ask_supervisor
+from deborgen_worker import __version__, control
+from deborgen_worker.console import printable
 from deborgen_worker.settings import TABLE, SettingsError, default_state_dir
+
+if TYPE_CHECKING:
+    from deborgen_worker.policy import PauseFile
 
 WIDTH = 100
 
 
 def main() -> None:
-    parser = build_parser()
-    arguments = parser.parse_args()
+    arguments = build_parser().parse_args()
     try:
-        code = run(arguments) if arguments.command == "run" else COMMANDS[arguments.command](arguments)
+        code = COMMANDS[arguments.command](arguments)
     except SettingsError as error:
         print(f"deborgen-worker: {error}", file=sys.stderr)
         code = 2
@@ -86,12 +88,9 @@ def state_of(arguments: argparse.Namespace) -> Path:
 
 def ask(arguments: argparse.Namespace, message: dict[str, Any], seconds: float = 30.0) -> dict[str, Any] | None:
     """The worker's answer, or None when no worker runs there."""
-    from deborgen_worker.control import NotRunningError
-    from deborgen_worker.control import ask as ask_worker
-
     try:
-        answer = ask_worker(state_of(arguments), message, seconds)
-    except NotRunningError:
+        answer = control.ask(state_of(arguments), message, seconds)
+    except control.NotRunningError:
         return None
     if "error" in answer:
         raise SettingsError(str(answer["error"]))
@@ -106,7 +105,7 @@ def not_running(arguments: argparse.Namespace) -> int:
 def status(arguments: argparse.Namespace) -> int:
     answer = ask(arguments, {"command": "status"})
     if answer is None:
-        found = ask_supervisor(state_of(arguments), "status") if not arguments.json else {}
+        found = control.ask_supervisor(state_of(arguments), "status") if not arguments.json else {}
         for name, (seconds, frozen) in found.get("programs", {}).items():
             print(f"  {name:<12} {'frozen' if frozen else 'goes on'} without a worker, {seconds:.1f} s")
         return not_running(arguments)
@@ -126,8 +125,6 @@ def status(arguments: argparse.Namespace) -> int:
 
 
 def shown(text: str) -> str:
-    from deborgen_worker.console import printable
-
     return printable(text)[:WIDTH] or "-"
 
 
@@ -142,11 +139,10 @@ def pause(arguments: argparse.Namespace) -> int:
             raise SettingsError(f"{arguments.duration!r} is not a duration: {error}") from None
     answer = ask(arguments, {"command": "pause", "seconds": seconds, "now": arguments.now})
     if answer is None:
-        pauses(arguments).write(_pause(None if seconds is None else time.time() + seconds, arguments.now))
-        kept = len(ask_supervisor(state_of(arguments), "pause").get("programs", ())) if arguments.now else 0
+        pauses(arguments).write(None if seconds is None else time.time() + seconds, arguments.now)
+        kept = len(control.ask_supervisor(state_of(arguments), "pause").get("programs", ())) if arguments.now else 0
         frozen = f"; {kept} running {'is' if kept == 1 else 'are'} frozen" if kept else ""
-        print(f"paused; no worker runs now, the pause holds when one starts{frozen}")
-        return 0
+        answer = {"said": f"paused; no worker runs now, the pause holds when one starts{frozen}"}
     print(answer["said"])
     return 0
 
@@ -155,16 +151,16 @@ def resume(arguments: argparse.Namespace) -> int:
     answer = ask(arguments, {"command": "resume"})
     if answer is None:
         pauses(arguments).clear()
-        ask_supervisor(state_of(arguments), "resume")
-        print("the pause is lifted; no worker runs now")
-        return 0
+        control.ask_supervisor(state_of(arguments), "resume")
+        answer = {"said": "the pause is lifted; no worker runs now"}
     print(answer["said"])
     return 0
 
 
 def history(arguments: argparse.Namespace) -> int:
-    answer = ask(arguments, {"command": "history", "limit": arguments.limit})
-    items = answer["items"] if answer is not None else read_history(arguments)
+    from deborgen_worker.spool import read_history
+
+    items = read_history(state_of(arguments), arguments.limit)
     if arguments.json:
         print(json.dumps(items, indent=2))
         return 0
@@ -177,13 +173,6 @@ def history(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def read_history(arguments: argparse.Namespace) -> list[dict[str, Any]]:
-    path = state_of(arguments) / "history.jsonl"
-    if not path.exists():
-        return []
-    return [json.loads(line) for line in path.read_text().splitlines()[-arguments.limit :]]
-
-
 def leave(arguments: argparse.Namespace) -> int:
     answer = ask(arguments, {"command": "leave"}, seconds=120.0)
     if answer is None:
@@ -192,7 +181,8 @@ def leave(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def pauses(arguments: argparse.Namespace) -> Any:
+def pauses(arguments: argparse.Namespace) -> PauseFile:
+    """The pause of a worker that does not run."""
     from deborgen_worker.disk import Disk
     from deborgen_worker.policy import PauseFile
 
@@ -201,13 +191,7 @@ def pauses(arguments: argparse.Namespace) -> Any:
     return PauseFile(state, Disk())
 
 
-def _pause(until: float | None, frozen: bool) -> Any:
-    from deborgen_worker.policy import Pause
-
-    return Pause(until=until, frozen=frozen)
-
-
-COMMANDS = {"status": status, "pause": pause, "resume": resume, "history": history, "leave": leave}
+COMMANDS = {"run": run, "status": status, "pause": pause, "resume": resume, "history": history, "leave": leave}
 
 
 if __name__ == "__main__":

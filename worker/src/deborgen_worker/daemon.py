@@ -340,8 +340,6 @@ class Daemon:
                 return {"said": self.owner.pause(ask.get("seconds"), bool(ask.get("now")))}
             case "resume":
                 return {"said": self.owner.resume()}
-            case "history":
-                return {"items": self.spool.history(int(ask.get("limit", 100)))}
             case "leave":
                 return {"said": self._leave()}
         raise ValueError(f"unknown command {ask.get('command')!r}")

@@ -12,7 +12,7 @@ from deborgen_worker.attempts import Attempt, Collecting, Done, Preparing, Queue
 from deborgen_worker.contact import Contact
 from deborgen_worker.execution import Execution
 from deborgen_worker.lifecycle import Machine
-from deborgen_worker.policy import Pause, PauseFile
+from deborgen_worker.policy import PauseFile
 from deborgen_worker.settings import Settings
 from deborgen_worker.spool import Spool
 
@@ -31,7 +31,7 @@ class Owner:
 
     def pause(self, seconds: float | None, now: bool) -> str:
         until = self._wall() + seconds if seconds is not None else None
-        self._pauses.write(Pause(until=until, frozen=now))
+        self._pauses.write(until, now)
         self.apply()
         kept = self._agent.look(
             lambda machine, _: sum(isinstance(each.stage, Running) for each in machine.attempts.values())

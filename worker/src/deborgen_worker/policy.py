@@ -57,8 +57,8 @@ class PauseFile:
             return None
         return pause
 
-    def write(self, pause: Pause) -> None:
-        self._disk.replace(self._path, msgspec.json.encode(pause))
+    def write(self, until: float | None, frozen: bool) -> None:
+        self._disk.replace(self._path, msgspec.json.encode(Pause(until, frozen)))
 
     def clear(self) -> None:
         with contextlib.suppress(OSError):

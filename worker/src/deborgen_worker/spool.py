@@ -11,7 +11,9 @@ import os
 import threading
 import time
 from collections.abc import Iterable, Mapping
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -22,7 +24,7 @@ from deborgen_worker.folders import Folders
 from deborgen_worker.journal import Journal, SpoolFullError
 
 COMPACT_ABOVE = 8 << 20
-HISTORY_BYTES = 4 << 20
+HISTORY, HISTORY_BYTES = "history.jsonl", 8 << 20
 
 
 class Record(msgspec.Struct, tag=True, omit_defaults=True):
@@ -100,7 +102,6 @@ class Spool:
         self.entries: dict[str, Entry] = {}
         self._lock = threading.Lock()
         self._compacted = 0
-        self._history = self._open_history()
         self._journal = Journal(root / "journal", disk)
         for line in self._journal.records:
             self._replay(_decoder.decode(line))
@@ -174,22 +175,8 @@ class Spool:
         entry = self.entries.get(attempt)
         return entry.began if entry is not None and entry.began and entry.boot == self._boot else None
 
-    def history(self, limit: int = 100) -> list[dict[str, object]]:
-        path = self.root / "history.jsonl"
-        if not path.exists():
-            return []
-        with path.open("rb") as file:
-            file.seek(max(0, path.stat().st_size - HISTORY_BYTES))
-            lines = file.read().splitlines()[-limit:]
-        found = []
-        for line in lines:
-            with contextlib.suppress(msgspec.MsgspecError):
-                found.append(msgspec.json.decode(line, type=dict[str, object]))
-        return found
-
     def close(self) -> None:
         self._journal.close()
-        os.close(self._history)
 
     # Inside
 
@@ -254,14 +241,19 @@ class Spool:
                 "ended_at": at,
             }
             lines.append(msgspec.json.encode(line) + b"\n")
+        path = self.root / HISTORY
         with contextlib.suppress(OSError), self._lock:  # a full disk must not keep a result from being settled
-            os.write(self._history, b"".join(lines))
-            if os.fstat(self._history).st_size > 2 * HISTORY_BYTES:
-                path = self.root / "history.jsonl"
+            with open(path, "ab", opener=partial(os.open, mode=0o600)) as file:
+                file.writelines(lines)
+            if path.stat().st_size > HISTORY_BYTES:
                 path.replace(path.with_name("history.old.jsonl"))
-                os.close(self._history)
-                self._history = self._open_history()
 
-    def _open_history(self) -> int:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
-        return os.open(self.root / "history.jsonl", flags, 0o600)
+
+def read_history(state: Path, limit: int) -> list[dict[str, Any]]:
+    """What ran here, the newest last. A line of which a loss of power has left a part is passed over."""
+    found = []
+    with contextlib.suppress(FileNotFoundError):
+        for line in (state / HISTORY).read_bytes().splitlines()[-limit:]:
+            with contextlib.suppress(msgspec.MsgspecError):
+                found.append(msgspec.json.decode(line, type=dict[str, Any]))
+    return found
