@@ -37,7 +37,7 @@ from deborgen_shared.messages import (
     Registered,
 )
 from deborgen_shared.states import Role
-from deborgen_worker.coordinator import NoWork
+from deborgen_worker.coordinator import Coordinator, NoWork
 
 if TYPE_CHECKING:
     from support.simulation import World
@@ -83,7 +83,7 @@ def _numbers(attempt: str) -> AttemptId:
     return AttemptId(int(run), int(index), int(number))
 
 
-class Line:
+class Line(Coordinator):
     """What one worker's process holds in its hand: the calls of the contract."""
 
     def __init__(self, world: World, machine: Machine) -> None:

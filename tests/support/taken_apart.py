@@ -35,7 +35,7 @@ from deborgen_worker.cache import BlobCache
 from deborgen_worker.capacity import Amount
 from deborgen_worker.claims import Claimer, Claims
 from deborgen_worker.contact import Contact, Line
-from deborgen_worker.coordinator import NoWork
+from deborgen_worker.coordinator import Coordinator, NoWork
 from deborgen_worker.disk import Disk
 from deborgen_worker.heartbeat import Heart
 from deborgen_worker.lifecycle import Machine
@@ -53,7 +53,7 @@ GIB = 1 << 30
 
 
 @dataclass
-class Pretend:
+class Pretend(Coordinator):
     """A coordinator that answers as the test says, and remembers what it was asked."""
 
     queue: list[Assignment] = field(default_factory=list)

@@ -12,7 +12,7 @@ import pytest
 
 from deborgen_shared.client import blobs
 from deborgen_shared.client.transport import Refused, Transport, Unreachable
-from deborgen_worker.coordinator import HttpCoordinator
+from deborgen_worker.coordinator import Coordinator
 from support.coordinator import CoordinatorProcess
 from support.fault_proxy import FAULTS, FaultProxy
 from support.pool import Pool
@@ -205,7 +205,7 @@ def test_an_upload_whose_last_step_was_lost_becomes_a_blob_all_the_same(
     uploads = own.data_dir / "blobs" / "uploads"
     with own:
         token = own.token("worker", "uploader")
-        client = HttpCoordinator(Transport(own.url, lambda: token), "uploader")
+        client = Coordinator(Transport(own.url, lambda: token), "uploader")
         bytes_there = {"all of it": data, "more than all of it": data + b"x", "something else": b"x" * len(data)}
         (uploads / f"{sha256}.part").write_bytes(bytes_there[left_behind])
         if left_behind == "something else":  # refused by their digest, and gone
@@ -227,7 +227,7 @@ def test_fault_19_an_upload_that_is_cut_again_and_again_arrives_whole(
     faults = ("drop_before", "drop_after", "cut_request", "cut", "duplicate")
     with own, FaultProxy(own.url, rate=0.45, seed=11, faults=faults) as proxy:
         token = own.token("worker", "uploader")
-        client = HttpCoordinator(Transport(proxy.url, lambda: token), "uploader")
+        client = Coordinator(Transport(proxy.url, lambda: token), "uploader")
         for _ in range(400):
             try:
                 client.upload(path, sha256, len(data))
@@ -251,7 +251,7 @@ def test_fault_40_a_bit_that_is_turned_on_the_way_is_found_and_the_repeat_works(
     sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
     with own, FaultProxy(own.url, rate=1.0, faults=("flip",)) as proxy:
         token = own.token("worker", "uploader")
-        client = HttpCoordinator(Transport(proxy.url, lambda: token), "uploader")
+        client = Coordinator(Transport(proxy.url, lambda: token), "uploader")
         with pytest.raises(Refused):
             client.upload(path, sha256, path.stat().st_size)
         proxy.rate = 0.0

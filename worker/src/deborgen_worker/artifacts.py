@@ -21,6 +21,7 @@ from deborgen_shared.jobfile.limits import PATH_BYTES
 from deborgen_shared.jobfile.model import ArtifactPattern
 from deborgen_shared.jobfile.paths import check_path, find_twins
 from deborgen_shared.messages import Artifact
+from deborgen_worker.disk import Disk
 from deborgen_worker.folders import NO_LINK, OWN, open_folder
 
 MOST = 10_000
@@ -96,10 +97,7 @@ def stored(folder: Path) -> dict[str, Path]:
 def _write_list(folder: Path, paths: list[str]) -> list[str]:
     """What will be taken, written down before anything is: a collection that is cut short can be done over."""
     (folder / TAKEN).mkdir(exist_ok=True)
-    with (folder / TAKEN / LIST).open("w") as file:
-        json.dump(paths, file)
-        file.flush()
-        os.fsync(file.fileno())
+    Disk().replace(folder / TAKEN / LIST, json.dumps(paths).encode())
     return paths
 
 

@@ -6,7 +6,6 @@ import contextlib
 import os
 import shutil
 import threading
-import uuid
 from collections.abc import Callable
 from pathlib import Path
 
@@ -35,10 +34,8 @@ class BlobCache:
                 self._fetch(sha256, source)
                 self.evict(keep=sha256)
             os.utime(source)
-            temporary = target.with_name(f".{uuid.uuid4().hex}.tmp")
-            _copy(source, temporary)
-            temporary.chmod(mode & 0o777)
-            temporary.rename(target)
+            _copy(source, target)
+            target.chmod(mode & 0o777)
 
     def evict(self, keep: str = "") -> None:
         """Remove what was not used for longest until the rest is within the budget."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Protocol
 
 import msgspec
 
@@ -38,23 +37,8 @@ class NoWork(msgspec.Struct):
     retry_after: float
 
 
-class Coordinator(Protocol):
-    """The calls that the worker makes. All raise `Unreachable` or `Refused`, and all may be sent twice."""
-
-    def register(self, message: Register) -> Registered: ...
-    def claim(self, message: Claim) -> Claimed | NoWork: ...
-    def heartbeat(self, message: Heartbeat) -> HeartbeatAnswer: ...
-    def finish(self, message: Finish) -> Finished: ...
-    def log(self, attempt: str, offset: int, data: bytes, session: str) -> int: ...
-    def events(self, attempt: str, first: int, events: list[ProgramEvent | None], session: str) -> int: ...
-    def leave(self, session: str) -> None: ...
-    def missing(self, digests: list[str]) -> dict[str, str]: ...
-    def upload(self, path: Path, sha256: str, size: int, url: str = "") -> None: ...
-    def download(self, sha256: str, target: Path) -> None: ...
-
-
-class HttpCoordinator:
-    """Over HTTP, for the worker of this name."""
+class Coordinator:
+    """The calls that the worker of this name makes. All raise `Unreachable` or `Refused`, and all may be sent twice."""
 
     def __init__(self, transport: Transport, name: str) -> None:
         self._transport, self._name = transport, name

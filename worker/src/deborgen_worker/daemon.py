@@ -31,7 +31,7 @@ from deborgen_worker.claims import Claimer, Claims
 from deborgen_worker.console import Console
 from deborgen_worker.contact import Contact, Line
 from deborgen_worker.control import ControlServer
-from deborgen_worker.coordinator import HttpCoordinator
+from deborgen_worker.coordinator import Coordinator
 from deborgen_worker.disk import Disk
 from deborgen_worker.heartbeat import Heart, Superseded
 from deborgen_worker.log_pump import LogPump
@@ -70,7 +70,7 @@ class Daemon:
             settings.coordinator, TokenFile(Path(settings.token_file)),
             agent=f"deborgen-worker/{__version__}", ca_file=settings.ca_file or None,
         )  # fmt: skip
-        self.coordinator = HttpCoordinator(transport, settings.name)
+        self.coordinator = Coordinator(transport, settings.name)
         self.results = Results()
         self.contact = Contact(time.monotonic, console.say, self._wake_all)
         self.line = Line(self.coordinator, self.contact, self.session, console.say)

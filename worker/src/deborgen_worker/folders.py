@@ -8,12 +8,11 @@ they can be: a file system that lately removed many files takes ever longer to m
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import shutil
 import stat
 import subprocess
-import threading
-from itertools import islice
 from pathlib import Path
 
 KEEP = 128
@@ -33,26 +32,21 @@ class Folders:
         shutil.rmtree(spare, ignore_errors=True)
         spare.mkdir(mode=0o700)
         self._free: list[str] = []
-        self._made = 0
-        self._lock = threading.Lock()
+        self._names = itertools.count()
 
     def of(self, attempt: str) -> Path:
         return self.root / attempt.replace("/", "-")
 
     def make(self, folder: Path) -> None:
         """A fresh folder with an empty workspace. What an interrupted try left is removed first."""
-        spare = None
-        with self._lock:
-            if self._free:
-                spare = self._free.pop()
         try:
-            if spare is None:
-                folder.mkdir(mode=0o700)
-                (folder / WORK).mkdir()
-                (folder / WORK / OWN).mkdir()
-                (folder / TEMPORARY).mkdir()
-            else:
+            try:
+                spare = self._free.pop()
                 os.rename(spare, folder)  # noqa: PTH104 - a string is quicker, and this is once for every short job
+            except IndexError:
+                folder.mkdir(mode=0o700)
+                (folder / WORK / OWN).mkdir(parents=True)
+                (folder / TEMPORARY).mkdir()
         except OSError:
             if not folder.exists():
                 raise
@@ -64,15 +58,12 @@ class Folders:
         path = str(folder)
         if not self._clean(path):
             return False
-        with self._lock:
-            self._made += 1
-            spare = f"{self._spare}/{self._made}"
+        spare = f"{self._spare}/{next(self._names)}"
         try:
             os.rename(path, spare)  # noqa: PTH104
         except OSError:
             return False
-        with self._lock:
-            self._free.append(spare)
+        self._free.append(spare)
         return True
 
     def _clean(self, path: str) -> bool:
@@ -103,7 +94,7 @@ class Folders:
 def _names(path: str) -> set[str]:
     """The first few names in a folder: one with more is not clean, and may have millions."""
     with os.scandir(path) as found:
-        return {each.name for each in islice(found, 8)}
+        return {each.name for each in itertools.islice(found, 8)}
 
 
 def _own_file(path: str, mode: int) -> int | None:
