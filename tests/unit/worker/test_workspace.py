@@ -364,3 +364,19 @@ def test_the_cache_keeps_what_was_used_last_and_never_gives_the_original_away(tm
     assert (tmp_path / "a3").read_bytes() == b"x" * 100
     assert fetched == ["a", "b", "c"]
     assert (tmp_path / "a2").stat().st_mode & 0o777 == 0o755
+
+
+def test_the_cache_keeps_what_is_just_fetched_or_copied(tmp_path: Path) -> None:
+    """Seen to fail when only the blob is kept that was fetched last: the parts of another one were removed."""
+
+    def fetch(sha: str, target: Path) -> None:
+        part = target.with_name(f"{sha}.part")
+        part.write_bytes(b"x" * 100)
+        if sha == "large":
+            cache.copy("small", tmp_path / "small", 0o644)
+        part.rename(target)
+
+    cache = BlobCache(tmp_path / "cache", 50, fetch)
+    cache.copy("large", tmp_path / "large", 0o644)
+    assert (tmp_path / "large").read_bytes() == b"x" * 100
+    assert [each.name for each in (tmp_path / "cache").iterdir()] == ["large"]

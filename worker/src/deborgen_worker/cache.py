@@ -32,13 +32,13 @@ class BlobCache:
             source = self._folder / sha256
             if not source.exists():
                 self._fetch(sha256, source)
-                self.evict(keep=sha256)
+                self.evict()
             os.utime(source)
             _copy(source, target)
             target.chmod(mode & 0o777)
 
-    def evict(self, keep: str = "") -> None:
-        """Remove what was not used for longest until the rest is within the budget."""
+    def evict(self) -> None:
+        """Remove what was not used for longest until the rest is within the budget; never what is in use now."""
         with self._lock:
             found = []
             for each in self._folder.iterdir():
@@ -47,9 +47,8 @@ class BlobCache:
                     found.append((info.st_mtime, info.st_size, each))
             total = sum(size for _, size, _ in found)
             for _, size, each in sorted(found):
-                if total <= self._budget:
-                    return
-                if each.name != keep:
+                busy = self._busy.get(each.name.removesuffix(".part"))
+                if total > self._budget and not (busy and busy.locked()):
                     each.unlink(missing_ok=True)
                     total -= size
 

@@ -48,9 +48,8 @@ class Folders:
                 (folder / WORK / OWN).mkdir(parents=True)
                 (folder / TEMPORARY).mkdir()
         except OSError:
-            if not folder.exists():
+            if not folder.exists() or not remove(folder):
                 raise
-            remove(folder)
             self.make(folder)
 
     def recycle(self, folder: Path) -> bool:
