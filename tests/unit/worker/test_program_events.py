@@ -14,7 +14,7 @@ from deborgen_shared.errors import Code
 from deborgen_shared.messages import Heartbeat, HeartbeatAnswer, ProgramEvent
 from deborgen_shared.program_events import EVENTS_PER_REQUEST
 from deborgen_worker.attempts import Ending, Exit
-from deborgen_worker.program_events import REQUESTS_IN_A_ROW
+from deborgen_worker.log_pump import REQUESTS_IN_A_ROW
 from support.taken_apart import World, running
 
 NAME = "1.1/1"

@@ -13,17 +13,17 @@ from deborgen_shared.client.transport import Refused, Unreachable
 from deborgen_shared.errors import Code
 from deborgen_shared.messages import Finish, Finished, NextClaim, Result
 from deborgen_shared.states import Outcome
-from deborgen_worker import artifacts, program_events
+from deborgen_worker import artifacts
 from deborgen_worker.agent import Agent
 from deborgen_worker.claims import Claims
 from deborgen_worker.contact import Line
 from deborgen_worker.crash import point
 from deborgen_worker.heartbeat import Heart, Superseded
+from deborgen_worker.log_pump import LOG_PART, send_events
 from deborgen_worker.spool import Ended, Spool
 
 BATCH = 256
 BATCH_BYTES = 512 * 1024
-LOG_PART = 1 << 20
 UPLOAD_TRIES = 5
 #: The store is asked about the artifacts of so many results at once, as long as they have no more digests than this.
 ASK_RESULTS = 32
@@ -284,7 +284,7 @@ class Outbox:
             return
         try:
             with held.log_lock:
-                program_events.send(self._line.coordinator, held, self._line.session, self._line.say, ended=True)
+                send_events(self._line, held, ended=True)
         except Refused as refused:
             if refused.code != Code.STALE_ATTEMPT or attempt not in self._asked_about:
                 raise
