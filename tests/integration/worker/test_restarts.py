@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -9,13 +10,17 @@ from typing import Any
 
 import pytest
 
-from deborgen_worker.crash import POINTS, VARIABLE
+import deborgen_worker
+from deborgen_worker.crash import VARIABLE
 from support.podman import IMAGE, Podman
 from support.pool import Pool
 from support.waiting import wait_until
 from support.worker import WorkerProcess
 
 Make = Callable[..., WorkerProcess]
+SOURCE = Path(deborgen_worker.__file__).parent
+#: Every place at which the worker can be made to end.
+POINTS = sorted({name for each in SOURCE.rglob("*.py") for name in re.findall(r'\bpoint\("(.+?)"\)', each.read_text())})
 
 
 def ended_once(job: dict[str, Any]) -> None:
