@@ -1,4 +1,4 @@
-"""The journal: whole records or none, shared fsyncs, a reserve for a full disk."""
+"""The journal: whole records or none, shared fsyncs, a reserve for a full disk. And the history beside it."""
 
 from __future__ import annotations
 
@@ -8,8 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from deborgen_shared.messages import Assignment, Result
+from deborgen_worker import spool
 from deborgen_worker.disk import Disk
 from deborgen_worker.journal import Journal, SpoolFullError
+from deborgen_worker.spool import Ended, Spool, read_history
 
 
 class CountingDisk(Disk):
@@ -107,3 +110,37 @@ def test_a_rewrite_replaces_everything_in_one_step(tmp_path: Path) -> None:
     journal.rewrite([b"new"])
     journal.append(b"newer")
     assert Journal(tmp_path / "journal", Disk()).records == [b"new", b"newer"]
+
+
+def settle(writer: Spool, number: int) -> None:
+    name = f"1.{number}/1"
+    given = Assignment(
+        attempt=name, job=f"1.{number}", number=1, spec={"run": "true"}, params={}, inputs=[], secrets={},
+        timeout_seconds=60.0, lease_seconds=60.0,
+    )  # fmt: skip
+    writer.claim_answered("r", [given])
+    writer.ended(Ended(name, Result(attempt=name, outcome="succeeded", seconds=1.5)))
+    writer.settle({name: "accepted"})
+
+
+def test_the_history_tells_how_attempts_ended_and_passes_over_half_a_line(tmp_path: Path) -> None:
+    assert read_history(tmp_path, 10) == []
+    writer = Spool(tmp_path, Disk(), "boot")
+    for number in (1, 2, 3):
+        settle(writer, number)
+    with (tmp_path / "history.jsonl").open("a") as file:
+        file.write('{"attempt": "1.4')
+    found = read_history(tmp_path, 3)
+    assert [(each["attempt"], each["outcome"], each["seconds"]) for each in found] == [
+        ("1.2/1", "succeeded", 1.5), ("1.3/1", "succeeded", 1.5),
+    ]  # fmt: skip
+    assert (tmp_path / "history.jsonl").stat().st_mode & 0o777 == 0o600
+
+
+def test_a_long_history_is_set_aside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spool, "HISTORY_BYTES", 200)
+    writer = Spool(tmp_path, Disk(), "boot")
+    for number in (1, 2, 3):
+        settle(writer, number)
+    assert [each["attempt"] for each in read_history(tmp_path, 10)] == ["1.3/1"]
+    assert (tmp_path / "history.old.jsonl").exists()

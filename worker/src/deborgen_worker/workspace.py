@@ -46,9 +46,7 @@ def spec_of(assignment: Assignment) -> JobSpec:
         raise CannotStart(f"this worker does not understand the job: {error}") from None
 
 
-def launch_of(
-    assignment: Assignment, spec: JobSpec, folder: Path, *, pids: int, tmp_size: int, gpus: tuple[str, ...] = ()
-) -> Launch:
+def launch_of(assignment: Assignment, spec: JobSpec, folder: Path, *, pids: int, tmp_size: int) -> Launch:
     """What the runner needs. It is the same again in a later session."""
     container = bool(spec.image)
     workspace = folder / WORK
@@ -68,7 +66,6 @@ def launch_of(
         image=spec.image or "",
         cpus=spec.resources.cpus,
         memory=spec.resources.memory,
-        gpus=gpus,
         pids=pids,
         tmp_size=tmp_size,
         disk=spec.resources.disk,
