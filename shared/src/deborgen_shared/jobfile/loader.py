@@ -5,12 +5,12 @@ PyYAML only splits the text into events. The tree, the meaning of scalars, and e
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
 from typing import Any
 
 from deborgen_shared.jobfile import limits
 from deborgen_shared.jobfile.document import Document, Node, decode, split_lines
-from deborgen_shared.jobfile.problems import JobFileInvalid, Problem, Problems, TooManyProblems, kind, show
+from deborgen_shared.jobfile.problems import JobFileInvalid, Path, Problem, Problems, TooManyProblems, kind, show
 from deborgen_shared.jobfile.resolver import resolve
 from deborgen_shared.jobfile.syntax import explain
 
@@ -24,26 +24,28 @@ def compose(text: str | bytes, source: str = "job.yml") -> Document:
 
 
 class _Composer:
-    """Builds the tree from the parser's events, without recursion."""
+    """Builds the tree from the parser's events. It goes no deeper than a job file may be nested."""
 
     def __init__(self, text: str, source: str) -> None:
+        import yaml
+
+        self.yaml: Any = yaml
         self.text = text
         self.source = source
         self.problems = Problems()
         self.anchors: dict[str, Node | None] = {}
+        self.events: Iterator[Any] = yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+        self.depth = 0
+        self.total = 0
 
     def document(self) -> Document:
-        import yaml
-
-        loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-        root: Node | None = None
         try:
-            root = self._build(yaml, yaml.parse(self.text, Loader=loader))
-        except yaml.MarkedYAMLError as error:
+            root = self._root()
+        except self.yaml.MarkedYAMLError as error:
             raise self._refusal(explain(error, split_lines(self.text))) from None
         except TooManyProblems:
             raise JobFileInvalid(self.problems, self.source, split_lines(self.text)) from None
-        except yaml.YAMLError as error:
+        except self.yaml.YAMLError as error:
             raise self._refusal(Problem((), f"the file is not YAML: {show(str(error))}")) from None
         if root is None:
             raise self._refusal(Problem((), "the job file is empty", "a complete job is: run: echo hello"))
@@ -61,61 +63,34 @@ class _Composer:
         width = end.column - start.column if end.line == start.line else 1
         return Problem((), message, hint, start.line + 1, start.column + 1, max(1, width))
 
-    def _build(self, yaml: Any, events: Any) -> Node | None:
+    def _root(self) -> Node | None:
         root: Node | None = None
-        stack: list[_Open] = []
-        total = 0
-        for event in events:
-            sort = type(event)
-            if sort is yaml.ScalarEvent:
-                node = self._scalar(event, stack)
-            elif sort is yaml.AliasEvent:
-                node = self._alias(event)
-                self._check_depth(event, len(stack) + node.depth)
-                total += node.size
-                if total > limits.DOCUMENT_NODES:
-                    message = f"the aliases expand to more than {limits.DOCUMENT_NODES:,} values"
-                    raise self._stop(event, message, "write out what is needed")
-            elif sort in (yaml.MappingStartEvent, yaml.SequenceStartEvent):
-                self._check_depth(event, len(stack) + 1)
-                self._check_tag(event)
-                node = Node({} if sort is yaml.MappingStartEvent else [], event, block=not event.flow_style)
-                if event.anchor:
-                    self.anchors[event.anchor] = None
-                stack.append(_Open(node, event.anchor, sort is yaml.MappingStartEvent))
-                continue
-            elif sort in (yaml.MappingEndEvent, yaml.SequenceEndEvent):
-                opened = stack.pop()
-                node = opened.node
-                node.end_mark = event.end_mark
-                node.size = 1 + sum(child.size for child in node.children.values())
-                node.depth = 1 + max((child.depth for child in node.children.values()), default=0)
-                if opened.anchor:
-                    self.anchors[opened.anchor] = node
-            elif sort is yaml.DocumentStartEvent and root is not None:
+        for event in self.events:
+            if isinstance(event, self.yaml.NodeEvent):
+                root = self._read(event, ())
+            elif isinstance(event, self.yaml.DocumentStartEvent) and root is not None:
                 raise self._stop(event, "the file holds a second document", "one file is one run: split it at ---")
-            else:
-                continue
-            total += 1
-            if stack:
-                self._attach(event, stack, node)
-            else:
-                root = node
         return root
 
-    def _scalar(self, event: Any, stack: list[_Open]) -> Node:
-        plain = event.implicit[0] and not event.tag
-        if event.tag and event.tag not in ("!", "tag:yaml.org,2002:str"):
-            self._check_tag(event)
-        value: Any = event.value
-        if plain:
-            value = resolve(event.value)
-            if isinstance(value, (int, float)) and stack and stack[-1].is_verbatim(stack):
-                value = event.value
-        node = Node(value, event, scalar=True)
+    def _read(self, event: Any, path: Path) -> Node:
+        """What begins with this event, up to its end. The path is that of a value; a key has none."""
+        self.total += 1
+        if isinstance(event, self.yaml.AliasEvent):
+            return self._alias(event)
+        node = self._scalar(event, path) if isinstance(event, self.yaml.ScalarEvent) else self._collection(event, path)
         if event.anchor:
             self.anchors[event.anchor] = node
         return node
+
+    def _scalar(self, event: Any, path: Path) -> Node:
+        if event.tag not in (None, "!", "tag:yaml.org,2002:str"):
+            self._check_tag(event)
+        value: Any = event.value
+        if event.implicit[0] and not event.tag:
+            value = resolve(event.value)
+            if isinstance(value, (int, float)) and _is_verbatim(path):
+                value = event.value
+        return Node(value, event, scalar=True)
 
     def _alias(self, event: Any) -> Node:
         target = self.anchors.get(event.anchor)
@@ -123,9 +98,60 @@ class _Composer:
             if event.anchor in self.anchors:
                 raise self._stop(event, f"the alias *{show(event.anchor)} stands inside of itself", "write it out")
             raise self._stop(event, f"there is no anchor &{show(event.anchor)} above", "write the value out")
+        self._check_depth(event, self.depth + target.depth)
+        self.total += target.size
+        if self.total > limits.DOCUMENT_NODES:
+            message = f"the aliases expand to more than {limits.DOCUMENT_NODES:,} values"
+            raise self._stop(event, message, "write out what is needed")
         node = Node(target.value, event)
         node.children, node.keys, node.size, node.depth = target.children, target.keys, target.size, target.depth
         return node
+
+    def _collection(self, event: Any, path: Path) -> Node:
+        self.depth += 1
+        self._check_depth(event, self.depth)
+        self._check_tag(event)
+        if event.anchor:
+            self.anchors[event.anchor] = None
+        is_mapping = isinstance(event, self.yaml.MappingStartEvent)
+        node = Node({} if is_mapping else [], event, block=not event.flow_style)
+        while not isinstance(event := next(self.events), self.yaml.CollectionEndEvent):
+            if is_mapping:
+                self._entry(node, self._key(event), path)
+            else:
+                place = len(node.value)
+                node.children[place] = self._read(event, (*path, place))
+                node.value.append(node.children[place].value)
+        self.depth -= 1
+        node.end_mark = event.end_mark
+        node.size = 1 + sum(child.size for child in node.children.values())
+        node.depth = 1 + max((child.depth for child in node.children.values()), default=0)
+        return node
+
+    def _key(self, event: Any) -> Node:
+        key = self._read(event, ())
+        if isinstance(key.value, (list, dict)):
+            raise self._refusal(self._strange_key(key))
+        if not isinstance(key.value, str):
+            written = self.text[key.start_mark.index : key.end_mark.index]
+            problem = self._problem(key, f"the key {show(written)} is not a name", f'write "{show(written)}"')
+            self.problems.append(problem)
+            key.value = written
+        return key
+
+    def _entry(self, holder: Node, key: Node, path: Path) -> None:
+        """Read the value of a key, and put both into the mapping that holds them."""
+        name = key.value
+        node = self._read(next(self.events), (*path, name))
+        if name in holder.children:
+            line = holder.keys[name].start_mark.line + 1
+            self.problems.append(
+                self._problem(key, f"the key '{show(name)}' is given twice", f"it is also in line {line}")
+            )
+            return
+        holder.keys[name] = key
+        holder.children[name] = node
+        holder.value[name] = node.value
 
     def _check_depth(self, event: Any, depth: int) -> None:
         if depth > limits.DOCUMENT_DEPTH:
@@ -146,48 +172,9 @@ class _Composer:
             return problem.at(start.line + 1, start.column, len(written))
         return self._problem(node, f"a key must be a name, not {kind(node.value)}", "write it as text, in quotes")
 
-    def _attach(self, event: Any, stack: list[_Open], node: Node) -> None:
-        opened = stack[-1]
-        holder = opened.node
-        if not opened.mapping:
-            holder.children[len(holder.value)] = node
-            holder.value.append(node.value)
-        elif opened.key is None:
-            if not isinstance(node.value, str):
-                if isinstance(node.value, (list, dict)):
-                    raise self._refusal(self._strange_key(node))
-                written = self.text[node.start_mark.index : node.end_mark.index]
-                self.problems.append(
-                    self._problem(event, f"the key {show(written)} is not a name", f'write "{show(written)}"')
-                )
-                node.value = written
-            opened.key = node
-        else:
-            key, opened.key = opened.key, None
-            name = key.value
-            if name in holder.children:
-                line = holder.keys[name].start_mark.line + 1
-                message = f"the key '{show(name)}' is given twice"
-                self.problems.append(self._problem(key, message, f"it is also in line {line}"))
-                return
-            holder.keys[name] = key
-            holder.children[name] = node
-            holder.value[name] = node.value
 
-
-@dataclass(slots=True)
-class _Open:
-    """A collection that is being read; `key` is the key whose value comes next."""
-
-    node: Node
-    anchor: str | None
-    mapping: bool
-    key: Node | None = None
-
-    def is_verbatim(self, stack: list[_Open]) -> bool:
-        """Whether the scalar that comes now is text whatever it looks like: a value in `env`, an argument in `run`."""
-        if self.mapping and self.key is None:
-            return False
-        names = [opened.key.value if opened.key else None for opened in stack]
-        of_a_job = len(stack) == 2 or (len(stack) == 4 and names[0] == "steps" and names[1] is None)
-        return of_a_job and (names[-2] in _VERBATIM if self.mapping else names[-2] == "run")
+def _is_verbatim(path: Path) -> bool:
+    """Whether a scalar is text whatever it looks like: a value in `env`, an argument in `run`."""
+    if path[:1] == ("steps",) and len(path) == 4 and isinstance(path[1], int):
+        path = path[2:]
+    return len(path) == 2 and (path[0] == "run" if isinstance(path[1], int) else path[0] in _VERBATIM)
