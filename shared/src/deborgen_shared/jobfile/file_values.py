@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from operator import attrgetter
 from typing import Any
 
 from deborgen_shared.jobfile import limits, shapes
-from deborgen_shared.jobfile.kinds import Kind, shaped, shown, template_refused
+from deborgen_shared.jobfile.kinds import Kind, choice, shaped, template_refused
 from deborgen_shared.jobfile.model import ArtifactPattern, File
 from deborgen_shared.jobfile.paths import check_path, find_twins
-from deborgen_shared.jobfile.problems import Path, Problems, did_you_mean, show, subject
-from deborgen_shared.jobfile.structure import sequence, unknown_key
+from deborgen_shared.jobfile.problems import Path, Problems, show, subject
+from deborgen_shared.jobfile.structure import listed, mapping, record, unknown_key
 from deborgen_shared.jobfile.template import without_references
 
 SHA256 = re.compile(r"[0-9a-f]{64}")
 PATH = shapes.PATH
 
 
-def file_path(example: str, *, templates: bool = False, folder: bool = False, beside: bool = False) -> Kind:
+def file_path(example: str, *, templates: bool = False, folder: str | None = None, beside: bool = False) -> Kind:
     """A path in the workspace, or `beside` the job file, stored without a leading `./`.
 
-    With `folder` it may end with a slash.
+    With `folder` it may end with a slash, which that text replaces.
     """
     hint = f"write a path inside the workspace, as in {example}"
     if beside:
@@ -32,139 +34,113 @@ def file_path(example: str, *, templates: bool = False, folder: bool = False, be
             return ""
         if not templates and template_refused(value, path, problems):
             return ""
-        done = value
+        done, end = value, ""
         while done.startswith("./"):
             done = done[2:].lstrip("/")
-        if folder and len(done) > 1:
-            done = done.removesuffix("/")
+        if folder is not None and len(done) > 1 and done.endswith("/"):
+            done, end = done[:-1], folder
         reason = check_path(without_references(done, "x"))
         if beside and done.startswith("~"):
             reason = "starts with '~', which is not expanded here"
         if reason:
             problems.add(path, f"the path '{show(value)}' {reason}", "" if reason.endswith("bytes") else hint)
-        return done
+        return done + end
 
     return Kind(check, PATH)
 
 
 result = file_path("metrics.json", templates=True)
-inner_path = file_path("data/state", folder=True)
-_local_path = file_path("sim.py", folder=True, beside=True)
+inner_path = file_path("data/state", folder="")
+_beside_path = file_path("sim.py", folder="", beside=True)
 _wire_path = file_path("data/a.csv")
-_artifact_path = file_path("out/*.png", templates=True, folder=True)
+_artifact_path = file_path("out/*.png", templates=True, folder="/**")
 
 
-@shaped(
-    {
-        "type": "array",
-        "items": {"anyOf": [PATH, {"enum": [".", "./"]}]},
-        "maxItems": limits.FILES,
-        "uniqueItems": True,
-    }
-)
-def local_files(value: Any, path: Path, problems: Problems) -> list[str]:
-    """The hand-written form: files and folders beside the job file. `.` is the folder of the job file."""
-    if not sequence(value, path, problems, "[sim.py, data/]", limits.FILES):
-        return []
-    before = len(problems)
-    done = [
-        "." if item in (".", "./") else _local_path.check(item, (*path, index), problems)
-        for index, item in enumerate(value)
-    ]
-    if len(problems) == before:
-        _no_twins(done, path, problems)
-    return done
+@shaped({"anyOf": [PATH, {"enum": [".", "./"]}]})
+def _local_file(value: Any, path: Path, problems: Problems) -> str:
+    """A file or folder beside the job file. `.` is the folder of the job file."""
+    return "." if value in (".", "./") else str(_beside_path.check(value, path, problems))
 
 
-@shaped(
-    {
-        "type": "array",
-        "maxItems": limits.FILES,
-        "items": shapes.record(
-            {
-                "path": {**PATH, "pattern": shapes.RELATIVE.replace("/?$", "$")},
-                "sha256": {"type": "string", "pattern": f"^{SHA256.pattern}$", "minLength": 64, "maxLength": 64},
-                "size": shapes.integer(0, limits.FILE_BYTES),
-                "mode": shapes.integer(0, 0o777)
-                | {"default": 0o644, "description": "Permissions as a number: 420 is 0644."},
-            },
-            ("path", "sha256", "size"),
-        ),
-    }
-)
-def wire_files(value: Any, path: Path, problems: Problems) -> list[File]:
-    """The form on the wire: each file with the digest of its blob."""
-    if not sequence(value, path, problems, '[{"path", "sha256", "size", "mode"}]', limits.FILES):
-        return []
-    before = len(problems)
-    done = [_wire_file(item, (*path, index), problems) for index, item in enumerate(value)]
-    files = [file for file in done if file]
-    if len(problems) == before:
-        _no_twins([file.path for file in files], path, problems)
-    return files
+def _digest(value: Any, path: Path, problems: Problems) -> Any:
+    if not isinstance(value, str) or not SHA256.fullmatch(value):
+        problems.about(path, "is not 64 hexadecimal digits")
+    return value
 
 
-def _wire_file(item: Any, here: Path, problems: Problems) -> File | None:
-    if not isinstance(item, dict):
-        hint = 'write {"path", "sha256", "size", "mode"} after the blob was put'
-        problems.wrong_kind(item, here, "a mapping", hint)
+def _whole(most: int) -> Kind:
+    def check(value: Any, path: Path, problems: Problems) -> Any:
+        if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= most:
+            problems.about(path, f"is not a whole number from 0 to {most}")
+        return value
+
+    return Kind(check, shapes.integer(0, most))
+
+
+_MODE = _whole(0o777)
+_WIRE_FILE = {
+    "path": Kind(_wire_path.check, {**PATH, "pattern": shapes.RELATIVE.replace("/?$", "$")}),
+    "sha256": Kind(_digest, {"type": "string", "pattern": f"^{SHA256.pattern}$", "minLength": 64, "maxLength": 64}),
+    "size": _whole(limits.FILE_BYTES),
+    "mode": Kind(_MODE.check, _MODE.shape | {"default": 0o644, "description": "Permissions as a number: 420 is 0644."}),
+}
+
+
+@shaped(shapes.record({name: kind.shape for name, kind in _WIRE_FILE.items()}, ("path", "sha256", "size")))
+def _wire_file(value: Any, path: Path, problems: Problems) -> File | None:
+    if not mapping(value, path, problems, 'write {"path", "sha256", "size", "mode"} after the blob was put'):
         return None
     before = len(problems)
-    for key in item:
-        if key not in ("path", "sha256", "size", "mode"):
-            unknown_key(key, ("path", "sha256", "size", "mode"), here, problems)
-    found = _wire_path.check(item.get("path"), (*here, "path"), problems)
-    digest, count, mode = item.get("sha256"), item.get("size"), item.get("mode", 0o644)
-    if not isinstance(digest, str) or not SHA256.fullmatch(digest):
-        problems.about((*here, "sha256"), "is not 64 hexadecimal digits")
-    for key, amount, most in (("size", count, limits.FILE_BYTES), ("mode", mode, 0o777)):
-        if not isinstance(amount, int) or isinstance(amount, bool) or not 0 <= amount <= most:
-            problems.about((*here, key), f"is not a whole number from 0 to {most}")
-    if len(problems) > before:
-        return None
-    return File(path=found, sha256=str(digest), size=int(count or 0), mode=mode)
+    for key in value:
+        if key not in _WIRE_FILE:
+            unknown_key(key, _WIRE_FILE, path, problems)
+    value = {"mode": 0o644, **value}
+    done = {key: kind.check(value.get(key), (*path, key), problems) for key, kind in _WIRE_FILE.items()}
+    return File(**done) if len(problems) == before else None
 
 
-def _no_twins(paths: list[str], path: Path, problems: Problems) -> None:
-    for first, second in find_twins(paths):
-        here = (*path, len(paths) - 1 - paths[::-1].index(second))
-        if first == second:
-            problems.add(here, f"'{show(second)}' is listed twice in {subject(path)}")
-        elif second.lower().startswith(first.lower() + "/"):
-            problems.add(here, f"'{show(second)}' lies in '{show(first)}', which is listed too", "remove one of them")
-        else:
-            message = f"'{show(first)}' and '{show(second)}' are one file on some machines"
-            problems.add(here, message, "rename one of them")
+def _without_twins(files: Kind, path_of: Callable[[Any], str]) -> Kind:
+    """Such a list, with no two paths in it that are one file, or a file and a folder, on some machine."""
 
-
-@shaped(
-    {
-        "type": "array",
-        "maxItems": limits.ARTIFACTS,
-        "items": {"anyOf": [PATH, shapes.record({"path": PATH, "when": {"enum": ["success", "always"]}}, ("path",))]},
-    }
-)
-def artifacts(value: Any, path: Path, problems: Problems) -> list[ArtifactPattern]:
-    done: list[ArtifactPattern] = []
-    if not sequence(value, path, problems, "[out/*.png, best.json]", limits.ARTIFACTS):
+    def check(value: Any, path: Path, problems: Problems) -> list[Any]:
+        before = len(problems)
+        done: list[Any] = files.check(value, path, problems)
+        if len(problems) > before:
+            return done
+        paths = [path_of(file) for file in done]
+        for first, second in find_twins(paths):
+            here = (*path, len(paths) - 1 - paths[::-1].index(second))
+            message, hint = f"'{show(first)}' and '{show(second)}' are one file on some machines", "rename one of them"
+            if first == second:
+                message, hint = f"'{show(second)}' is listed twice in {subject(path)}", ""
+            elif second.lower().startswith(first.lower() + "/"):
+                message, hint = f"'{show(second)}' lies in '{show(first)}', which is listed too", "remove one of them"
+            problems.add(here, message, hint)
         return done
-    for index, item in enumerate(value):
-        here: Path = (*path, index)
-        when = "success"
-        if isinstance(item, dict):
-            for key in item:
-                if key not in ("path", "when"):
-                    unknown_key(key, ("path", "when"), here, problems)
-            when = item.get("when", "success")
-            if when not in ("success", "always"):
-                hint = did_you_mean(when, ("success", "always"), "write success or always")
-                problems.about((*here, "when"), f"must be success or always, not {shown(when)}", hint)
-            if "path" not in item:
-                problems.about(here, "has no 'path'", "write {path: out/*.png, when: always}")
-                continue
-            item, here = item["path"], (*here, "path")
-        found = _artifact_path.check(item, here, problems)
-        if isinstance(item, str) and item.endswith("/"):
-            found += "/**"
-        done.append(ArtifactPattern(path=found, when="always" if when == "always" else "success"))
-    return done
+
+    return Kind(check, files.shape)
+
+
+#: The hand-written form: files and folders beside the job file.
+_LOCAL = listed(_local_file, limits.FILES, "[sim.py, data/]")
+local_files = _without_twins(Kind(_LOCAL.check, _LOCAL.shape | {"uniqueItems": True}), str)
+#: The form on the wire: each file with the digest of its blob.
+_WIRE = listed(_wire_file, limits.FILES, '[{"path", "sha256", "size", "mode"}]')
+wire_files = _without_twins(_WIRE, attrgetter("path"))
+
+_ARTIFACT = record(
+    {"path": _artifact_path, "when": choice("success", "always")},
+    "write {path: out/*.png, when: always}",
+    ("path",),
+    ArtifactPattern,
+)
+
+
+@shaped({"anyOf": [PATH, _ARTIFACT.shape]})
+def _artifact(value: Any, path: Path, problems: Problems) -> Any:
+    if isinstance(value, dict):
+        return _ARTIFACT.check(value, path, problems)
+    return ArtifactPattern(path=_artifact_path.check(value, path, problems))
+
+
+artifacts = listed(_artifact, limits.ARTIFACTS, "[out/*.png, best.json]")

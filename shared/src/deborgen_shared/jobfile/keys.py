@@ -35,12 +35,15 @@ RESOURCES = record(
         "gpus": kinds.number(*limits.GPUS, whole=True),
         "disk": kinds.size(*limits.DISK),
     },
-    "{cpus: 2, memory: 4GiB}",
+    "write for example {cpus: 2, memory: 4GiB}",
 )
-RETRY = record({"program": kinds.boolean, "backoff": kinds.duration(*limits.BACKOFF)}, "{program: true, backoff: 10s}")
+RETRY = record(
+    {"program": kinds.boolean, "backoff": kinds.duration(*limits.BACKOFF)},
+    "write for example {program: true, backoff: 10s}",
+)
 CHECKPOINT = record(
     {"path": file_values.inner_path, "every": kinds.duration(*limits.CHECKPOINT_EVERY)},
-    "{path: state/, every: 5m}",
+    "write for example {path: state/, every: 5m}",
     ("path",),
     Checkpoint,
 )
@@ -51,13 +54,13 @@ BUILD = record(
         "containerfile": file_values.inner_path,
         "tag": values.image,
     },
-    f"{{git: {GIT_EXAMPLE}, tag: solver}}",
+    f"write for example {{git: {GIT_EXAMPLE}, tag: solver}}",
     ("git", "tag"),
     Build,
 )
 _WORKSPACE = record(
     {"git": values.git_url, "ref": values.git_ref, "shared": values.shared_name},
-    f"{{git: {GIT_EXAMPLE}, ref: main}}",
+    f"write for example {{git: {GIT_EXAMPLE}, ref: main}}",
 )
 
 
@@ -112,7 +115,7 @@ KEYS: tuple[Key, ...] = (
         "`{cpus: 1, memory: 1GiB, gpus: 0, disk: 2GiB}`",
     ),
     Key(
-        "requires", values.labels("{os: linux, gpu: rtx*}"),
+        "requires", values.labels("write for example {os: linux, gpu: rtx*}"),
         "Labels that the worker must have. Values may use `*` and `?`.",
     ),
     Key(
@@ -138,7 +141,7 @@ KEYS: tuple[Key, ...] = (
         "checkpoint", CHECKPOINT, "A path that is saved while the job runs and restored in its next attempt.",
         not_yet="cannot be saved and restored by this version yet",
     ),
-    Key("labels", values.labels("{project: thesis}"), "Free labels of the run, to find it by."),
+    Key("labels", values.labels("write for example {project: thesis}"), "Free labels of the run, to find it by."),
     Key("sweep", Kind(sweep, shapes.SWEEP), "This job, once per combination of parameters."),
     Key(
         "build", BUILD, "An image to build from a repository.",

@@ -8,6 +8,7 @@ from typing import Any
 from deborgen_shared.jobfile import shapes
 from deborgen_shared.jobfile.kinds import Kind, scalar, template_refused
 from deborgen_shared.jobfile.problems import Path, Problems, did_you_mean, show, subject
+from deborgen_shared.jobfile.shapes import Shape
 from deborgen_shared.jobfile.template import text_of
 
 #: What other tools call it.
@@ -40,31 +41,45 @@ def unknown_key(key: object, known: Iterable[str], path: Path, problems: Problem
     problems.add((*path, str(key)), f"unknown key '{show(key)}'{place}", hint, key=True)
 
 
-def mapping(value: Any, path: Path, problems: Problems, example: str, limit: int | None = None) -> bool:
+def mapping(value: Any, path: Path, problems: Problems, hint: str, limit: int | None = None) -> bool:
     """Whether the value is a mapping with names for keys, of at most `limit` entries."""
     if not isinstance(value, dict):
-        problems.wrong_kind(value, path, "a mapping", f"write for example {example}")
+        problems.wrong_kind(value, path, "a mapping", hint)
         return False
     return limit is None or not problems.exceeds(path, len(value), limit)
 
 
-def sequence(value: Any, path: Path, problems: Problems, example: str, limit: int) -> bool:
-    """Whether the value is a list of at most `limit` entries."""
-    if not isinstance(value, list):
-        hint = f"write [{show(value)}]" if isinstance(value, str) and value.strip() else f"write for example {example}"
-        problems.wrong_kind(value, path, "a list", hint)
-        return False
-    return not problems.exceeds(path, len(value), limit)
+def listed(item: Kind, limit: int, example: str, *, unique: bool = False) -> Kind:
+    """A list of at most `limit` values of one kind; with `unique`, none of them is there twice."""
+
+    def check(value: Any, path: Path, problems: Problems) -> list[Any]:
+        if not isinstance(value, list):
+            written = isinstance(value, str) and value.strip()
+            problems.wrong_kind(
+                value, path, "a list", f"write [{show(value)}]" if written else f"write for example {example}"
+            )
+            return []
+        if problems.exceeds(path, len(value), limit):
+            return []
+        done = []
+        for index, each in enumerate(value):
+            done.append(item.check(each, (*path, index), problems))
+            if unique and each in value[:index]:
+                problems.add((*path, index), f"'{show(each)}' is listed twice in {subject(path)}")
+        return done
+
+    shape: Shape = {"type": "array", "items": item.shape, "maxItems": limit}
+    return Kind(check, shape | ({"uniqueItems": True} if unique else {}))
 
 
 def record(
-    fields: Mapping[str, Kind], example: str, required: tuple[str, ...] = (), make: Callable[..., Any] = dict
+    fields: Mapping[str, Kind], hint: str, required: tuple[str, ...] = (), make: Callable[..., Any] = dict
 ) -> Kind:
     """A mapping with these keys and no others. Without problems, `make` gets what was written."""
 
     def check(value: Any, path: Path, problems: Problems) -> Any:
         before = len(problems)
-        if not mapping(value, path, problems, example):
+        if not mapping(value, path, problems, hint):
             return {}
         done: dict[str, Any] = {}
         for key, item in value.items():
@@ -76,18 +91,18 @@ def record(
                 done[key] = fields[key].check(item, (*path, key), problems)
         for key in required:
             if key not in value:
-                problems.about(path, f"has no '{key}'", f"write for example {example}")
+                problems.about(path, f"has no '{key}'", hint)
         return make(**done) if len(problems) == before else None
 
     return Kind(check, shapes.record({name: kind.shape for name, kind in fields.items()}, required))
 
 
-def texts(name: Kind, value_limit: int, limit: int, example: str, *, templates: bool = False) -> Kind:
+def texts(name: Kind, value_limit: int, limit: int, hint: str, *, templates: bool = False) -> Kind:
     """A mapping from names to texts; numbers and booleans become text."""
 
     def check(value: Any, path: Path, problems: Problems) -> dict[str, str]:
         done: dict[str, str] = {}
-        if mapping(value, path, problems, example, limit):
+        if mapping(value, path, problems, hint, limit):
             for key, item in value.items():
                 here = (*path, key)
                 name.check(key, here, problems)

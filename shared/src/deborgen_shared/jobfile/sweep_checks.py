@@ -23,7 +23,7 @@ SWEEP_EXAMPLE = "{grid: {seed: {from: 1, to: 20}}}"
 def sweep(value: Any, path: Path, problems: Problems) -> Sweep | None:
     """The sweep, or None when it has problems."""
     before = len(problems)
-    if not mapping(value, path, problems, SWEEP_EXAMPLE):
+    if not mapping(value, path, problems, f"write for example {SWEEP_EXAMPLE}"):
         return None
     for key, item in value.items():
         if key not in ("grid", "cases", "exclude"):
@@ -42,7 +42,7 @@ def sweep(value: Any, path: Path, problems: Problems) -> Sweep | None:
 
 
 def _grid(value: Any, path: Path, problems: Problems) -> dict[str, Sequence[Scalar]]:
-    if not mapping(value, path, problems, "{seed: [1, 2, 3]}", limits.AXES):
+    if not mapping(value, path, problems, "write for example {seed: [1, 2, 3]}", limits.AXES):
         return {}
     if not value:
         problems.about(path, "has no axis", "write {seed: [1, 2, 3]}")

@@ -7,14 +7,13 @@ from typing import Any
 
 from deborgen_shared.jobfile import limits, shapes
 from deborgen_shared.jobfile.kinds import Kind, pattern, scalar, shaped, unstorable
-from deborgen_shared.jobfile.problems import Path, Problems, show, subject
-from deborgen_shared.jobfile.structure import sequence, texts
+from deborgen_shared.jobfile.problems import Path, Problems, show
+from deborgen_shared.jobfile.structure import listed, texts
 from deborgen_shared.jobfile.template import text_of, without_references
 
 IMAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:@-]*")
 RESERVED = "DEBORGEN_"
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_VARIABLE = rf"^(?!{RESERVED}){_ENV_NAME.pattern}$"
 _LABEL_KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]*")
 _LOOKUP = r"\$\{\{\s*[A-Za-z_][A-Za-z0-9_.]*\s*\}\}"
 
@@ -72,43 +71,27 @@ def image(value: Any, path: Path, problems: Problems) -> Any:
     return value
 
 
-def _env_name(name: Any, path: Path, problems: Problems, key: bool = True) -> None:
-    if not isinstance(name, str) or not _ENV_NAME.fullmatch(name):
-        hint = "use letters, digits and _, and no digit first"
-        problems.add(path, f"'{show(name)}' is not a name for a variable", hint, key=key)
-    elif len(name) > limits.ENV_NAME:
-        message = f"the name of a variable has {len(name):,} characters, and the limit is {limits.ENV_NAME}"
-        problems.add(path, message, key=key)
-    elif name.startswith(RESERVED):
-        message = f"'{show(name)}' is not free: names that start with {RESERVED} are deborgen's own"
-        problems.add(path, message, "choose another name", key=key)
+def _variable(*, key: bool) -> Kind:
+    """The name of an environment variable, which is itself a key or not."""
+
+    def check(name: Any, path: Path, problems: Problems) -> Any:
+        if not isinstance(name, str) or not _ENV_NAME.fullmatch(name):
+            hint = "use letters, digits and _, and no digit first"
+            problems.add(path, f"'{show(name)}' is not a name for a variable", hint, key=key)
+        elif len(name) > limits.ENV_NAME:
+            message = f"the name of a variable has {len(name):,} characters, and the limit is {limits.ENV_NAME}"
+            problems.add(path, message, key=key)
+        elif name.startswith(RESERVED):
+            message = f"'{show(name)}' is not free: names that start with {RESERVED} are deborgen's own"
+            problems.add(path, message, "choose another name", key=key)
+        return name
+
+    shape = {"pattern": rf"^(?!{RESERVED}){_ENV_NAME.pattern}$", "maxLength": limits.ENV_NAME}
+    return Kind(check, shape if key else {"type": "string", **shape})
 
 
-env = texts(
-    Kind(_env_name, {"pattern": _VARIABLE, "maxLength": limits.ENV_NAME}),
-    limits.ENV_BYTES,
-    limits.ENV,
-    "{OMP_NUM_THREADS: 8}",
-    templates=True,
-)
-
-
-@shaped(
-    {
-        "type": "array",
-        "items": {"type": "string", "maxLength": limits.ENV_NAME, "pattern": _VARIABLE},
-        "maxItems": limits.SECRETS,
-        "uniqueItems": True,
-    }
-)
-def secrets(value: Any, path: Path, problems: Problems) -> list[str]:
-    if not sequence(value, path, problems, "[LICENSE_KEY]", limits.SECRETS):
-        return []
-    for index, name in enumerate(value):
-        _env_name(name, (*path, index), problems, key=False)
-        if name in value[:index]:
-            problems.add((*path, index), f"'{show(name)}' is listed twice in {subject(path)}")
-    return list(value)
+env = texts(_variable(key=True), limits.ENV_BYTES, limits.ENV, "write for example {OMP_NUM_THREADS: 8}", templates=True)
+secrets = listed(_variable(key=False), limits.SECRETS, "[LICENSE_KEY]", unique=True)
 
 
 @shaped({"pattern": f"^{_LABEL_KEY.pattern}$", "maxLength": limits.LABEL_KEY})
@@ -118,8 +101,8 @@ def _label_name(name: Any, path: Path, problems: Problems) -> None:
         problems.add(path, f"'{show(name)}' is not a name for a label", hint, key=True)
 
 
-def labels(example: str) -> Kind:
-    return texts(_label_name, limits.LABEL_VALUE, limits.LABELS, example)
+def labels(hint: str) -> Kind:
+    return texts(_label_name, limits.LABEL_VALUE, limits.LABELS, hint)
 
 
 GIT_EXAMPLE = "https://example.org/team/solver.git"
