@@ -11,6 +11,7 @@ import socket
 import ssl
 import threading
 from collections.abc import Callable
+from concurrent.futures import Future
 from typing import Any
 
 from requests.adapters import HTTPAdapter
@@ -23,66 +24,58 @@ PATIENCE_SECONDS = 2.0
 NO_SUCH_NAME = frozenset({socket.EAI_NONAME, getattr(socket, "EAI_NODATA", socket.EAI_NONAME)})
 
 
-class _Question:
-    """One that is on its way. All who have the same wait for it together."""
-
-    def __init__(self) -> None:
-        self.answered = threading.Event()
-        self.addresses: list[str] = []
-        self.error: socket.gaierror | None = None
-
-
 class Names:
-    """Safe to use from many threads."""
+    """Safe to use from many threads. All who ask for the same name at the same time wait for one answer together."""
 
     def __init__(self, lookup: Callable[..., list[Any]] | None = None, patience: float = PATIENCE_SECONDS) -> None:
         self._lookup, self._patience = lookup or socket.getaddrinfo, patience
         self._lock = threading.Lock()
         self._known: dict[str, list[str]] = {}
-        self._asked: dict[str, _Question] = {}
+        self._asked: dict[str, Future[list[str]]] = {}
 
     def addresses(self, host: str, seconds: float) -> list[str]:
         """The host's addresses, the best first. Raises `gaierror` if it has none, or none that comes in time."""
         if is_address(host):
             return [host]
         with self._lock:
-            known = self._known.get(host, [])
-            question = self._asked.get(host) or self._new_question(host)
-        question.answered.wait(min(self._patience, seconds) if known else seconds)
-        if question.addresses:
-            return question.addresses
-        error = question.error
-        if known and (error is None or error.errno not in NO_SUCH_NAME):
-            return known
-        raise error or socket.gaierror(socket.EAI_AGAIN, "the name server does not answer")
-
-    def _new_question(self, host: str) -> _Question:
-        question = _Question()
+            known = self._known.get(host)
+            answer = self._asked.get(host) or self._ask(host)
         try:
-            threading.Thread(target=self._ask, args=(host, question), name="names", daemon=True).start()
-        except RuntimeError as error:  # no thread can be had: that is over sooner than a wait for one that never began
-            question.error = socket.gaierror(socket.EAI_AGAIN, str(error))
-            question.answered.set()
-        else:
-            self._asked[host] = question
-        return question
+            return answer.result(min(self._patience, seconds) if known else seconds)
+        except TimeoutError:
+            error = socket.gaierror(socket.EAI_AGAIN, "the name server does not answer")
+        except socket.gaierror as found:
+            error = found
+        if known and error.errno not in NO_SUCH_NAME:
+            return known
+        raise error
 
-    def _ask(self, host: str, question: _Question) -> None:
+    def _ask(self, host: str) -> Future[list[str]]:
+        answer: Future[list[str]] = Future()
+        try:
+            threading.Thread(target=self._answer, args=(host, answer), name="names", daemon=True).start()
+        except RuntimeError as error:  # no thread can be had: that is over sooner than a wait for one that never began
+            answer.set_exception(socket.gaierror(socket.EAI_AGAIN, str(error)))
+        else:
+            self._asked[host] = answer
+        return answer
+
+    def _answer(self, host: str, answer: Future[list[str]]) -> None:
         """An answer that comes too late for this call is there for the next."""
         try:
             found = self._lookup(host, None, type=socket.SOCK_STREAM)
-            question.addresses = list(dict.fromkeys(str(each[4][0]) for each in found))
+            addresses, failed = list(dict.fromkeys(str(each[4][0]) for each in found)), None
         except socket.gaierror as error:
-            question.error = error
+            failed = error
         except UnicodeError as error:
-            question.error = socket.gaierror(socket.EAI_NONAME, str(error))
+            failed = socket.gaierror(socket.EAI_NONAME, str(error))
         except OSError as error:  # ours, as when no file can be opened any more
-            question.error = socket.gaierror(socket.EAI_AGAIN, str(error))
+            failed = socket.gaierror(socket.EAI_AGAIN, str(error))
         with self._lock:
             del self._asked[host]
-            if question.addresses:
-                self._known[host] = question.addresses
-        question.answered.set()
+            if not failed:
+                self._known[host] = addresses
+        answer.set_exception(failed) if failed else answer.set_result(addresses)
 
 
 def is_address(host: str) -> bool:
