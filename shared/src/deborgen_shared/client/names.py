@@ -95,7 +95,7 @@ class NamedAdapter(HTTPAdapter):
 
     def __init__(self, names: Names, connections: int, context: ssl.SSLContext | None = None) -> None:
         self._names, self._context = names, context
-        super().__init__(pool_connections=2, pool_maxsize=connections)
+        super().__init__(pool_connections=4, pool_maxsize=connections)
 
     def init_poolmanager(self, *args: Any, **kwargs: Any) -> None:
         if self._context is not None:

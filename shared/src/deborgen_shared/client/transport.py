@@ -12,6 +12,7 @@ import ssl
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from enum import Enum
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import urljoin, urlsplit
@@ -46,25 +47,22 @@ class Trouble(Enum):
     NONSENSE = "the answer of the coordinator makes no sense"
 
 
+@dataclass(eq=False)
 class Unreachable(Exception):
     """No answer that can be trusted. The call may have happened or not: send it again, after `retry_after` if given.
 
     `status`, `code` and `hint` are those of an answer that says that the coordinator cannot answer now.
     """
 
-    def __init__(
-        self,
-        message: str,
-        retry_after: float | None = None,
-        *,
-        trouble: Trouble = Trouble.CUT,
-        status: int = 0,
-        code: str = "",
-        hint: str = "",
-    ) -> None:
-        super().__init__(message)
-        self.message, self.retry_after, self.trouble = message, retry_after, trouble
-        self.status, self.code, self.hint = status, code, hint
+    message: str
+    retry_after: float | None = None
+    trouble: Trouble = Trouble.CUT
+    status: int = 0
+    code: str = ""
+    hint: str = ""
+
+    def __str__(self) -> str:
+        return self.message
 
 
 class Refused(Exception):
@@ -165,11 +163,9 @@ class Transport:
         self._proxies = requests.utils.get_environ_proxies(self.url) if use_proxies else {}
         self._given = {h.USER_AGENT: agent, h.ACCEPT_ENCODING: "identity"}
         self._adapter = NamedAdapter(names or Names(), connections, context)
-        self._elsewhere = NamedAdapter(names or Names(), connections, context)
 
     def close(self) -> None:
         self._adapter.close()
-        self._elsewhere.close()
 
     def call(self, call: Call[T], body: Any = None, query: Query | None = None, **rest: Any) -> T:
         """Make a call of the contract, and decode the answer. The rest is as in `ask`."""
@@ -204,20 +200,20 @@ class Transport:
         if token := self._token():
             sent[h.AUTHORIZATION] = f"Bearer {token}"
         url = self.url + call.url(query, **names)
-        response = self._send(self._adapter, call.method, url, data, sent, seconds)
+        response = self._send(call.method, url, data, sent, seconds)
         location = response.raw.headers.get(h.LOCATION)
         if response.status_code in REDIRECTS and location:
             response.close()
             if call.method not in ("GET", "HEAD"):
                 raise Refused(response.status_code, "", f"{self.url} answers with a redirect")
             kept = {name: value for name, value in sent.items() if name in _GOES_ALONG}
-            response = self._send(self._elsewhere, call.method, urljoin(url, location), None, kept, seconds)
+            response = self._send(call.method, urljoin(url, location), None, kept, seconds)
         with self._judged(response, seconds, end) as answer:
             yield answer
 
     def put_elsewhere(self, url: str, body: Body, seconds: float) -> None:
         """Put bytes at an address that is signed for them, and that gets no token."""
-        response = self._send(self._elsewhere, "PUT", url, body, self._given, seconds)
+        response = self._send("PUT", url, body, self._given, seconds)
         with self._judged(response, seconds, None) as answer:
             answer.read()
 
@@ -226,13 +222,7 @@ class Transport:
         return urlsplit(urljoin(self.url + "/", url))[:2] == urlsplit(self.url)[:2]
 
     def _send(
-        self,
-        adapter: NamedAdapter,
-        method: str,
-        url: str,
-        body: bytes | Body | None,
-        sent: Mapping[str, str],
-        seconds: float,
+        self, method: str, url: str, body: bytes | Body | None, sent: Mapping[str, str], seconds: float
     ) -> requests.Response:
         """Hand the request to the adapter as it stands: a session would look for cookies, netrc and hooks each time."""
         if isinstance(body, bytes) and len(body) > CHUNK:
@@ -249,7 +239,7 @@ class Transport:
         while True:
             request.body = body.pieces() if isinstance(body, Body) else body  # type: ignore[assignment]
             try:
-                return adapter.send(
+                return self._adapter.send(
                     request, stream=True, timeout=timeout, verify=self._verify, proxies=self._proxies
                 )  # fmt: skip
             except (requests.RequestException, OSError) as error:
