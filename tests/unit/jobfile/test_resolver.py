@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from deborgen_shared.jobfile.loader import resolve
 from deborgen_shared.jobfile.reading import load
-from deborgen_shared.jobfile.resolver import resolve
 
 NUMBERS = {
     "0": 0,

@@ -11,10 +11,9 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from deborgen_shared.jobfile.axes import significant
 from deborgen_shared.jobfile.problems import JobFileInvalid
 from deborgen_shared.jobfile.reading import parse
-from deborgen_shared.jobfile.sweep import Sweep
+from deborgen_shared.jobfile.sweep import Sweep, significant
 
 
 def a_sweep(grid: dict[str, Any] | None = None, **more: Any) -> Sweep:

@@ -5,22 +5,54 @@ PyYAML only splits the text into events. The tree, the meaning of scalars, and e
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
 from deborgen_shared.jobfile import limits
 from deborgen_shared.jobfile.document import Document, Node, decode, split_lines
 from deborgen_shared.jobfile.problems import JobFileInvalid, Path, Problem, Problems, TooManyProblems, kind, show
-from deborgen_shared.jobfile.resolver import resolve
 from deborgen_shared.jobfile.syntax import explain
 
 #: Mappings whose values are text: a number in them is kept as it was written, so that 3.10 stays 3.10.
 _VERBATIM = ("env", "labels", "requires")
 
+_INTEGER = re.compile(r"[-+]?(?:0|[1-9][0-9]*)")
+_BASED = re.compile(r"0o[0-7]+|0x[0-9a-fA-F]+")
+_FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|(?:0|[1-9][0-9]*)(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
+_WORDS: dict[str, bool | float | None] = {
+    **dict.fromkeys(("", "~", "null", "Null", "NULL")),
+    **dict.fromkeys(("true", "True", "TRUE"), True),
+    **dict.fromkeys(("false", "False", "FALSE"), False),
+    **dict.fromkeys((".inf", ".Inf", ".INF", "+.inf", "+.Inf", "+.INF"), float("inf")),
+    **dict.fromkeys(("-.inf", "-.Inf", "-.INF"), float("-inf")),
+    **dict.fromkeys((".nan", ".NaN", ".NAN"), float("nan")),
+}
+#: Longer digits are no number that anybody means; Python refuses to convert them too.
+_LONGEST = 400
+
 
 def compose(text: str | bytes, source: str = "job.yml") -> Document:
     """The document of a text. Text that is no document is refused; lesser problems are kept in it."""
     return _Composer(decode(text, source), source).document()
+
+
+def resolve(text: str) -> str | int | float | bool | None:
+    """The value of a scalar without quotes, by the rules of YAML 1.2.
+
+    `1e-4` is a number; `no`, `22:00` and `017` are text.
+    """
+    if text in _WORDS:
+        return _WORDS[text]
+    if len(text) > _LONGEST:
+        return text
+    if _INTEGER.fullmatch(text):
+        return int(text)
+    if _BASED.fullmatch(text):
+        return int(text, 0)
+    if _FLOAT.fullmatch(text):
+        return float(text)
+    return text
 
 
 class _Composer:

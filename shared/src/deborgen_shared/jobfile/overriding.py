@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from deborgen_shared.jobfile.resolver import resolve
+from deborgen_shared.jobfile.loader import resolve
 from deborgen_shared.jobfile.template import Scalar, references
 
 _RANGE = re.compile(r"([-+]?\d{1,18})\.\.([-+]?\d{1,18})(?:\.\.([-+]?\d{1,18}))?", re.ASCII)

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from math import isfinite
 from typing import Any
 
-from deborgen_shared.jobfile import axes, limits
+from deborgen_shared.jobfile import limits
 from deborgen_shared.jobfile.kinds import is_number, scalar, shown
 from deborgen_shared.jobfile.problems import Path, Problems, did_you_mean, show, subject
 from deborgen_shared.jobfile.structure import mapping, unknown_key
-from deborgen_shared.jobfile.sweep import Sweep
+from deborgen_shared.jobfile.sweep import Sweep, integers, linear, logarithmic, stepped, steps_between
 from deborgen_shared.jobfile.template import FACTS, Scalar
 
 PARAMETER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -109,16 +109,16 @@ def _stepped(value: dict[str, Any], path: Path, problems: Problems) -> Sequence[
         hint = "add count: 10 (and scale: log), or step: 0.1"
         problems.about(path, "is not of whole numbers", hint, noun="range")
         return []
-    count = (last - first) // step + 1 if whole else axes.steps_between(first, last, step)
+    count = (last - first) // step + 1 if whole else steps_between(first, last, step)
     if count < 1:
         hint = "swap them, or write step: -1" if "step" not in value else "the step leads away from 'to'"
         problems.about(path, f"is empty: from {first} to {last}", hint, noun="range")
     elif count > limits.AXIS_VALUES:
         _too_many(count, path, problems)
     elif whole:
-        return axes.integers(first, last, step)
+        return integers(first, last, step)
     else:
-        return _told_apart(axes.stepped(first, last, step), path, problems)
+        return _told_apart(stepped(first, last, step), path, problems)
     return []
 
 
@@ -138,7 +138,7 @@ def _spaced(value: dict[str, Any], path: Path, problems: Problems) -> Sequence[S
         hint = "use scale: linear, or start above 0"
         problems.about(path, "with scale: log must stay above 0", hint, noun="range")
     else:
-        spaced = axes.logarithmic if value.get("scale") == "log" else axes.linear
+        spaced = logarithmic if value.get("scale") == "log" else linear
         return _told_apart(spaced(first, last, count), path, problems)
     return []
 
