@@ -13,6 +13,7 @@ import difflib
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from math import inf
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -33,28 +34,24 @@ class Kind:
     read: Callable[[str], Any]
 
 
+def _checked(words: str, read: Callable[[str], Any], fits: Callable[[Any], bool], otherwise: str) -> Kind:
+    def checked(text: str) -> Any:
+        value = read(text)
+        if not fits(value):
+            raise ValueError(otherwise)
+        return value
+
+    return Kind(words, checked)
+
+
 def number(least: float = 0.0, most: float = 1e9) -> Kind:
     """A number above `least`."""
-
-    def read(text: str) -> float:
-        value = float(text)
-        if not least < value <= most:
-            raise ValueError(f"it must be above {least:g}")
-        return value
-
-    return Kind("number", read)
+    return _checked("number", float, lambda value: least < value <= most, f"it must be above {least:g}")
 
 
-def whole(least: int = 0, most: int | None = None) -> Kind:
-    def read(text: str) -> int:
-        value = int(text)
-        if value < least:
-            raise ValueError(f"it must be at least {least}")
-        if most is not None and value > most:
-            raise ValueError(f"it must be at most {most}")
-        return value
-
-    return Kind("whole number", read)
+def whole(least: int = 0, most: float = inf) -> Kind:
+    bounds = f"it must be at least {least}" + (f" and at most {most}" if most < inf else "")
+    return _checked("whole number", int, lambda value: least <= value <= most, bounds)
 
 
 def duration(least: float = 0.0) -> Kind:
@@ -62,21 +59,13 @@ def duration(least: float = 0.0) -> Kind:
 
     def read(text: str) -> float:
         plain = text.isascii() and text.replace(".", "", 1).isdigit()
-        value = float(text) if plain else float(parse_duration(text))
-        if not least <= value < 1e9:
-            raise ValueError(f"it must be at least {least:g} s")
-        return value
+        return float(text) if plain else float(parse_duration(text))
 
-    return Kind("duration", read)
+    return _checked("duration", read, lambda value: least <= value < 1e9, f"it must be at least {least:g} s")
 
 
 def choice(*values: str) -> Kind:
-    def read(text: str) -> str:
-        if text not in values:
-            raise ValueError(f"it must be one of {', '.join(values)}")
-        return text
-
-    return Kind(" or ".join(values), read)
+    return _checked(" or ".join(values), str, values.__contains__, f"it must be one of {', '.join(values)}")
 
 
 def _size(text: str) -> int:
@@ -103,7 +92,7 @@ SWITCH = Kind("switch", _switch)
 
 def setting(default: Any, kind: Kind, explanation: str, shown: str | None = None) -> Any:
     """A field of a table of settings. `shown` is the default in words, where it depends on the machine."""
-    metadata = {"kind": kind, "help": explanation, "shown": str(default) if shown is None else shown}
+    metadata = {"kind": kind, "help": explanation, "default": str(default) if shown is None else shown}
     if callable(default):
         return field(default_factory=default, metadata=metadata)
     return field(default=default, metadata=metadata)
@@ -114,10 +103,10 @@ class Row:
     """One setting, as the flags, the docs and the configuration files see it."""
 
     name: str
+    variable: str
     kind: Kind
     default: str
     help: str
-    variable: str
 
     @property
     def flag(self) -> str:
@@ -134,12 +123,9 @@ class Table(Generic[S]):
     def __init__(self, settings: type[S], prefix: str, local_file: str = "") -> None:
         self._settings, self._prefix, self._local_file = settings, prefix, local_file
         self.rows: dict[str, Row] = {
-            each.name: Row(
-                each.name, each.metadata["kind"], each.metadata["shown"], each.metadata["help"],
-                prefix + each.name.upper(),
-            )
+            each.name: Row(each.name, prefix + each.name.upper(), **each.metadata)
             for each in dataclasses.fields(settings)  # type: ignore[arg-type]
-        }  # fmt: skip
+        }
 
     def add_flags(self, parser: argparse.ArgumentParser, names: list[str] | None = None) -> None:
         """Give the parser `--config` and a flag for each setting, or for the named ones."""

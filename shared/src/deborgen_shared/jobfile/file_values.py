@@ -7,16 +7,18 @@ from collections.abc import Callable
 from operator import attrgetter
 from typing import Any
 
-from deborgen_shared.jobfile import limits, shapes
+from deborgen_shared.jobfile import limits
 from deborgen_shared.jobfile.kinds import Kind, choice, shaped, template_refused
 from deborgen_shared.jobfile.model import ArtifactPattern, File
 from deborgen_shared.jobfile.paths import check_path, find_twins
 from deborgen_shared.jobfile.problems import Path, Problems, show, subject
-from deborgen_shared.jobfile.structure import listed, mapping, record, unknown_key
+from deborgen_shared.jobfile.structure import listed, mapping, record, record_shape, unknown_key
 from deborgen_shared.jobfile.template import without_references
 
 SHA256 = re.compile(r"[0-9a-f]{64}")
-PATH = shapes.PATH
+#: Relative; no part is empty, `.` or `..`, but a leading `./` and a last slash may be; no backslash, no drive letter.
+RELATIVE = r"^(\./)?(?![A-Za-z]:)(?!\.{1,2}(/|$))[^/\\\u0000]+(/(?!\.{1,2}(/|$))[^/\\\u0000]+)*/?$"
+PATH = {"type": "string", "minLength": 1, "maxLength": limits.PATH_BYTES, "pattern": RELATIVE}
 
 
 def file_path(example: str, *, templates: bool = False, folder: str | None = None, beside: bool = False) -> Kind:
@@ -74,19 +76,19 @@ def _whole(most: int) -> Kind:
             problems.about(path, f"is not a whole number from 0 to {most}")
         return value
 
-    return Kind(check, shapes.integer(0, most))
+    return Kind(check, {"type": "integer", "minimum": 0, "maximum": most})
 
 
 _MODE = _whole(0o777)
 _WIRE_FILE = {
-    "path": Kind(_wire_path.check, {**PATH, "pattern": shapes.RELATIVE.replace("/?$", "$")}),
+    "path": Kind(_wire_path.check, {**PATH, "pattern": RELATIVE.replace("/?$", "$")}),
     "sha256": Kind(_digest, {"type": "string", "pattern": f"^{SHA256.pattern}$", "minLength": 64, "maxLength": 64}),
     "size": _whole(limits.FILE_BYTES),
     "mode": Kind(_MODE.check, _MODE.shape | {"default": 0o644, "description": "Permissions as a number: 420 is 0644."}),
 }
 
 
-@shaped(shapes.record({name: kind.shape for name, kind in _WIRE_FILE.items()}, ("path", "sha256", "size")))
+@shaped(record_shape({name: kind.shape for name, kind in _WIRE_FILE.items()}, ("path", "sha256", "size")))
 def _wire_file(value: Any, path: Path, problems: Problems) -> File | None:
     if not mapping(value, path, problems, 'write {"path", "sha256", "size", "mode"} after the blob was put'):
         return None

@@ -5,11 +5,12 @@ from __future__ import annotations
 from copy import deepcopy
 from typing import Any
 
-from deborgen_shared.jobfile import limits, shapes
+from deborgen_shared.jobfile import limits
 from deborgen_shared.jobfile.file_values import wire_files
 from deborgen_shared.jobfile.keys import KEYS, RUN_ONLY
+from deborgen_shared.jobfile.kinds import Shape
 from deborgen_shared.jobfile.needs import STEP_ID
-from deborgen_shared.jobfile.shapes import Shape
+from deborgen_shared.jobfile.structure import record_shape
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _STEP_ID = f"^{STEP_ID.pattern}$"
@@ -42,7 +43,7 @@ def schema(wire: bool = False) -> dict[str, Any]:
             "type": "array",
             "minItems": 1,
             "maxItems": limits.STEPS,
-            "items": shapes.record(step, ("id",)) | {"oneOf": [{"required": ["run"]}, {"required": ["build"]}]},
+            "items": record_shape(step, ("id",)) | {"oneOf": [{"required": ["run"]}, {"required": ["build"]}]},
         },
         "Several jobs that follow each other. The keys of the file are their defaults.",
         "none",
@@ -51,7 +52,7 @@ def schema(wire: bool = False) -> dict[str, Any]:
         "$schema": DIALECT,
         "title": "deborgen job file",
         "description": "One run: a job, or a sweep of it, or several steps.",
-        **shapes.record(properties),
+        **record_shape(properties),
         "oneOf": [{"required": ["run"]}, {"required": ["build"]}, {"required": ["steps"]}],
     }
     return deepcopy(whole)

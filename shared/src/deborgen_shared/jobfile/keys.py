@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from deborgen_shared.jobfile import file_values, kinds, limits, shapes, values
+from deborgen_shared.jobfile import file_values, kinds, limits, values
 from deborgen_shared.jobfile.kinds import Check, Kind, shaped
 from deborgen_shared.jobfile.model import Build, Checkpoint, Workspace
 from deborgen_shared.jobfile.problems import Path, Problems
@@ -142,7 +142,7 @@ KEYS: tuple[Key, ...] = (
         not_yet="cannot be saved and restored by this version yet",
     ),
     Key("labels", values.labels("write for example {project: thesis}"), "Free labels of the run, to find it by."),
-    Key("sweep", Kind(sweep, shapes.SWEEP), "This job, once per combination of parameters."),
+    Key("sweep", sweep, "This job, once per combination of parameters."),
     Key(
         "build", BUILD, "An image to build from a repository.",
         not_yet="cannot be executed by this version yet: build the image and name it in 'image'",
@@ -155,16 +155,10 @@ RUN_ONLY = ("labels",)
 STEP_ONLY = ("id", "needs")
 
 
-def _table(wire: bool, step: bool) -> dict[str, Check]:
-    table = {key.name: key.kind.check for key in KEYS if not (step and key.name in RUN_ONLY)}
-    if wire:
-        table["files"] = file_values.wire_files.check
-    return table
-
-
+_BY_HAND: dict[str, Check] = {key.name: key.kind.check for key in KEYS}
 #: The checks, by whether the document came over the wire.
-TOP: dict[bool, dict[str, Check]] = {wire: _table(wire, step=False) for wire in (False, True)}
-STEP: dict[bool, dict[str, Check]] = {wire: _table(wire, step=True) for wire in (False, True)}
+TOP: dict[bool, dict[str, Check]] = {False: _BY_HAND, True: _BY_HAND | {"files": file_values.wire_files.check}}
+STEP = {wire: {name: check for name, check in top.items() if name not in RUN_ONLY} for wire, top in TOP.items()}
 NOT_YET: dict[str, str] = {key.name: key.not_yet for key in KEYS if key.not_yet}
 #: Mappings of single settings: a step's are laid over the file's, setting by setting.
 MERGED = ("env", "requires", "resources", "retry")

@@ -11,13 +11,17 @@ from collections.abc import Callable
 from math import isfinite
 from typing import Any, NamedTuple
 
-from deborgen_shared.jobfile import shapes, units
+from deborgen_shared.jobfile import units
 from deborgen_shared.jobfile.limits import INTEGER
 from deborgen_shared.jobfile.problems import Path, Problems, did_you_mean, kind, show
-from deborgen_shared.jobfile.shapes import Shape
 from deborgen_shared.jobfile.template import OPEN, references
 
 Check = Callable[[Any, Path, Problems], Any]
+Shape = dict[str, Any]
+
+#: Text with something in it, and without NUL.
+SOMETHING = r"^[^\u0000]*[^\s\u0000][^\u0000]*$"
+NO_NUL = r"^[^\u0000]*$"
 
 TEMPLATES_HINT = "it works in name, run, image, env, artifacts, result and build.tag"
 
@@ -32,6 +36,15 @@ class Kind(NamedTuple):
 def shaped(shape: Shape) -> Callable[[Check], Kind]:
     """The kind of value that a check accepts."""
     return lambda check: Kind(check, shape)
+
+
+def text_shape(limit: int) -> Shape:
+    return {"type": "string", "minLength": 1, "maxLength": limit, "pattern": SOMETHING}
+
+
+def scalar_shape(limit: int) -> Shape:
+    text = {"type": "string", "maxLength": limit, "pattern": NO_NUL}
+    return {"anyOf": [text, {"type": "number"}, {"type": "boolean"}]}
 
 
 def shown(value: object) -> str:
@@ -78,7 +91,7 @@ def text(limit: int, example: str, *, templates: bool = False) -> Kind:
             template_refused(value, path, problems)
         return value
 
-    return Kind(check, shapes.text(limit))
+    return Kind(check, text_shape(limit))
 
 
 def template_refused(value: object, path: Path, problems: Problems) -> bool:

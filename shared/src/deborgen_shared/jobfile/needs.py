@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
 from deborgen_shared.jobfile import limits
@@ -49,18 +50,15 @@ def _written(value: Any, path: Path, own: str | None, known: dict[str, None], pr
 
 def _no_circle(steps: list[Any], ids: list[str], needs: list[list[str]], problems: Problems) -> None:
     wants = dict(zip(ids, needs, strict=True))
-    left = {step_id: set(others) for step_id, others in wants.items()}
-    while ready := [step_id for step_id, others in left.items() if not others]:
-        for step_id in ready:
-            del left[step_id]
-        for others in left.values():
-            others.difference_update(ready)
-    if not left:
+    try:
+        TopologicalSorter(wants).prepare()
+    except CycleError as error:
+        # Told from the step that comes first, each step before the one that it needs.
+        circle = error.args[1][:0:-1]
+        start = min(range(len(circle)), key=lambda place: ids.index(circle[place]))
+        circle = [*circle[start:], *circle[: start + 1]]
+    else:
         return
-    trail = [next(iter(left))]
-    while trail.count(trail[-1]) < 2:
-        trail.append(next(other for other in wants[trail[-1]] if other in left))
-    circle = trail[trail.index(trail[-1]) :]
     first = ids.index(circle[0])
     implied = [step_id for step_id in circle[1:] if "needs" not in steps[ids.index(step_id)]]
     hint = f"'{implied[0]}' needs the step above unless it says needs: []" if implied else "remove one of these needs"

@@ -6,6 +6,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
+
 from deborgen_shared.jobfile.loader import resolve
 from deborgen_shared.jobfile.template import Scalar, references
 
@@ -19,7 +21,8 @@ def parse_axis(text: str) -> Axis:
     if match := _RANGE.fullmatch(text.strip()):
         axis: dict[str, Scalar] = {"from": int(match[1]), "to": int(match[2])}
         return axis | ({"step": int(match[3])} if match[3] else {})
-    return [_value(piece.strip()) for piece in text.split(",")]
+    pieces = [piece.strip() for piece in text.split(",")]
+    return [piece if (value := resolve(piece)) is None else value for piece in pieces]
 
 
 def override(data: object, params: Mapping[str, Axis]) -> Any:
@@ -29,23 +32,12 @@ def override(data: object, params: Mapping[str, Axis]) -> Any:
     """
     if not isinstance(data, dict) or not params:
         return data
-    changed: dict[str, Any] = _copy(data)
+    # A copy in which nothing is shared, also what was one thing by an alias.
+    changed: dict[str, Any] = msgspec.to_builtins(data)
     for name, axis in params.items():
         for holder in _holders(changed, name):
             _set(holder, name, axis)
     return changed
-
-
-def _copy(value: Any) -> Any:
-    """A copy in which nothing is shared, also what was one thing by an alias."""
-    if isinstance(value, dict):
-        return {key: _copy(item) for key, item in value.items()}
-    return [_copy(item) for item in value] if isinstance(value, list) else value
-
-
-def _value(text: str) -> Scalar:
-    value = resolve(text)
-    return text if value is None else value
 
 
 def _holders(data: dict[str, Any], name: str) -> list[dict[str, Any]]:
@@ -62,16 +54,20 @@ def _holders(data: dict[str, Any], name: str) -> list[dict[str, Any]]:
         raise ValueError(f"no step has a parameter '{name}', and none looks it up")
     for step in using:
         if "sweep" not in step and isinstance(data.get("sweep"), dict):
-            step["sweep"] = _copy(data["sweep"])
+            step["sweep"] = msgspec.to_builtins(data["sweep"])
     return using
 
 
 def _sweeps(sweep: Any, name: str) -> bool:
     if not isinstance(sweep, dict):
         return False
-    grid, cases = sweep.get("grid"), sweep.get("cases")
-    in_cases = isinstance(cases, list) and any(isinstance(row, dict) and name in row for row in cases)
-    return in_cases or (isinstance(grid, dict) and name in grid)
+    grid = sweep.get("grid")
+    return _in_cases(sweep, name) or (isinstance(grid, dict) and name in grid)
+
+
+def _in_cases(sweep: dict[str, Any], name: str) -> bool:
+    cases = sweep.get("cases")
+    return isinstance(cases, list) and any(isinstance(row, dict) and name in row for row in cases)
 
 
 def _looks_up(value: Any, name: str) -> bool:
@@ -85,13 +81,10 @@ def _set(holder: dict[str, Any], name: str, axis: Axis) -> None:
     sweep = holder.setdefault("sweep", {})
     if not isinstance(sweep, dict):
         return
-    cases = sweep.get("cases")
-    if isinstance(cases, list) and any(isinstance(row, dict) and name in row for row in cases):
-        rows = ({key: row[key] for key in row if key != name} for row in cases if isinstance(row, dict))
-        kept = {repr(row): row for row in rows if row}
-        sweep["cases"] = list(kept.values())
-        if not kept:
-            del sweep["cases"]
+    if _in_cases(sweep, name):
+        rows = ({key: row[key] for key in row if key != name} for row in sweep.pop("cases") if isinstance(row, dict))
+        if kept := {repr(row): row for row in rows if row}:
+            sweep["cases"] = list(kept.values())
     grid = sweep.setdefault("grid", {})
     if isinstance(grid, dict):
         grid[name] = axis

@@ -9,7 +9,7 @@ from deborgen_shared.jobfile.keys import MERGED, NOT_YET, RUN_ONLY, STEP, STEP_O
 from deborgen_shared.jobfile.kinds import Check
 from deborgen_shared.jobfile.model import JobFile, JobSpec, Resources, Retry, Step
 from deborgen_shared.jobfile.needs import STEP_ID, check_needs
-from deborgen_shared.jobfile.problems import Path, Problem, Problems, kind, show, subject
+from deborgen_shared.jobfile.problems import Path, Problem, Problems, differ_in_case, kind, show, subject
 from deborgen_shared.jobfile.structure import empty, unknown_key
 from deborgen_shared.jobfile.sweep import Sweep
 from deborgen_shared.jobfile.syntax import missing_space
@@ -134,9 +134,7 @@ def _id(item: dict[str, Any], path: Path, ids: dict[str, str], problems: Problem
         return None
     if value.lower() in ids:
         other = ids[value.lower()]
-        message = f"two steps are called '{value}'"
-        if other != value:
-            message = f"'{other}' and '{value}' differ in case only"
+        message = f"two steps are called '{value}'" if other == value else differ_in_case(other, value)
         problems.add(here, message, "rename one of them")
     ids[value.lower()] = value
     return value

@@ -13,6 +13,7 @@ Path = tuple[str | int, ...]
 SHOWN = 100
 #: After this many problems nothing more is looked for.
 LIMIT = 100
+_KINDS = {type(None): "empty", bool: "a boolean", int: "a number", float: "a number", str: "text", list: "a list"}
 
 
 def path_text(path: Path) -> str:
@@ -120,6 +121,10 @@ class JobFileInvalid(Exception):
         return "\n".join([*(p.render(self.source, self.lines) for p in self.problems), f"{count}, {outcome}."])
 
 
+def differ_in_case(one: str, other: str) -> str:
+    return f"'{one}' and '{other}' differ in case only"
+
+
 def did_you_mean(word: object, known: Iterable[str], otherwise: str = "") -> str:
     """A hint with the nearest known word, if one is near."""
     names = {name.lower(): name for name in known}
@@ -148,15 +153,7 @@ def printable(text: str) -> str:
 
 def kind(value: object) -> str:
     """What a value is, in words: `a list`, `a number`."""
-    if value is None:
-        return "empty"
-    if isinstance(value, bool):
-        return "a boolean"
-    if isinstance(value, (int, float)):
-        return "a number"
-    if isinstance(value, str):
-        return "text"
-    return "a list" if isinstance(value, (list, tuple)) else "a mapping"
+    return _KINDS.get(type(value), "a mapping")
 
 
 def _window(text: str, column: int, width: int) -> tuple[str, int, int]:

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from deborgen_shared.jobfile import shapes
-from deborgen_shared.jobfile.kinds import Kind, scalar, template_refused
+from deborgen_shared.jobfile.kinds import Kind, Shape, scalar, scalar_shape, template_refused
 from deborgen_shared.jobfile.problems import Path, Problems, did_you_mean, show, subject
-from deborgen_shared.jobfile.shapes import Shape
 from deborgen_shared.jobfile.template import text_of
 
 #: What other tools call it.
@@ -30,10 +28,20 @@ ELSEWHERE = {
 }
 
 
-def unknown_key(key: object, known: Iterable[str], path: Path, problems: Problems, place: str | None = None) -> None:
-    """A problem for a key that is not known. `place` is the end of the sentence, such as ` in 'resources'`."""
+def unknown_key(
+    key: object,
+    known: Iterable[str],
+    path: Path,
+    problems: Problems,
+    place: str | None = None,
+    otherwise: str | None = None,
+) -> None:
+    """A problem for a key that is not known. `place` is the end of the sentence, such as ` in 'resources'`.
+
+    `otherwise` is the hint if no known key is near; without it, they are listed.
+    """
     known = list(known)
-    listed = f"known keys: {', '.join(known)}"
+    listed = otherwise or f"known keys: {', '.join(known)}"
     if "run" in known:
         listed = ELSEWHERE.get(str(key).lower(), listed)
     place = f" in {subject(path)}" if place is None else place
@@ -47,6 +55,15 @@ def mapping(value: Any, path: Path, problems: Problems, hint: str, limit: int | 
         problems.wrong_kind(value, path, "a mapping", hint)
         return False
     return limit is None or not problems.exceeds(path, len(value), limit)
+
+
+def mapping_shape(name: Shape, value: Shape, limit: int) -> Shape:
+    return {"type": "object", "propertyNames": name, "additionalProperties": value, "maxProperties": limit}
+
+
+def record_shape(fields: Mapping[str, Shape], required: tuple[str, ...] = ()) -> Shape:
+    shape: Shape = {"type": "object", "properties": dict(fields), "additionalProperties": False}
+    return shape | ({"required": list(required)} if required else {})
 
 
 def listed(item: Kind, limit: int, example: str, *, unique: bool = False) -> Kind:
@@ -94,7 +111,7 @@ def record(
                 problems.about(path, f"has no '{key}'", hint)
         return make(**done) if len(problems) == before else None
 
-    return Kind(check, shapes.record({name: kind.shape for name, kind in fields.items()}, required))
+    return Kind(check, record_shape({name: kind.shape for name, kind in fields.items()}, required))
 
 
 def texts(name: Kind, value_limit: int, limit: int, hint: str, *, templates: bool = False) -> Kind:
@@ -112,7 +129,7 @@ def texts(name: Kind, value_limit: int, limit: int, hint: str, *, templates: boo
                         template_refused(item, here, problems)
         return done
 
-    return Kind(check, shapes.mapping(name.shape, shapes.scalar(value_limit), limit))
+    return Kind(check, mapping_shape(name.shape, scalar_shape(value_limit), limit))
 
 
 def empty(path: Path, problems: Problems) -> None:

@@ -8,30 +8,52 @@ from math import isfinite
 from typing import Any
 
 from deborgen_shared.jobfile import limits
-from deborgen_shared.jobfile.kinds import is_number, scalar, shown
-from deborgen_shared.jobfile.problems import Path, Problems, did_you_mean, show, subject
-from deborgen_shared.jobfile.structure import mapping, unknown_key
+from deborgen_shared.jobfile.kinds import Shape, choice, is_number, scalar, scalar_shape, shaped, shown
+from deborgen_shared.jobfile.problems import Path, Problems, did_you_mean, differ_in_case, show, subject
+from deborgen_shared.jobfile.structure import mapping, mapping_shape, record_shape, unknown_key
 from deborgen_shared.jobfile.sweep import Sweep, integers, linear, logarithmic, stepped, steps_between
 from deborgen_shared.jobfile.template import FACTS, Scalar
 
 PARAMETER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+SWEEP_KEYS = ("grid", "cases", "exclude")
 RANGE_KEYS = ("from", "to", "step", "count", "scale")
 AXIS_EXAMPLE = "[1, 2, 3] or {from: 1, to: 20}"
 SWEEP_EXAMPLE = "{grid: {seed: {from: 1, to: 20}}}"
 
+_NAME: Shape = {"pattern": r"^(?!attempt$)[A-Za-z_][A-Za-z0-9_]*$", "maxLength": limits.PARAMETER_NAME}
+_PARAMETER: Shape = scalar_shape(limits.PARAMETER_TEXT)
+_NUMBER: Shape = {"type": "number", "minimum": limits.INTEGER[0], "maximum": limits.INTEGER[1]}
+_ENDS = {"from": _NUMBER, "to": _NUMBER}
+_COUNT: Shape = {"type": "integer", "minimum": 2, "maximum": limits.AXIS_VALUES}
+_SCALE = choice("linear", "log")
+_AXIS: Shape = {
+    "description": "A list of values, an inclusive range, or evenly spaced numbers.",
+    "anyOf": [
+        {"type": "array", "items": _PARAMETER, "minItems": 1, "maxItems": limits.AXIS_VALUES, "uniqueItems": True},
+        record_shape({**_ENDS, "step": _NUMBER}, ("from", "to")),
+        record_shape({**_ENDS, "count": _COUNT, "scale": _SCALE.shape}, ("from", "to", "count")),
+    ],
+}
+_ROW: Shape = mapping_shape(_NAME, _PARAMETER, limits.AXES) | {"minProperties": 1}
+_SWEEP: Shape = record_shape(
+    {
+        "grid": mapping_shape(_NAME, _AXIS, limits.AXES) | {"minProperties": 1},
+        "cases": {"type": "array", "items": _ROW, "minItems": 1, "maxItems": limits.CASES},
+        "exclude": {"type": "array", "items": _ROW, "maxItems": limits.EXCLUDES},
+    }
+) | {"anyOf": [{"required": ["grid"]}, {"required": ["cases"]}]}
 
+
+@shaped(_SWEEP)
 def sweep(value: Any, path: Path, problems: Problems) -> Sweep | None:
     """The sweep, or None when it has problems."""
     before = len(problems)
     if not mapping(value, path, problems, f"write for example {SWEEP_EXAMPLE}"):
         return None
     for key, item in value.items():
-        if key not in ("grid", "cases", "exclude"):
-            hint = did_you_mean(key, ("grid", "cases", "exclude"))
-            if not hint and isinstance(item, (list, dict)):
-                hint = f"write it as {{grid: {{{show(key)}: ...}}}}"
-            hint = hint or "known keys: grid, cases, exclude"
-            problems.add((*path, str(key)), f"unknown key '{show(key)}' in {subject(path)}", hint, key=True)
+        if key not in SWEEP_KEYS:
+            hint = f"write it as {{grid: {{{show(key)}: ...}}}}" if isinstance(item, (list, dict)) else None
+            unknown_key(key, SWEEP_KEYS, path, problems, otherwise=hint)
     grid = _grid(value["grid"], (*path, "grid"), problems) if "grid" in value else {}
     cases = _cases(value["cases"], (*path, "cases"), problems) if "cases" in value else []
     if len(problems) == before and not grid and not cases:
@@ -79,9 +101,7 @@ def _range(value: dict[Any, Any], path: Path, problems: Problems) -> Sequence[Sc
         if key not in RANGE_KEYS:
             unknown_key(key, RANGE_KEYS, path, problems)
         elif key == "scale":
-            if item not in ("linear", "log"):
-                hint = did_you_mean(item, ("linear", "log"), "write linear or log")
-                problems.about((*path, key), f"must be linear or log, not '{show(item)}'", hint)
+            _SCALE.check(item, (*path, key), problems)
         elif not is_number(item):
             problems.wrong_kind(item, (*path, key), "a number", "a range is of numbers: for text write a list")
         else:
@@ -230,9 +250,7 @@ def _names(grid: dict[str, Any], cases: list[dict[str, Scalar]], path: Path, pro
             problems.add(where, message, "choose another name", key=True)
         elif name.lower() in seen:
             other = seen[name.lower()]
-            message = f"'{name}' is in 'grid' and in 'cases'"
-            if other != name:
-                message = f"'{other}' and '{name}' differ in case only"
-            problems.add(where, message, "rename or remove one of them", key=True)
+            both = f"'{name}' is in 'grid' and in 'cases'" if other == name else differ_in_case(other, name)
+            problems.add(where, both, "rename or remove one of them", key=True)
         seen[str(name).lower()] = str(name)
     return [name for name, _ in found]

@@ -27,10 +27,8 @@ _OPENED = re.compile(r"\$\{\{(?:[^}\n]|\}(?!\}))*(\}\})?")
 
 def text_of(value: Scalar) -> str:
     """A value as a program reads it: shortest floats, `true` and `false`, text as it is."""
-    if value is True:
-        return "true"
-    if value is False:
-        return "false"
+    if isinstance(value, bool):
+        return "true" if value else "false"
     return value if isinstance(value, str) else repr(value)
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from deborgen_shared.jobfile import limits, shapes
-from deborgen_shared.jobfile.kinds import Kind, pattern, scalar, shaped, unstorable
+from deborgen_shared.jobfile import limits
+from deborgen_shared.jobfile.kinds import Kind, pattern, scalar, scalar_shape, shaped, text_shape, unstorable
 from deborgen_shared.jobfile.problems import Path, Problems, show
 from deborgen_shared.jobfile.structure import listed, texts
 from deborgen_shared.jobfile.template import text_of, without_references
@@ -21,8 +21,8 @@ _LOOKUP = r"\$\{\{\s*[A-Za-z_][A-Za-z0-9_.]*\s*\}\}"
 @shaped(
     {
         "oneOf": [
-            shapes.text(limits.RUN_BYTES),
-            {"type": "array", "minItems": 1, "maxItems": limits.ARGUMENTS, "items": shapes.scalar(limits.RUN_BYTES)},
+            text_shape(limits.RUN_BYTES),
+            {"type": "array", "minItems": 1, "maxItems": limits.ARGUMENTS, "items": scalar_shape(limits.RUN_BYTES)},
         ]
     }
 )
