@@ -352,8 +352,9 @@ def test_data_from_python_may_have_the_strangest_keys_and_numbers() -> None:
         },
         {"run": "x" + "${{ " * 10**5},
         {"x" * 10**6 + str(i): 1 for i in range(20)},
+        {"run": "x", "sweep": {"grid": {"a": "1" * 10**5 + ".." + "2" * 10**5}}},
     ],
-    ids=["lookups", "blanks", "values", "paths", "excludes", "openings", "long-keys"],
+    ids=["lookups", "blanks", "values", "paths", "excludes", "openings", "long-keys", "long-range"],
 )
 def test_hostile_data_costs_little(data: Any) -> None:
     try:
@@ -372,3 +373,11 @@ def test_a_secret_may_not_be_a_variable_too_wherever_either_is_written() -> None
     assert problems(
         {"secrets": ["KEY"], "env": {"KEY": 1}, "steps": [{"id": "a", "run": "x"}, {"id": "b", "run": "x"}]}
     ) == [("secrets[0]", "'KEY' is in 'env' and in 'secrets'")]
+
+
+@pytest.mark.timeout(10)
+def test_many_unknown_names_among_many_known_ones_cost_little() -> None:
+    """Seen to take half a minute when each of them was compared with every name, however many and long these are."""
+    ids = [f"{i:04}" + "abcdefghij" * 5 + "x" * 9 for i in range(990)]
+    steps = [{"id": name, "run": "x", "needs": [name[::-1]]} for name in ids]
+    assert len(problems({"steps": steps})) == 100

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -162,3 +163,18 @@ def test_every_key_is_described() -> None:
 def test_a_schema_that_was_changed_by_its_reader_is_whole_again() -> None:
     schema()["properties"].clear()
     assert schema()["properties"]
+
+
+def patterns(shape: Any) -> set[str]:
+    if isinstance(shape, dict):
+        own = {shape["pattern"]} if isinstance(shape.get("pattern"), str) else set()
+        return own.union(*map(patterns, shape.values()))
+    return set().union(*map(patterns, shape)) if isinstance(shape, list) else set()
+
+
+@pytest.mark.timeout(10)
+@pytest.mark.parametrize("text", ["a", " ", "a ", "1", "1.", "a/", "./", "${{ a", "${{ a }}", "a@", "https://"])
+def test_no_pattern_takes_long_over_a_hostile_text(text: str) -> None:
+    """Many validators backtrack, as Python does here. Seen to fail when text was looked through for its last letter."""
+    for pattern in patterns(schema()) | patterns(schema(wire=True)):
+        assert not re.search(pattern, text * (40_000 // len(text)) + " \0")

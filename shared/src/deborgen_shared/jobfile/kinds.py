@@ -20,7 +20,7 @@ Check = Callable[[Any, Path, Problems], Any]
 Shape = dict[str, Any]
 
 #: Text with something in it, and without NUL.
-SOMETHING = r"^[^\u0000]*[^\s\u0000][^\u0000]*$"
+SOMETHING = r"^\s*[^\s\u0000][^\u0000]*$"
 NO_NUL = r"^[^\u0000]*$"
 
 TEMPLATES_HINT = "it works in name, run, image, env, artifacts, result and build.tag"

@@ -13,6 +13,8 @@ Path = tuple[str | int, ...]
 SHOWN = 100
 #: After this many problems nothing more is looked for.
 LIMIT = 100
+#: The nearest word is searched for among known words of at most this many letters in all.
+SEARCHED = 10_000
 _KINDS = {type(None): "empty", bool: "a boolean", int: "a number", float: "a number", str: "text", list: "a list"}
 
 
@@ -126,8 +128,10 @@ def differ_in_case(one: str, other: str) -> str:
 
 
 def did_you_mean(word: object, known: Iterable[str], otherwise: str = "") -> str:
-    """A hint with the nearest known word, if one is near."""
+    """A hint with the nearest known word, if one is near. Very many known words are not searched for it."""
     names = {name.lower(): name for name in known}
+    if sum(map(len, names)) > SEARCHED:
+        return otherwise
     near = get_close_matches(str(word)[:100].lower(), names, n=1, cutoff=0.6)
     return f"did you mean '{names[near[0]]}'?" if near else otherwise
 

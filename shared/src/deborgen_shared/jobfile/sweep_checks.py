@@ -76,7 +76,9 @@ def _axis(value: Any, path: Path, problems: Problems) -> Sequence[Scalar]:
         return _range(value, path, problems)
     if not isinstance(value, list):
         hint = f"write [{show(value)}]" if isinstance(value, (str, int, float)) else f"write {AXIS_EXAMPLE}"
-        if isinstance(value, str) and (match := re.fullmatch(r"\s*(-?\d+)\s*(?:\.\.+|-)\s*(-?\d+)\s*", value)):
+        if isinstance(value, str) and (
+            match := re.fullmatch(r"(-?\d{1,18})\s*(?:\.\.+|-)\s*(-?\d{1,18})", value.strip())
+        ):
             hint = f"write {{from: {match[1]}, to: {match[2]}}}"
         problems.about(path, f"must be a list or a range, not {shown(value)}", hint, noun="axis")
         return []
