@@ -12,15 +12,15 @@ from deborgen_shared.jobfile.kinds import Shape, choice, is_number, scalar, scal
 from deborgen_shared.jobfile.problems import Path, Problems, did_you_mean, differ_in_case, show, subject
 from deborgen_shared.jobfile.structure import mapping, mapping_shape, record_shape, unknown_key
 from deborgen_shared.jobfile.sweep import Sweep, integers, linear, logarithmic, stepped, steps_between
-from deborgen_shared.jobfile.template import FACTS, Scalar
+from deborgen_shared.jobfile.template import Scalar
+from deborgen_shared.jobfile.values import parameter_name
 
-PARAMETER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 SWEEP_KEYS = ("grid", "cases", "exclude")
 RANGE_KEYS = ("from", "to", "step", "count", "scale")
 AXIS_EXAMPLE = "[1, 2, 3] or {from: 1, to: 20}"
 SWEEP_EXAMPLE = "{grid: {seed: {from: 1, to: 20}}}"
 
-_NAME: Shape = {"pattern": r"^(?!attempt$)[A-Za-z_][A-Za-z0-9_]*$", "maxLength": limits.PARAMETER_NAME}
+_RANGE_IN_TEXT = re.compile(r"(-?\d{1,18})\s*(?:\.\.+|-)\s*(-?\d{1,18})")
 _PARAMETER: Shape = scalar_shape(limits.PARAMETER_TEXT)
 _NUMBER: Shape = {"type": "number", "minimum": limits.INTEGER[0], "maximum": limits.INTEGER[1]}
 _ENDS = {"from": _NUMBER, "to": _NUMBER}
@@ -34,10 +34,10 @@ _AXIS: Shape = {
         record_shape({**_ENDS, "count": _COUNT, "scale": _SCALE.shape}, ("from", "to", "count")),
     ],
 }
-_ROW: Shape = mapping_shape(_NAME, _PARAMETER, limits.AXES) | {"minProperties": 1}
+_ROW: Shape = mapping_shape(parameter_name.shape, _PARAMETER, limits.AXES) | {"minProperties": 1}
 _SWEEP: Shape = record_shape(
     {
-        "grid": mapping_shape(_NAME, _AXIS, limits.AXES) | {"minProperties": 1},
+        "grid": mapping_shape(parameter_name.shape, _AXIS, limits.AXES) | {"minProperties": 1},
         "cases": {"type": "array", "items": _ROW, "minItems": 1, "maxItems": limits.CASES},
         "exclude": {"type": "array", "items": _ROW, "maxItems": limits.EXCLUDES},
     }
@@ -76,9 +76,7 @@ def _axis(value: Any, path: Path, problems: Problems) -> Sequence[Scalar]:
         return _range(value, path, problems)
     if not isinstance(value, list):
         hint = f"write [{show(value)}]" if isinstance(value, (str, int, float)) else f"write {AXIS_EXAMPLE}"
-        if isinstance(value, str) and (
-            match := re.fullmatch(r"(-?\d{1,18})\s*(?:\.\.+|-)\s*(-?\d{1,18})", value.strip())
-        ):
+        if isinstance(value, str) and (match := _RANGE_IN_TEXT.fullmatch(value.strip())):
             hint = f"write {{from: {match[1]}, to: {match[2]}}}"
         problems.about(path, f"must be a list or a range, not {shown(value)}", hint, noun="axis")
         return []
@@ -240,17 +238,9 @@ def _names(grid: dict[str, Any], cases: list[dict[str, Scalar]], path: Path, pro
     found += [(name, (*path, "cases", 0, name)) for name in (cases[0] if cases else {})]
     seen: dict[str, str] = {}
     for name, where in found:
-        if not isinstance(name, str) or not PARAMETER.fullmatch(name):
-            better = re.sub(r"[^A-Za-z0-9_]", "_", str(name))
-            hint = f"write {show(better)}" if PARAMETER.fullmatch(better) else "use letters, digits and _"
-            problems.add(where, f"'{show(name)}' is not a name for a parameter", hint, key=True)
-        elif len(name) > limits.PARAMETER_NAME:
-            message = f"the name of a parameter has {len(name)} characters, and the limit is {limits.PARAMETER_NAME}"
-            problems.add(where, message, key=True)
-        elif name in FACTS:
-            message = f"'{name}' cannot be a parameter: ${{{{ {name} }}}} is the job's own"
-            problems.add(where, message, "choose another name", key=True)
-        elif name.lower() in seen:
+        before = len(problems)
+        parameter_name.check(name, where, problems)
+        if len(problems) == before and name.lower() in seen:
             other = seen[name.lower()]
             both = f"'{name}' is in 'grid' and in 'cases'" if other == name else differ_in_case(other, name)
             problems.add(where, both, "rename or remove one of them", key=True)

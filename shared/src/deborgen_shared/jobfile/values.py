@@ -9,11 +9,11 @@ from deborgen_shared.jobfile import limits
 from deborgen_shared.jobfile.kinds import Kind, pattern, scalar, scalar_shape, shaped, text_shape, unstorable
 from deborgen_shared.jobfile.problems import Path, Problems, show
 from deborgen_shared.jobfile.structure import listed, texts
-from deborgen_shared.jobfile.template import text_of, without_references
+from deborgen_shared.jobfile.template import FACTS, text_of, without_references
 
 IMAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:@-]*")
 RESERVED = "DEBORGEN_"
-_ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _LABEL_KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]*")
 _LOOKUP = r"\$\{\{\s*[A-Za-z_][A-Za-z0-9_.]*\s*\}\}"
 
@@ -75,7 +75,7 @@ def _variable(*, key: bool) -> Kind:
     """The name of an environment variable, which is itself a key or not."""
 
     def check(name: Any, path: Path, problems: Problems) -> Any:
-        if not isinstance(name, str) or not _ENV_NAME.fullmatch(name):
+        if not isinstance(name, str) or not _IDENTIFIER.fullmatch(name):
             hint = "use letters, digits and _, and no digit first"
             problems.add(path, f"'{show(name)}' is not a name for a variable", hint, key=key)
         elif len(name) > limits.ENV_NAME:
@@ -86,7 +86,7 @@ def _variable(*, key: bool) -> Kind:
             problems.add(path, message, "choose another name", key=key)
         return name
 
-    shape = {"pattern": rf"^(?!{RESERVED}){_ENV_NAME.pattern}$", "maxLength": limits.ENV_NAME}
+    shape = {"pattern": rf"^(?!{RESERVED}){_IDENTIFIER.pattern}$", "maxLength": limits.ENV_NAME}
     return Kind(check, shape if key else {"type": "string", **shape})
 
 
@@ -103,6 +103,20 @@ def _label_name(name: Any, path: Path, problems: Problems) -> None:
 
 def labels(hint: str) -> Kind:
     return texts(_label_name, limits.LABEL_VALUE, limits.LABELS, hint)
+
+
+@shaped({"pattern": rf"^(?!attempt$){_IDENTIFIER.pattern}$", "maxLength": limits.PARAMETER_NAME})
+def parameter_name(name: Any, path: Path, problems: Problems) -> None:
+    if not isinstance(name, str) or not _IDENTIFIER.fullmatch(name):
+        better = re.sub(r"[^A-Za-z0-9_]", "_", str(name))
+        hint = f"write {show(better)}" if _IDENTIFIER.fullmatch(better) else "use letters, digits and _"
+        problems.add(path, f"'{show(name)}' is not a name for a parameter", hint, key=True)
+    elif len(name) > limits.PARAMETER_NAME:
+        message = f"the name of a parameter has {len(name)} characters, and the limit is {limits.PARAMETER_NAME}"
+        problems.add(path, message, key=True)
+    elif name in FACTS:
+        message = f"'{name}' cannot be a parameter: ${{{{ {name} }}}} is the job's own"
+        problems.add(path, message, "choose another name", key=True)
 
 
 GIT_EXAMPLE = "https://example.org/team/solver.git"
