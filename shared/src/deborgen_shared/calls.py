@@ -9,6 +9,7 @@ from typing import Any, Generic, TypeVar
 from urllib.parse import quote, urlencode
 
 from deborgen_shared.errors import Code, Refusal
+from deborgen_shared.messages import JOB, NAME, NUMBER, RUN, SHA256
 from deborgen_shared.queries import NoQuery, Query
 from deborgen_shared.states import Role
 
@@ -106,8 +107,6 @@ class PathName:
 #: Run and index.
 JobId = tuple[int, int]
 
-_NUMBER = r"[1-9][0-9]{0,8}"
-_RUN = r"[1-9][0-9]{0,11}"
 #: The digest of `hello`, for examples.
 HELLO = "2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824"
 
@@ -118,16 +117,11 @@ def _job(text: str) -> JobId:
 
 
 PATH_NAMES: dict[str, PathName] = {
-    "run": PathName(_RUN, int, "A run is named by its number, like 42.", "1"),
-    "job": PathName(rf"{_RUN}\.{_NUMBER}", _job, "A job is named by run and index, like 42.7.", "1.1"),
-    "number": PathName(_NUMBER, int, "Attempts are numbered from 1.", "1"),
-    "name": PathName(
-        r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}", str,
-        "A worker's name has letters, digits, dots, dashes and underscores.", "desk-3",
-    ),
-    "sha256": PathName(
-        r"[0-9a-f]{64}", str, "A blob is named by its SHA-256 in 64 lower-case hexadecimal digits.", HELLO
-    ),
+    "run": PathName(RUN, int, "A run is named by its number, like 42.", "1"),
+    "job": PathName(JOB, _job, "A job is named by run and index, like 42.7.", "1.1"),
+    "number": PathName(NUMBER, int, "Attempts are numbered from 1.", "1"),
+    "name": PathName(NAME, str, "A worker's name has letters, digits, dots, dashes and underscores.", "desk-3"),
+    "sha256": PathName(SHA256, str, "A blob is named by its SHA-256 in 64 lower-case hexadecimal digits.", HELLO),
     "token": PathName(r"[A-Za-z0-9]{1,64}", str, "A token is named by its id, as the list of tokens tells it.", "4f2a"),
     "path": PathName(r"[^\0]{1,1024}", str, "An artifact is named by its path.", "out/plot.png"),
-}  # fmt: skip
+}

@@ -15,11 +15,17 @@ from msgspec import UNSET, Meta, Struct, UnsetType, field
 from deborgen_shared.program_events import EVENTS_PER_REQUEST
 
 END = r"$(?!\n)"
+#: How runs, the jobs of a run and the attempts of a job, machines and blobs are named, wherever a name is read.
+RUN = r"[1-9][0-9]{0,11}"
+NUMBER = r"[1-9][0-9]{0,8}"
+JOB = rf"{RUN}\.{NUMBER}"
+NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}"
+SHA256 = r"[0-9a-f]{64}"
 
-Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}" + END, max_length=63)]
+Name = Annotated[str, Meta(pattern=f"^{NAME}{END}", max_length=63)]
 Token = Annotated[str, Meta(pattern=r"^[A-Za-z0-9._:-]{1,128}" + END, max_length=128)]
-Sha256 = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}" + END, min_length=64, max_length=64)]
-AttemptId = Annotated[str, Meta(pattern=r"^[1-9][0-9]{0,11}\.[1-9][0-9]{0,8}/[1-9][0-9]{0,8}" + END, max_length=32)]
+Sha256 = Annotated[str, Meta(pattern=f"^{SHA256}{END}", min_length=64, max_length=64)]
+AttemptId = Annotated[str, Meta(pattern=f"^{JOB}/{NUMBER}{END}", max_length=32)]
 Text = Annotated[str, Meta(max_length=2000)]
 Count = Annotated[int, Meta(ge=0, le=2**53)]
 Seconds = Annotated[float, Meta(ge=0, le=1e9)]

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta, Struct
 
-from deborgen_shared.messages import END, Name, Token
+from deborgen_shared.messages import END, JOB, Name, Token
 from deborgen_shared.states import State
 
 Limit = Annotated[int, Meta(ge=1, le=1000)]
@@ -15,7 +15,7 @@ Cursor = Annotated[str, Meta(pattern=r"^[A-Za-z0-9._:=-]{1,200}" + END, max_leng
 #: `project` or `project=thesis`
 Label = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-]{0,62}(=[^\n]{0,200})?" + END, max_length=264)]
 RunNumber = Annotated[int, Meta(ge=1, lt=10**12)]
-JobName = Annotated[str, Meta(pattern=r"^[1-9][0-9]{0,11}\.[1-9][0-9]{0,8}" + END, max_length=22)]
+JobName = Annotated[str, Meta(pattern=f"^{JOB}{END}", max_length=22)]
 AttemptNumber = Annotated[int, Meta(ge=1, lt=10**9)]
 Sequence = Annotated[int, Meta(ge=0, lt=2**53)]
 
