@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 import msgspec
@@ -17,10 +17,10 @@ from deborgen_shared.calls import Call
 from deborgen_shared.client import transport
 from deborgen_shared.client.backoff import BackOff
 from deborgen_shared.client.transport import Incoming, Refused, Reply, Transport, Trouble, decode
+from deborgen_shared.messages import Page
 from deborgen_shared.queries import Query
 
 T = TypeVar("T")
-T_co = TypeVar("T_co", covariant=True)
 
 READ_SECONDS = 60.0
 CONNECTIONS = 16
@@ -43,15 +43,6 @@ _SENTENCES = {
     Trouble.TOO_SLOW: ("{url} did not answer in time", ""),
     Trouble.CUT: ("the connection to {url} was cut", ""),
 }
-
-
-class Page(Protocol[T_co]):
-    """A part of a list, and the cursor of the next part."""
-
-    @property
-    def items(self) -> Sequence[T_co]: ...
-    @property
-    def next(self) -> str | None: ...
 
 
 class Connection:
