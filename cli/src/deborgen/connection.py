@@ -129,7 +129,7 @@ class Connection:
             try:
                 yield answer
             except transport.Unreachable as trouble:
-                raise self._unreachable(trouble) from None
+                raise self.explained(trouble) from None
 
     def _patiently(self, once: Callable[[], T], repeatable: bool = True) -> T:
         """Do it. What may be repeated is repeated until the patience ends."""
@@ -142,7 +142,7 @@ class Connection:
                 self._answered = True
                 raise self.explained(refused) from None
             except transport.Unreachable as trouble:
-                error = self._unreachable(trouble)
+                error = self.explained(trouble)
                 hopeless = trouble.trouble in _HOPELESS and not self._answered
                 final = not isinstance(error, Unreachable)
                 self._answered = self._answered or bool(trouble.status)
@@ -155,21 +155,17 @@ class Connection:
                 self._answered = True
                 return result
 
-    def _unreachable(self, trouble: transport.Unreachable) -> DeborgenError:
-        if trouble.status:
-            return self._answer(trouble, {})
-        sentence, hint = _SENTENCES[trouble.trouble]
-        message = sentence.format(url=self.url, host=urlsplit(self.url).hostname)
-        return Unreachable(message, hint, details={"trouble": trouble.trouble})
-
-    def explained(self, refused: Refused) -> DeborgenError:
-        """The refusal as the error that a person sees."""
-        if refused.status in transport.REDIRECTS:
+    def explained(self, failure: Refused | transport.Unreachable) -> DeborgenError:
+        """What a person sees of a refusal, or of trouble with the connection."""
+        if isinstance(failure, transport.Unreachable) and not failure.status:
+            sentence, hint = _SENTENCES[failure.trouble]
+            message = sentence.format(url=self.url, host=urlsplit(self.url).hostname)
+            return Unreachable(message, hint, details={"trouble": failure.trouble})
+        if failure.status in transport.REDIRECTS:
             return NotAllowed(f"{self.url} answers with a redirect", "give the address that it redirects to")
-        return self._answer(refused, dict(refused.details))
-
-    def _answer(self, said: Refused | transport.Unreachable, details: dict[str, Any]) -> DeborgenError:
-        if said.code:
-            return from_answer(said.status, said.code, said.message, said.hint, details)
-        message = f"{self.url} is not a deborgen coordinator, or it is unhealthy"
-        return from_answer(said.status, "", message, f"it answered {said.status} without saying why", details)
+        message, hint = failure.message, failure.hint
+        if not failure.code:
+            message = f"{self.url} is not a deborgen coordinator, or it is unhealthy"
+            hint = f"it answered {failure.status} without saying why"
+        details = dict(failure.details) if isinstance(failure, Refused) else {}
+        return from_answer(failure.status, failure.code, message, hint, details)
