@@ -14,7 +14,6 @@ import click
 
 if TYPE_CHECKING:
     from deborgen.client import Client
-    from deborgen.profile import Target
 
 #: Every command, in the order in which a newcomer meets them. `--help` reads this table and imports nothing else.
 SECTIONS: dict[str, dict[str, str]] = {
@@ -61,17 +60,11 @@ class App:
         self.url = url
 
     @cached_property
-    def target(self) -> Target:
-        from deborgen import profile
-
-        return profile.find(self.url)
-
-    @cached_property
     def client(self) -> Client:
         from deborgen import output
         from deborgen.client import Client
 
-        client = Client(self.target.url, self.target.token)
+        client = Client(self.url)
         client.connection.on_trouble = output.trouble
         return client
 

@@ -34,9 +34,9 @@ class Client:
     """A coordinator, found as the command finds it: argument, environment, profile, or a running `deborgen up`."""
 
     def __init__(self, url: str | None = None, token: str | None = None) -> None:
-        target = find(url, token)
-        self.url = target.url
-        self.connection = Connection(target.url, target.token)
+        self.target = find(url, token)
+        self.url = self.target.url
+        self.connection = Connection(self.target.url, self.target.token)
 
     def __enter__(self) -> Client:
         return self

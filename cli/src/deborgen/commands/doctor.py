@@ -57,12 +57,12 @@ def examine(app: App) -> Iterator[Finding]:
     """Look at one thing after the other, and stop where nothing further can be known."""
     yield Finding("python", True, f"Python {sys.version.split()[0]}")
     try:
-        target = app.target
+        client = app.client
     except DeborgenError as failure:
         yield Finding("coordinator", False, failure.message, failure.hint, failure.exit_code)
         return
+    target = client.target
     yield Finding("coordinator", True, f"the coordinator is {target.url} (from {target.url_from})")
-    client = app.client
     client.connection.patience = 0
     try:
         health = client.health()
