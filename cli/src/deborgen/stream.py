@@ -47,26 +47,20 @@ class Line:
             self._answer.hang_up()
 
 
-def parse(chunks: Iterable[bytes]) -> Iterator[tuple[str, str]]:
-    """The `(id, data)` of each message in a stream of bytes, wherever the chunks are cut."""
+def parse(chunks: Iterable[bytes]) -> Iterator[str]:
+    """The data of each message in a stream of bytes, wherever the chunks are cut."""
     buffer = b""
-    identity = ""
     data: list[str] = []
     for chunk in chunks:
-        buffer += chunk
-        *lines, buffer = buffer.split(b"\n")
+        *lines, buffer = (buffer + chunk).split(b"\n")
         for raw in lines:
             line = raw.rstrip(b"\r").decode("utf-8", "replace")
             name, _, value = line.partition(":")
-            value = value.removeprefix(" ")
-            if line == "":
-                if data:
-                    yield identity, "\n".join(data)
+            if name == "data":
+                data.append(value.removeprefix(" "))
+            elif line == "" and data:
+                yield "\n".join(data)
                 data = []
-            elif name == "id":
-                identity = value
-            elif name == "data":
-                data.append(value)
 
 
 def history(connection: Connection, query: EventsQuery, limit: int | None = None) -> Iterator[Event]:
@@ -102,10 +96,10 @@ def events(
         try:
             with connection.open(contract.LIST_EVENTS, query, headers=headers, seconds=SILENCE_SECONDS) as answer:
                 line.opened(answer)
-                for identity, data in parse(takewhile(lambda chunk: not line.stopped, answer)):
+                for data in parse(takewhile(lambda chunk: not line.stopped, answer)):
                     back_off.reset()
                     event = msgspec.json.decode(data, type=Event)
-                    last = int(identity) if identity.isdigit() else event.seq
+                    last = event.seq
                     yield event
         except Unreachable as why:
             if line.stopped:
