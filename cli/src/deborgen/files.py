@@ -6,12 +6,10 @@ files win, the last matching line wins) and the `.git` folder. What is named is 
 
 from __future__ import annotations
 
-import hashlib
 import os
 import stat
-from collections.abc import Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 from pathspec import GitIgnoreSpec
@@ -124,14 +122,3 @@ def _ignored(path: str, specs: list[tuple[str, GitIgnoreSpec]]) -> bool:
         if verdict is not None:
             return verdict
     return False
-
-
-def hashed(files: Iterable[LocalFile]) -> list[LocalFile]:
-    """The same files with their digests, read in parallel."""
-
-    def one(file: LocalFile) -> LocalFile:
-        with file.source.open("rb") as source:
-            return replace(file, sha256=hashlib.file_digest(source, "sha256").hexdigest())
-
-    with ThreadPoolExecutor(max_workers=4) as pool:
-        return list(pool.map(one, files))

@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Any
 
-from deborgen import files, transfers
+from deborgen import transfers
 from deborgen.connection import Connection
 from deborgen.errors import InvalidJob
 from deborgen.preparation import NOT_SUBMITTED, Prepared, located
 from deborgen_shared import contract, messages
+from deborgen_shared.client.blobs import digest_of
 from deborgen_shared.jobfile.document import Document
 from deborgen_shared.jobfile.problems import Problem
 
@@ -24,13 +26,15 @@ Bar = Callable[[str, int], AbstractContextManager[Callable[[int], None]]]
 
 def wire(prepared: Prepared) -> dict[str, Any]:
     """The body of the submit: the job file with its files named by their digests. Reads every file once."""
-    digests = {file.source: file for file in files.hashed(prepared.files)}
+    sources = [file.source for file in prepared.files]
+    with ThreadPoolExecutor(max_workers=4) as pool:
+        digests = dict(zip(sources, pool.map(digest_of, sources), strict=True))
     body = dict(prepared.data)
     if isinstance(body.get("steps"), list):
         body["steps"] = [dict(step) if isinstance(step, dict) else step for step in body["steps"]]
     for path, collection in prepared.collections.items():
         level = body["steps"][path[1]] if path else body
-        collection.files = [replace(digests[file.source], path=file.path) for file in collection.files]
+        collection.files = [replace(file, sha256=digests[file.source]) for file in collection.files]
         unique = {file.path: file for file in collection.files}
         level["files"] = [
             {"path": path, "sha256": file.sha256, "size": file.size, "mode": file.mode} for path, file in unique.items()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from pathlib import Path
 
@@ -99,10 +98,3 @@ def test_links_to_files_are_followed_and_links_to_folders_are_named(tmp_path: Pa
 def test_what_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(files.FileMissing, match="does not exist"):
         files.collect(tmp_path, "nothing")
-
-
-def test_equal_files_have_equal_digests(tmp_path: Path) -> None:
-    (tmp_path / "a").write_bytes(b"same")
-    (tmp_path / "b").write_bytes(b"same")
-    found = files.hashed(files.collect(tmp_path, ".").files)
-    assert {file.sha256 for file in found} == {hashlib.sha256(b"same").hexdigest()}

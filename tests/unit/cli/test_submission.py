@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 
 import pytest
@@ -34,6 +35,14 @@ def test_files_become_digests_sizes_and_modes(tmp_path: Path) -> None:
         ("b", 0, 0o644),
     ]
     assert body["files"][1]["sha256"] == "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+
+
+def test_equal_files_have_equal_digests(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"same")
+    (tmp_path / "b").write_bytes(b"same")
+    body = submission.wire(prepare(tmp_path, "run: ls\nfiles: [a, b]"))
+    assert [file["path"] for file in body["files"]] == ["a", "b"]
+    assert {file["sha256"] for file in body["files"]} == {hashlib.sha256(b"same").hexdigest()}
 
 
 def test_files_of_steps_are_found_too(tmp_path: Path) -> None:
