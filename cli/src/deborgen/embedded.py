@@ -50,16 +50,16 @@ def why_not_podman() -> str:
 
 def run(plan: Plan, on_up: Callable[[runtime.Runtime], None]) -> None:
     """Be up: says so once both answer, then stays until a signal or the end of a child."""
-    with runtime.hold(until_exit=True) as ours:
-        if not ours:
-            raise already_up()
-        pair = Pair(plan)
-        try:
-            with children.interruptible():
-                on_up(pair.start())
-                pair.wait()
-        finally:
-            pair.stop()
+    # The lock is never released: it is gone when the process is, and `down` waits for that.
+    if runtime.lock() is None:
+        raise already_up()
+    pair = Pair(plan)
+    try:
+        with children.interruptible():
+            on_up(pair.start())
+            pair.wait()
+    finally:
+        pair.stop()
 
 
 def already_up() -> NotPossible:

@@ -10,8 +10,6 @@ import fcntl
 import json
 import os
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -73,19 +71,10 @@ def is_locked() -> bool:
     return False
 
 
-@contextmanager
-def hold(until_exit: bool = False) -> Iterator[bool]:
-    """Hold the lock while the block runs, or until the process ends. Yields False when another process holds it."""
+def lock() -> int | None:
+    """Hold the lock until the descriptor is closed or the process ends; None when another process holds it."""
     lock_file().parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     descriptor = os.open(lock_file(), os.O_RDWR | os.O_CREAT, 0o600)
-    try:
-        yield _try_lock(descriptor)
-    finally:
-        if not until_exit:
-            os.close(descriptor)
-
-
-def _try_lock(descriptor: int) -> bool:
     # A reader that asks whether the lock is held holds it for an instant itself: ask more than once.
     for _ in range(20):
         try:
@@ -93,5 +82,6 @@ def _try_lock(descriptor: int) -> bool:
         except BlockingIOError:
             time.sleep(0.01)
         else:
-            return True
-    return False
+            return descriptor
+    os.close(descriptor)
+    return None

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -24,6 +27,15 @@ def up(url: str = "http://127.0.0.1:8765") -> runtime.Runtime:
     state = runtime.Runtime(url, "dbg_admin_up", 1, "/data", "box", "subprocess")
     runtime.write(state)
     return state
+
+
+@contextmanager
+def held() -> Iterator[bool]:
+    """Hold the lock of `deborgen up` while the block runs; False when another one holds it."""
+    descriptor = runtime.lock()
+    yield descriptor is not None
+    if descriptor is not None:
+        os.close(descriptor)
 
 
 @pytest.mark.parametrize(
@@ -56,7 +68,7 @@ def test_without_anything_the_remedy_is_named() -> None:
 
 
 def test_the_flag_wins_over_the_environment_over_the_profile_over_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    with runtime.hold() as ours:
+    with held() as ours:
         assert ours
         up()
         assert profile.find().url == "http://127.0.0.1:8765"
@@ -86,7 +98,7 @@ def test_a_token_of_the_environment_does_not_go_to_an_up_that_was_merely_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("DEBORGEN_TOKEN", "for-the-big-pool")
-    with runtime.hold():
+    with held():
         state = up()
         assert profile.find().token == state.token
         monkeypatch.setenv("DEBORGEN_URL", "http://big-pool")
@@ -116,7 +128,7 @@ def test_a_token_file_that_others_can_read_is_refused(home: Path, monkeypatch: p
 
 
 def test_the_trace_of_an_up_that_is_gone_is_stale() -> None:
-    with runtime.hold() as ours:
+    with held() as ours:
         assert ours
         state = up()
         assert runtime.find() == state
@@ -125,14 +137,14 @@ def test_the_trace_of_an_up_that_is_gone_is_stale() -> None:
 
 
 def test_only_one_up_holds_the_lock() -> None:
-    with runtime.hold() as first, runtime.hold() as second:
+    with held() as first, held() as second:
         assert (first, second) == (True, False)
-    with runtime.hold() as again:
+    with held() as again:
         assert again
 
 
 def test_a_broken_runtime_file_is_no_runtime() -> None:
-    with runtime.hold():
+    with held():
         up()
         runtime.file().write_text("{")
         assert runtime.find() is None
