@@ -60,15 +60,10 @@ class Connection:
     def close(self) -> None:
         self.transport.close()
 
-    @contextmanager
-    def impatient(self) -> Iterator[None]:
-        """Within the block every failure is told at once: for callers who show it, and try again by themselves."""
-        before = self.patience, self.on_trouble
-        self.patience, self.on_trouble = 0.0, lambda sentence: None
-        try:
-            yield
-        finally:
-            self.patience, self.on_trouble = before
+    def fail_at_once(self) -> None:
+        """From now on every failure is raised at once: for callers who show it, and try again by themselves."""
+        self.patience = 0.0
+        self.on_trouble = lambda sentence: None
 
     def call(
         self,

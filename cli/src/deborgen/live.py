@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
@@ -47,41 +46,26 @@ class Picture:
             self.tail = last_lines(self.failed[0])
 
 
-class Estimate:
-    """How long until all is done, by the pace since the watching began."""
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._first: tuple[float, int] | None = None
-
-    def left(self, done: int, total: int) -> float | None:
-        now = self._clock()
-        if self._first is None:
-            self._first = (now, done)
-        start, before = self._first
-        if done <= before or done >= total:
-            return None
-        return (now - start) / (done - before) * (total - done)
+def time_left(elapsed: float, ended: int, still_open: int) -> float | None:
+    """How long until all is done, by the pace since the watching began; None where there is no pace yet, or no job."""
+    return elapsed / ended * still_open if ended > 0 and still_open > 0 else None
 
 
 def watch(run: Run) -> None:
     """Draw the run until it ends."""
     picture = Picture(run)
-    estimate = Estimate()
+    began, done_before = time.monotonic(), run.done
 
     def trouble(sentence: str) -> None:
         picture.trouble = sentence
 
-    with (
-        run._connection.impatient(),
-        run.pulse(trouble) as pulse,
-        Live(console=output.console(stderr=True), auto_refresh=False) as live,
-    ):
+    with run.pulse(trouble) as pulse, Live(console=output.console(stderr=True), auto_refresh=False) as live:
         while True:
             if patiently(picture.look, trouble):
                 picture.trouble = ""
-            live.update(draw(picture, estimate.left(picture.run.done, run.total)), refresh=True)
-            if picture.run.ended:
+            left = time_left(time.monotonic() - began, run.done - done_before, run.total - run.done)
+            live.update(draw(picture, left), refresh=True)
+            if run.ended:
                 return
             pulse.wait(LOOK_SECONDS if run.counts[State.RUNNING] else None, FRAME_SECONDS)
 

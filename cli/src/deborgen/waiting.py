@@ -50,6 +50,7 @@ def report(run: Run) -> int:
 
 def watch(run: Run) -> int:
     """Show the run until it ends: live on a terminal, as plain lines otherwise. The exit code says how it ended."""
+    run._connection.fail_at_once()
     with detachable(run):
         if output.progress_on_terminal():
             from deborgen import live
@@ -66,7 +67,7 @@ def _watch_plain(run: Run) -> None:
     """A line when something changed, at most one a second, and one for each job that failed."""
     told: set[str] = set()
     before = ""
-    with run._connection.impatient(), run.pulse() as pulse:
+    with run.pulse() as pulse:
         while True:
             patiently(run.refresh, output.trouble)
             counts = run.counts

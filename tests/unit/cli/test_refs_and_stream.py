@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from deborgen.errors import WrongUsage
-from deborgen.live import Estimate
+from deborgen.live import time_left
 from deborgen.refs import Ref, parse
 from deborgen.stream import parse as parse_stream
 
@@ -39,9 +39,6 @@ def test_a_stream_is_understood_wherever_it_is_cut() -> None:
 
 
 def test_the_time_left_follows_the_pace() -> None:
-    now = [0.0]
-    estimate = Estimate(lambda: now[0])
-    assert estimate.left(10, 100) is None
-    now[0] = 9.0
-    assert estimate.left(40, 100) == pytest.approx(18.0)
-    assert estimate.left(100, 100) is None
+    assert time_left(elapsed=0.0, ended=0, still_open=90) is None
+    assert time_left(elapsed=9.0, ended=30, still_open=60) == pytest.approx(18.0)
+    assert time_left(elapsed=9.0, ended=90, still_open=0) is None
