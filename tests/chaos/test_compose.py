@@ -12,11 +12,13 @@ from typing import Any
 import pytest
 
 from support.compose import POSTGRES, Compose, make_postgres, run
-from support.podman import Podman
+from support.podman import IMAGE, Podman
 from support.published_pool import PublishedPool
 from support.waiting import wait_until
 
 pytestmark = [pytest.mark.podman, pytest.mark.root, pytest.mark.timeout(900)]
+#: The supervisor waits for 30 seconds after a job's time limit; the tests do not.
+QUICK = "services: {worker: {environment: {DEBORGEN_BACKSTOP_SECONDS: '1', DEBORGEN_WORKER_RUNNER: both}}}\n"
 
 
 class ComposedPool(PublishedPool):
@@ -30,6 +32,10 @@ class ComposedPool(PublishedPool):
     def url(self) -> str:
         return self._url
 
+    def submit(self, **document: Any) -> int:
+        """In a container, unless it says that it has no image."""
+        return super().submit(**{name: value for name, value in {"image": IMAGE, **document}.items() if value})
+
     def token(self, role: str, name: str) -> str:
         words = ("deborgen-coordinator", "token", "create", "--role", role, "--name", name)
         return run("podman", "exec", f"{self.compose.name}_coordinator_1", *words)
@@ -42,12 +48,14 @@ def brought_up(images: Path, podman: Podman, folder: Path, *profiles: str, **set
         address = f"127.0.0.1:{probe.getsockname()[1]}"
     (folder / "state").mkdir()
     (folder / "token").touch(mode=0o600)
+    (folder / "quick.yaml").write_text(QUICK)
     compose = Compose(
         images, folder, f"deborgen-{'-'.join(['chaos', *profiles])}", LISTEN=address, PODMAN_SOCKET=str(podman.socket),
         WORKER_CPUS="2", WORKER_MEMORY="4GiB", WORKER_STATE=str(folder / "state"),
         WORKER_TOKEN_FILE=str(folder / "token"), DEBORGEN_LEASE_SECONDS="20", DEBORGEN_HEARTBEAT_SECONDS="1",
-        **settings,
+        **{"DEBORGEN_DEFAULT_IMAGE": "", **settings},
     )  # fmt: skip
+    compose.files.append(folder / "quick.yaml")
     chosen = [word for profile in [*profiles, "worker"] for word in ("--profile", profile)]
     pool = ComposedPool(compose, f"http://{address}")
     try:
@@ -59,7 +67,9 @@ def brought_up(images: Path, podman: Podman, folder: Path, *profiles: str, **set
         yield pool
     finally:
         compose.run(*chosen, "down", "-v", "-t", "5")
+        left = run("podman", "ps", "-a", "--filter", f"name={compose.name}_", "--format", "{{.Names}}")
         podman.remove_all("worker-1")
+        assert left == "", "no container is left behind"
 
 
 @pytest.fixture(scope="module")
@@ -86,9 +96,18 @@ def test_a_worker_in_a_container_tells_how_its_machine_is_doing(pool: ComposedPo
     assert found["load"] >= 0
 
 
-@pytest.mark.parametrize(("part", "how"), [("coordinator", "restart"), ("coordinator", "kill"), ("worker", "kill")])
-def test_a_running_job_survives_a_restart_of(pool: ComposedPool, part: str, how: str) -> None:
-    number = pool.submit(run="echo begun; for n in 1 2 3 4 5 6; do sleep 1; done; echo ended")
+@pytest.mark.parametrize(
+    ("part", "how", "image"),
+    [
+        ("coordinator", "restart", IMAGE),
+        ("coordinator", "kill", IMAGE),
+        ("supervisor", "kill", IMAGE),
+        ("worker", "kill", IMAGE),
+        ("worker", "kill", None),  # a plain process, in the container of the supervisor
+    ],
+)
+def test_a_running_job_survives_a_restart_of(pool: ComposedPool, part: str, how: str, image: str | None) -> None:
+    number = pool.submit(run="echo begun; for n in 1 2 3 4 5 6; do sleep 1; done; echo ended", image=image)
     wait_until(lambda: b"begun" in pool.log(number), 120, every=0.2)
     container = f"{pool.compose.name}_{part}_1"
     if how == "restart":
@@ -101,6 +120,29 @@ def test_a_running_job_survives_a_restart_of(pool: ComposedPool, part: str, how:
     job = pool.job(number)
     assert (job["state"], job["attempts"], len(job["history"])) == ("succeeded", 1, 1), job
     assert pool.log(number) == b"begun\nended\n"
+
+
+def test_the_supervisor_outlives_the_container_of_its_worker_keeps_time_and_obeys_the_owner(
+    pool: ComposedPool, podman: Podman
+) -> None:
+    """Seen to fail when the supervisor runs in the container of the worker."""
+    number = pool.submit(run="echo begun; sleep 3600", timeout="6s")
+    wait_until(lambda: b"begun" in pool.log(number), 120, every=0.2)
+    worker, supervisor = (f"{pool.compose.name}_{part}_1" for part in ("worker", "supervisor"))
+    run("podman", "kill", "-s", "KILL", worker)
+    [container] = podman.of("worker-1")
+    assert "1 running is frozen" in run("podman", "exec", supervisor, "deborgen-worker", "pause", "--now")
+    wait_until(lambda: podman.inspect(container)["State"]["Paused"], what="the owner to have frozen the job")
+    status = run("podman", "exec", supervisor, "sh", "-c", "deborgen-worker status || true")
+    assert f"{number}.1/1" in status
+    assert "frozen without a worker" in status
+    run("podman", "exec", supervisor, "deborgen-worker", "resume")
+    wait_until(lambda: not podman.inspect(container)["State"]["Paused"], what="the owner to have woken the job")
+    wait_until(lambda: not podman.inspect(container)["State"]["Running"], what="the supervisor to end the job")
+    assert not podman.inspect(worker)["State"]["Running"], "nobody else was there to end it"
+    run("podman", "start", worker)
+    wait_until(lambda: pool.job(number)["state"] in {"succeeded", "failed"}, 120, every=0.2)
+    assert [each["outcome"] for each in pool.job(number)["history"]] == ["timeout"]
 
 
 def test_a_worker_that_is_stopped_politely_gives_its_job_back_and_nobody_loses_an_attempt(pool: ComposedPool) -> None:
@@ -117,10 +159,10 @@ def test_a_worker_that_is_stopped_politely_gives_its_job_back_and_nobody_loses_a
 
 
 def test_the_containers_have_read_only_roots_and_the_coordinator_is_not_root(pool: ComposedPool) -> None:
-    for part in ("coordinator", "worker"):
+    for part in ("coordinator", "supervisor", "worker"):
         [found] = json.loads(run("podman", "inspect", f"{pool.compose.name}_{part}_1"))
         assert found["HostConfig"]["ReadonlyRootfs"], part
-        assert found["EffectiveCaps"] in (None, []) or part == "worker"
+        assert found["EffectiveCaps"] in (None, []) or part != "coordinator"
     assert run("podman", "exec", f"{pool.compose.name}_coordinator_1", "id", "-u") == "10001"
 
 
@@ -134,11 +176,11 @@ def test_with_the_profile_postgres_a_job_survives_a_restart_of_the_database(
 ) -> None:
     """The image of PostgreSQL is a stand-in of our own, because there is no registry here."""
     make_postgres(tmp_path)
-    settings = {"POSTGRES_IMAGE": POSTGRES, "POSTGRES_PASSWORD": "sesame"}
+    settings = {"POSTGRES_IMAGE": POSTGRES, "POSTGRES_PASSWORD": "sesame", "DEBORGEN_DEFAULT_IMAGE": IMAGE}
     url = "postgresql://deborgen:sesame@postgres/deborgen"
     with brought_up(images, podman, tmp_path, "postgres", DEBORGEN_DATABASE=url, **settings) as pool:
         database = f"{pool.compose.name}_postgres_1"
-        number = pool.submit(run="echo begun; for n in 1 2 3 4 5 6; do sleep 1; done; echo ended")
+        number = pool.submit(run="echo begun; for n in 1 2 3 4 5 6; do sleep 1; done; echo ended", image=None)
         wait_until(lambda: b"begun" in pool.log(number), 120, every=0.2)
         run("podman", "kill", "-s", "KILL", database)
         run("podman", "start", database)

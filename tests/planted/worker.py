@@ -135,10 +135,7 @@ def let_programs_go_on(original: Any) -> Any:
 PLANTED: list[Planted] = [
     Planted(
         "the supervisor keeps no time",
-        (
-            Patch(f"{WORKER}.runners.watchdog:BACKSTOP_SECONDS", becomes(1e9)),
-            Patch(f"{WORKER}.runners.subprocess:BACKSTOP_SECONDS", becomes(1e9)),
-        ),
+        (Patch(f"{WORKER}.runners.supervision:BACKSTOP_SECONDS", becomes(1e9)),),
         (
             f"{SUPERVISOR}_58_a_process_is_ended_by_the_supervisor_when_its_time_is_over_and_the_worker_is_dead",
             f"{SUPERVISOR}_58_a_container_is_ended_by_the_supervisor_when_its_time_is_over_and_the_worker_is_dead",
@@ -147,7 +144,7 @@ PLANTED: list[Planted] = [
     ),
     Planted(
         "programs go on without a worker for ever",
-        (Patch(f"{WORKER}.runners.subprocess:SubprocessRunner._start_supervisor", let_programs_go_on),),
+        (Patch(f"{WORKER}.runners.supervision:Supervision._start_supervisor", let_programs_go_on),),
         (
             f"{SUPERVISOR}_87_what_no_worker_takes_up_is_ended",
             f"{SUPERVISOR}_87_a_container_that_no_worker_takes_up_is_ended",

@@ -119,7 +119,7 @@ class Compose:
     """`podman-compose` on compose.yaml of a context, with settings of its own."""
 
     def __init__(self, context: Path, folder: Path, name: str, **settings: str) -> None:
-        self.file = context / "deploy" / "compose" / "compose.yaml"
+        self.files = [context / "deploy" / "compose" / "compose.yaml"]
         self.folder, self.name = folder, name
         self.settings = {
             **BUILD, "COORDINATOR_IMAGE": COORDINATOR, "WORKER_IMAGE": WORKER, "DEBORGEN_DEFAULT_IMAGE": IMAGE,
@@ -127,4 +127,5 @@ class Compose:
         }  # fmt: skip
 
     def run(self, *words: str) -> str:
-        return run(sys.executable, "-m", "podman_compose", "-f", self.file, "-p", self.name, *words, **self.settings)
+        files = [word for file in self.files for word in ("-f", file)]
+        return run(sys.executable, "-m", "podman_compose", *files, "-p", self.name, *words, **self.settings)

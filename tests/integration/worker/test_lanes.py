@@ -18,6 +18,7 @@ from deborgen_worker import leases
 from deborgen_worker.attempts import Exit, Standing
 from deborgen_worker.runners.protocol import ANY_TIME, Launch
 from deborgen_worker.runners.subprocess import SubprocessRunner
+from deborgen_worker.runners.supervision import Supervision
 from deborgen_worker.steps import Began, Event, Exited, Returned
 from support.waiting import wait_until
 
@@ -31,7 +32,7 @@ class Lanes:
         self.folder = folder
         self.events: list[Event] = []
         (folder / "state" / "attempts").mkdir(parents=True, exist_ok=True)
-        self.runner = SubprocessRunner(folder / "state", self.events.extend)
+        self.runner = SubprocessRunner(Supervision(folder / "state"), self.events.extend)
         self.runner._lanes.seconds, self.runner._lanes.young = 1000.0, 1000.0
 
     def start(self, first: Launch, *following: Launch, start_by: float = ANY_TIME) -> None:
@@ -141,7 +142,7 @@ def test_the_next_worker_finds_what_runs_and_starts_what_waits_itself(lanes: Lan
     running, waiting = lanes.until("a", "gate"), lanes.launch("b", "print('b')")
     lanes.start(running, waiting)
     lanes.runner.close()
-    later = lanes.runner = SubprocessRunner(lanes.folder / "state", lanes.events.extend)
+    later = lanes.runner = SubprocessRunner(Supervision(lanes.folder / "state"), lanes.events.extend)
     assert later.adopt(running).standing is Standing.RUNNING
     assert later.adopt(waiting).standing is Standing.NEVER_STARTED
     lanes.open("gate")
@@ -198,11 +199,11 @@ def children_of(pid: int) -> list[int]:
 
 
 def test_a_supervisor_that_could_not_be_replaced_at_once_is_replaced_later(lanes: Lanes) -> None:
-    runner = lanes.runner
+    runner, supervision = lanes.runner, lanes.runner._supervision
     pid = supervisor_of(lanes)
-    connect, runner._connect = runner._connect, lambda: None  # type: ignore[method-assign]
+    connect, supervision.open = supervision.open, lambda: None  # type: ignore[method-assign]
     os.kill(pid, signal.SIGKILL)
-    wait_until(lambda: runner._socket is None)
+    wait_until(lambda: supervision._socket is None)
     assert runner.check()
-    runner._connect = connect  # type: ignore[method-assign]
+    supervision.open = connect  # type: ignore[method-assign]
     assert runner.check() == ""

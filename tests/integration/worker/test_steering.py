@@ -15,12 +15,11 @@ import pytest
 
 from deborgen_worker.runners.containers.creating import pull
 from deborgen_worker.runners.containers.engine import EngineError, State
+from deborgen_worker.runners.containers.runner import ContainerRunner
 from deborgen_worker.runners.podman import client, engine
 from deborgen_worker.runners.podman.engine import PodmanEngine
-from deborgen_worker.runners.podman.runner import PodmanRunner
 from deborgen_worker.runners.protocol import CannotStart, Launch, RunnerDown
-from deborgen_worker.runners.subprocess import SubprocessRunner
-from deborgen_worker.settings import Settings
+from deborgen_worker.runners.supervision import Supervision
 from support.aimed_proxy import AimedProxy
 from support.podman import IMAGE, Podman
 from support.waiting import wait_until
@@ -36,8 +35,7 @@ class Machine:
         self.podman = podman
         self.name = f"w-{folder.name}"
         self.ends: list[Any] = []
-        watchdog = SubprocessRunner(folder, self.ends.extend).watchdog
-        self.runner = PodmanRunner(Settings(name=self.name, podman_socket=url), folder, self.ends.extend, watchdog)
+        self.runner = ContainerRunner(PodmanEngine(self.name, url, folder), self.ends.extend, Supervision(folder))
         workspace = folder / "work"
         workspace.mkdir()
         self.launch = Launch(

@@ -14,8 +14,8 @@ from deborgen_shared.messages import Finish, Finished
 from deborgen_worker.attempts import Ending, Exit
 from deborgen_worker.journal import SpoolFullError
 from deborgen_worker.runners.podman.reading import moment
+from deborgen_worker.runners.programs import NEVER, Program
 from deborgen_worker.runners.protocol import CannotStart, Launch
-from deborgen_worker.runners.supervisor import Supervisor
 from deborgen_worker.steps import Exited
 from support.scripted_runner import Script
 from support.taken_apart import World, running
@@ -362,12 +362,12 @@ def test_the_end_of_a_job_waits_for_no_thread_that_holds_its_log_and_asks_whethe
 
 
 def test_a_program_that_its_owner_stopped_is_not_ended_for_its_time() -> None:
-    was = {"until": time.monotonic() + 5.0}
-    Supervisor.keep_time(was, signal.SIGSTOP)
-    Supervisor.keep_time(was, signal.SIGSTOP)
-    assert was["until"] == float("inf")
-    Supervisor.keep_time(was, signal.SIGCONT)
-    assert 4.0 < was["until"] - time.monotonic() <= 5.0
+    program = Program({"timeout": 5.0})
+    program.note(signal.SIGSTOP)
+    program.note(signal.SIGSTOP)
+    assert program.until == NEVER
+    program.note(signal.SIGCONT)
+    assert 4.0 < program.until - time.monotonic() <= 5.0
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,6 @@ from deborgen_worker.runners.containers.judging import fault_of_the_program, jud
 from deborgen_worker.runners.containers.usage import Usage
 from deborgen_worker.runners.podman.reading import host_in, seen_in
 from deborgen_worker.runners.protocol import Launch
-from deborgen_worker.runners.watchdog import BACKSTOP_SECONDS
 
 LAUNCH = Launch(
     attempt="1.1/1", argv=("prog",), env={}, folder=Path("/f"), workspace=Path("/f/work"), image="i", memory=100 << 20,
@@ -51,13 +50,6 @@ def test_out_of_memory_has_several_signs(
     found = judge(LAUNCH, seen(code, **facts), usage, **more)
     assert found.out_of_memory is expected, what
     assert ("more memory than the 100MiB" in found.reason) is expected
-
-
-def test_only_a_container_that_outlived_its_timeout_was_ended_by_the_engine() -> None:
-    late = LAUNCH.timeout_seconds + BACKSTOP_SECONDS
-    assert judge(LAUNCH, seen(255), Usage(), watched=late).timed_out
-    assert not judge(LAUNCH, seen(255), Usage(), watched=late - 5).timed_out
-    assert not judge(LAUNCH, seen(1), Usage(), watched=late).timed_out
 
 
 def test_a_program_that_cannot_be_executed_ends_as_in_a_shell_and_a_broken_machine_does_not() -> None:

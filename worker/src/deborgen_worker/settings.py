@@ -81,6 +81,10 @@ class Settings:
     podman_socket: str = setting(
         "", TEXT, "Podman's socket; empty means that of the user or of root, or a service of our own"
     )
+    supervisor: str = setting(
+        "own", choice("own", "apart"),
+        "where the supervisor of running jobs is started: by the worker, or in a container of its own",
+    )  # fmt: skip
     slots: int = setting(0, whole(), "jobs that run at once, whatever they ask for", "as many as fit")
     cpus: float = setting(0.0, number(most=65536), "processors offered to jobs", "all")
     memory: int = setting(0, SIZE, "memory offered to jobs", "all but 1/8 of the machine's")

@@ -48,9 +48,9 @@ def remove(engine: Engine, container: str) -> None:
             engine.kill(container, "KILL")
         try:
             return engine.remove(container)
-        except EngineError as error:
+        except EngineError:
             # One whose monitor was killed is only found to be over at the second try.
             if tries == REMOVE_TRIES:
-                raise CannotStart(str(error)) from None
+                raise
         time.sleep(0.3)
     return None

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Protocol
 
 from deborgen_worker.logs import Log
-from deborgen_worker.runners.protocol import Host, Launch
+from deborgen_worker.runners.protocol import CannotStart, Host, Launch
 
 #: The file in the folder of an attempt to which the engine writes the program's output.
 OUTPUT = "output"
 
 
-class EngineError(Exception):
+class EngineError(CannotStart):
     """The engine understood the call and refused it."""
 
 

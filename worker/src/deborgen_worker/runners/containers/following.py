@@ -15,8 +15,8 @@ from deborgen_worker.runners.containers.engine import Engine, EngineError, Seen,
 from deborgen_worker.runners.containers.judging import judge
 from deborgen_worker.runners.containers.usage import Usage, groups_of, usage_of
 from deborgen_worker.runners.containers.watch import Gone, wait_until_gone
-from deborgen_worker.runners.protocol import Launch, RunnerDown, Tell
-from deborgen_worker.runners.watchdog import Watchdog
+from deborgen_worker.runners.protocol import CannotStart, Launch, RunnerDown, Tell
+from deborgen_worker.runners.supervision import Supervision
 from deborgen_worker.steps import Exited
 
 #: After the program is gone, how many seconds the engine may take to know its exit code.
@@ -41,8 +41,8 @@ class Container:
 class Follower:
     """Tells once about each container that it follows: how it ended, or that nobody knows."""
 
-    def __init__(self, engine: Engine, tell: Tell, watchdog: Watchdog) -> None:
-        self._engine, self._tell, self._watchdog = engine, tell, watchdog
+    def __init__(self, engine: Engine, tell: Tell, supervision: Supervision) -> None:
+        self._engine, self._tell, self._supervision = engine, tell, supervision
         self._lock = threading.Lock()
 
     def follow(self, container: Container) -> None:
@@ -53,8 +53,7 @@ class Follower:
         with self._lock:
             over, container.over = container.over, True
         if not over:
-            exit_ = dataclasses.replace(exit_, **self._watchdog.ended_by_supervisor(container.launch.attempt))
-            self._watchdog.unwatch(container.launch.attempt)
+            exit_ = dataclasses.replace(exit_, **self._supervision.unwatch(container.launch.attempt))
             self._tell([Exited(container.launch.attempt, exit_)])
 
     def _follow(self, container: Container) -> None:
@@ -66,7 +65,7 @@ class Follower:
 
     def _end_of(self, container: Container) -> Exit:
         seen, gone, usage = None, None, Usage()
-        with contextlib.suppress(RunnerDown, EngineError):  # it runs: what is known about it can wait
+        with contextlib.suppress(CannotStart):  # it runs: what is known about it can wait
             seen = self._engine.inspect(container.id)
         if seen is not None:
             groups = groups_of(container.id, seen.pid, seen.cgroup)

@@ -7,11 +7,8 @@ from deborgen_worker.attempts import Exit
 from deborgen_worker.runners.containers.engine import Seen
 from deborgen_worker.runners.containers.usage import Usage
 from deborgen_worker.runners.protocol import Launch
-from deborgen_worker.runners.watchdog import BACKSTOP_SECONDS
 
 KILLED = 137
-#: What is left of an exit code when the runtime has ended the program.
-NO_CODE = frozenset({-1, 255})
 
 
 def judge(
@@ -34,7 +31,6 @@ def judge(
     return Exit(
         code=seen.code if seen.code >= 0 else None,
         error=seen.error if seen.code != 0 else "",
-        timed_out=seen.code in NO_CODE and seconds >= launch.timeout_seconds + BACKSTOP_SECONDS - 1,
         out_of_memory=oom,
         reason=reason,
         seconds=seconds,

@@ -13,7 +13,7 @@ from deborgen_worker.runners.containers.engine import OUTPUT, Engine, EngineErro
 from deborgen_worker.runners.containers.following import Container, Follower
 from deborgen_worker.runners.containers.judging import fault_of_the_program
 from deborgen_worker.runners.protocol import CannotStart, Host, Launch, RunnerDown, Tell
-from deborgen_worker.runners.watchdog import Watchdog
+from deborgen_worker.runners.supervision import Supervision
 from deborgen_worker.steps import Adopted
 
 #: For how many seconds a call is tried again that fails without an apparent reason.
@@ -23,19 +23,18 @@ STEER_SECONDS = 1.0
 class ContainerRunner:
     """Each attempt has a container of its own, which the engine keeps when the worker is gone."""
 
-    name = ""
-
-    def __init__(self, engine: Engine, tell: Tell, watchdog: Watchdog) -> None:
-        self._engine, self._watchdog = engine, watchdog
+    def __init__(self, engine: Engine, tell: Tell, supervision: Supervision) -> None:
+        self.name = engine.name.lower()
+        self._engine, self._supervision = engine, supervision
         self._containers: dict[str, Container] = {}
-        self._follower = Follower(engine, tell, watchdog)
+        self._follower = Follower(engine, tell, supervision)
 
     def check(self) -> str:
         try:
             self._engine.check()
-        except (RunnerDown, EngineError) as error:
+        except CannotStart as error:
             return str(error)
-        return self._watchdog.check()
+        return self._supervision.check()
 
     def describe(self) -> Host:
         return self._engine.describe()
@@ -45,7 +44,7 @@ class ContainerRunner:
 
     def close(self) -> None:
         self._engine.close()
-        self._watchdog.close()
+        self._supervision.close()
 
     # Starting
 
@@ -61,7 +60,7 @@ class ContainerRunner:
                 self._start(container)
         except RunnerDown:
             raise
-        except (CannotStart, EngineError) as error:
+        except CannotStart as error:
             return self._not_started(container, str(error))
         return self._follower.follow(container)
 
@@ -71,13 +70,12 @@ class ContainerRunner:
             raise CannotStart("it was ended before it was started")
         container.started = time.monotonic()
         self._engine.start(container.id)
-        launch = container.launch
-        self._watchdog.watch(launch.attempt, launch.timeout_seconds, 0.0, self._engine.commands(container.id))
+        self._supervision.watch(container.launch, 0.0, self._engine.commands(container.id))
         if container.frozen:
             self._steer(container, self._engine.pause, State.RUNNING)
 
     def _not_started(self, container: Container, message: str) -> None:
-        with contextlib.suppress(CannotStart, EngineError):
+        with contextlib.suppress(CannotStart):
             self._engine.remove(container.id)
         self._containers.pop(container.launch.attempt, None)
         exit_ = fault_of_the_program(container.launch, message)
@@ -101,7 +99,7 @@ class ContainerRunner:
         frozen = seen.state is State.PAUSED
         container = Container(seen.id, launch, started=time.monotonic() - age, frozen=frozen)
         self._containers[launch.attempt] = container
-        found = self._watchdog.find(launch.attempt, launch.timeout_seconds, age, self._engine.commands(seen.id))
+        found = self._supervision.watch(launch, age, self._engine.commands(seen.id))
         self._follower.follow(container)
         standing = Standing.ENDED if seen.state is State.ENDED else Standing.RUNNING
         return Adopted(launch.attempt, standing, frozen, found.get("stopped", 0.0))
@@ -119,14 +117,14 @@ class ContainerRunner:
             with container.steering:
                 container.frozen = True
                 self._steer(container, self._engine.pause, State.RUNNING)
-                self._watchdog.note(attempt, frozen=True)
+                self._supervision.note(attempt, frozen=True)
 
     def thaw(self, attempt: str) -> None:
         if container := self._containers.get(attempt):
             with container.steering:
                 container.frozen = False
                 self._steer(container, self._engine.unpause, State.PAUSED)
-                self._watchdog.note(attempt, frozen=False)
+                self._supervision.note(attempt, frozen=False)
 
     def _steer(self, container: Container, call: Callable[[str], None], *states: State) -> None:
         """Make a call that is meant for a container in one of these states. In any other, nothing is left to do.
@@ -140,12 +138,12 @@ class ContainerRunner:
             try:
                 call(container.id)
                 break
-            except (RunnerDown, EngineError) as error:
+            except CannotStart:
                 seen = self._inspect(container.id)
                 if seen is None or seen.state not in states:
                     break
                 if time.monotonic() > end:
-                    raise CannotStart(str(error)) from None
+                    raise
             time.sleep(0.05)
 
     def _inspect(self, container: str) -> Seen | None:
@@ -164,12 +162,8 @@ class ContainerRunner:
         self._containers.pop(attempt, None)  # not before: if it has to be tried again, its id is surer than its name
 
     def sweep(self, keep: Collection[str]) -> list[str]:
-        try:
-            found = self._engine.containers()
-        except EngineError as error:
-            raise RunnerDown(str(error)) from None
         gone = []
-        for container, attempt in found:
+        for container, attempt in self._engine.containers():
             if attempt not in keep:
                 with contextlib.suppress(CannotStart):
                     remove(self._engine, container)

@@ -21,9 +21,14 @@ class Usage:
 def groups_of(container: str, pid: int, path: str) -> dict[str, str]:
     """The cgroups of a container by controller, by its process or else by the path that its engine gives.
 
-    The cgroup's name must have the container's id: else it is that of a process elsewhere, or of the whole machine.
+    The empty name is that of version 2. The cgroup's name must have the container's id: else it is that of a process
+    elsewhere, or of the whole machine.
     """
-    found = _cgroups_of(pid)
+    found: dict[str, str] = {}
+    with contextlib.suppress(OSError):
+        for line in Path(f"/proc/{pid}/cgroup").read_text().splitlines():
+            _, names, place = line.split(":", 2)
+            found |= {name.removeprefix("name="): place for name in names.split(",")}
     if container in found.get("memory", found.get("", "")):
         return found
     if container in path:
@@ -31,50 +36,26 @@ def groups_of(container: str, pid: int, path: str) -> dict[str, str]:
     return {}
 
 
-def _cgroups_of(pid: int) -> dict[str, str]:
-    """The cgroup of a process for each controller; the empty name is version 2's."""
-    found: dict[str, str] = {}
-    with contextlib.suppress(OSError):
-        for line in Path(f"/proc/{pid}/cgroup").read_text().splitlines():
-            _, names, path = line.split(":", 2)
-            for name in names.split(","):
-                found[name.removeprefix("name=")] = path
-    return found
-
-
 def usage_of(groups: dict[str, str]) -> Usage:
-    """What the kernel counted, in either version of cgroups; nothing where it cannot be read."""
+    """What the kernel counted; nothing where it cannot be read."""
     if "memory" in groups:
-        memory = CGROUPS / "memory" / groups["memory"].lstrip("/")
-        control = _pairs(memory / "memory.oom_control")
-        nanoseconds = _number(CGROUPS / "cpuacct" / groups.get("cpuacct", "").lstrip("/") / "cpuacct.usage")
-        return Usage(
-            cpu_seconds=None if nanoseconds is None else nanoseconds / 1e9,
-            peak_memory=_number(memory / "memory.max_usage_in_bytes"),
-            oom_kills=control.get("oom_kill", 0),
-        )
-    if "" in groups:
+        memory, cpu = (CGROUPS / each / groups.get(each, "").lstrip("/") for each in ("memory", "cpuacct"))
+        used, parts = _read(cpu / "cpuacct.usage"), 1e9
+        peak = _read(memory / "memory.max_usage_in_bytes")
+        kills = _read(memory / "memory.oom_control", "oom_kill")
+    elif "" in groups:
         group = CGROUPS / groups[""].lstrip("/")
-        microseconds = _pairs(group / "cpu.stat").get("usage_usec")
-        return Usage(
-            cpu_seconds=None if microseconds is None else microseconds / 1e6,
-            peak_memory=_number(group / "memory.peak"),
-            oom_kills=_pairs(group / "memory.events").get("oom_kill", 0),
-        )
-    return Usage()
+        used, parts = _read(group / "cpu.stat", "usage_usec"), 1e6
+        peak = _read(group / "memory.peak")
+        kills = _read(group / "memory.events", "oom_kill")
+    else:
+        return Usage()
+    return Usage(None if used is None else used / parts, peak, kills or 0)
 
 
-def _number(path: Path) -> int | None:
-    with contextlib.suppress(OSError, ValueError):
-        return int(path.read_text())
+def _read(path: Path, word: str = "") -> int | None:
+    """The number in a file, or the one behind this word in it."""
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        words = path.read_text().split()
+        return int(words[words.index(word) + 1 if word else 0])
     return None
-
-
-def _pairs(path: Path) -> dict[str, int]:
-    found = {}
-    with contextlib.suppress(OSError):
-        for line in path.read_text().splitlines():
-            name, _, value = line.partition(" ")
-            if value.strip().isdigit():
-                found[name] = int(value)
-    return found

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import os
 import select
-from collections.abc import Iterator
 from enum import Enum, auto
 
 import psutil
@@ -26,25 +25,19 @@ def wait_until_gone(pid: int, monitor: int) -> Gone | None:
     where it cannot be seen (the engine is in another machine or namespace). The caller must then ask the engine."""
     if pid <= 0 or parent_of(pid) != monitor:
         return None
+    poll, opened = select.poll(), []
     try:
-        with _pidfd(pid) as program, _pidfd(monitor) as other:
-            poll = select.poll()
-            poll.register(program, select.POLLIN)
-            poll.register(other, select.POLLIN)
-            return Gone.PROGRAM if program in dict(poll.poll()) else Gone.MONITOR
+        for each in (pid, monitor):
+            opened.append(os.pidfd_open(each))
+            poll.register(opened[-1], select.POLLIN)
+        return Gone.PROGRAM if opened[0] in dict(poll.poll()) else Gone.MONITOR
     except ProcessLookupError:
         return Gone.PROGRAM  # just now: the engine will soon say how it ended, or never
     except OSError:
         return None
-
-
-@contextlib.contextmanager
-def _pidfd(pid: int) -> Iterator[int]:
-    fd = os.pidfd_open(pid)
-    try:
-        yield fd
     finally:
-        os.close(fd)
+        for each in opened:
+            os.close(each)
 
 
 def parent_of(pid: int) -> int:

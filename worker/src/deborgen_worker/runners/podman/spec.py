@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import math
 import resource
-from pathlib import Path
 from typing import Any
 
 from deborgen_worker.runners.containers.engine import OUTPUT
 from deborgen_worker.runners.protocol import Launch
-from deborgen_worker.runners.watchdog import BACKSTOP_SECONDS
 from deborgen_worker.workspace import IN_CONTAINER
 
 WORKER_LABEL = "deborgen.worker"
 ATTEMPT_LABEL = "deborgen.attempt"
-#: The supervisor of a worker in a container ends with it: then the runtime must keep time, although it also counts the
-#: time in which its owner has a job frozen.
-IN_CONTAINER_ITSELF = Path("/run/.containerenv").exists() or Path("/.dockerenv").exists()
 CPU_PERIOD = 100_000
 OPEN_FILES = 20_000
 PROCESSES = 4_096
@@ -71,8 +65,6 @@ def container_spec(worker: str, launch: Launch, *, swap: bool = True, relabel: b
         "r_limits": _rlimits(launch),
         "devices": [{"path": gpu} for gpu in launch.gpus],
     }
-    if IN_CONTAINER_ITSELF:
-        spec["timeout"] = math.ceil(launch.timeout_seconds + BACKSTOP_SECONDS)
     if launch.network == "none":
         spec["netns"] = {"nsmode": "none"}
     return spec
