@@ -171,6 +171,15 @@ def test_a_frozen_container_can_be_killed_and_removed(machine: Machine) -> None:
     assert machine.podman.of(machine.name) == []
 
 
+def test_a_container_that_is_removed_while_it_runs_is_not_watched_any_more(machine: Machine) -> None:
+    """Seen to fail when only its end is told: the supervisor waits for its time to be over."""
+    machine.start()
+    supervision = machine.runner._supervision
+    assert supervision.ask({"do": "list"})["list"] == [ATTEMPT]
+    machine.runner.discard(ATTEMPT)
+    assert supervision.ask({"do": "list"})["list"] == []
+
+
 def test_a_removal_does_not_wait_for_a_program_that_ignores_term(machine: Machine) -> None:
     machine.start("sh", "-c", "trap '' TERM; while true; do sleep 0.1; done")
     [container] = machine.podman.of(machine.name)

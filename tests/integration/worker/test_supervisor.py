@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from deborgen_worker.runners import supervisor
 from support.podman import IMAGE, Podman
 from support.pool import Pool
 from support.waiting import wait_until
@@ -114,3 +117,25 @@ def test_the_owner_freezes_and_wakes_what_runs_without_a_worker(new_worker: Make
     wait_until(lambda: worker.answers() and worker.status()["attempts"][0]["stage"] == "running")
     os.kill(pid, 9)
     assert pool.until(run)["history"][0]["outcome"] == "failed"
+
+
+def test_a_worker_takes_a_supervisor_that_is_apart_and_starts_none_itself(
+    new_worker: Make, pool: Pool, tmp_path: Path
+) -> None:
+    """As in a container of its own. Seen to fail when the supervisor that stays leaves at the worker's word."""
+    worker = new_worker(supervisor="apart").start()
+    wait_until(lambda: worker.process and worker.process.poll() == 1, what="the worker to give up", log=worker.log)
+    assert "its supervisor cannot be reached" in worker.said()
+    apart = subprocess.Popen([sys.executable, "-m", supervisor.__name__, worker.state, "--stay"])
+    try:
+        worker.start()
+        _, pid = begun(pool, worker, tmp_path)
+        assert Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1] == str(apart.pid), "its parent"
+        worker.start()
+        wait_until(worker.answers)
+        worker.stop()
+        assert not state_of(pid)
+        assert apart.poll() is None
+    finally:
+        apart.kill()
+        apart.wait()

@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from deborgen_worker.runners.programs import NEVER, Program
+from deborgen_worker.runners.programs import NEVER, Program, find
 
 #: While at least so many still wait in a lane, the worker need not hear at once of what ended in it.
 PLENTY = 4
@@ -49,9 +49,6 @@ class Processes:
         self.waiting: dict[str, str] = {}
         self.home = os.open(".", os.O_RDONLY | os.O_DIRECTORY)
         self.null = os.open(os.devnull, os.O_RDWR)
-        self.children = -1
-        with contextlib.suppress(OSError):  # a kernel that does not tell
-            self.children = os.open(f"/proc/self/task/{os.getpid()}/children", os.O_RDONLY)
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
     # Lanes
@@ -177,25 +174,10 @@ class Processes:
 
     def end_orphans(self, attempt: str) -> None:
         """End what the attempt put in the background in a session of its own: it has become our child."""
-        if self.children < 0:
-            return
-        words = b""
-        while more := os.pread(self.children, 4096, len(words)):
-            words += more
-        for pid in map(int, words.split()):
+        children = read(f"/proc/self/task/{os.getpid()}/children").split()
+        for pid in map(int, children):
             if pid not in self.by_pid and MARK + os.fsencode(attempt) in environment(pid):
                 end(pid)
-
-
-def find(program: str, path: str) -> str:
-    """Where the program is, as a shell would look for it; an error if it is nowhere."""
-    if "/" in program:
-        return program
-    for folder in path.split(":"):
-        found = f"{folder or '.'}/{program}"
-        if os.access(found, os.X_OK):
-            return found
-    raise FileNotFoundError(program)
 
 
 def open_output(path: str, blank: str) -> int:
@@ -236,9 +218,14 @@ def end(pid: int) -> None:
 
 
 def environment(pid: int) -> list[bytes]:
-    with contextlib.suppress(OSError), open(f"/proc/{pid}/environ", "rb") as file:  # noqa: PTH123
-        return file.read().split(b"\0")
-    return []
+    return read(f"/proc/{pid}/environ").split(b"\0")
+
+
+def read(path: str) -> bytes:
+    """What the kernel says there; nothing where it does not tell."""
+    with contextlib.suppress(OSError), open(path, "rb", buffering=0) as file:  # noqa: PTH123
+        return file.read()
+    return b""
 
 
 def end_left_running() -> None:

@@ -54,3 +54,14 @@ class Program:
                 os.killpg(self.pid, number)
             elif argv := self.commands.get(signal.Signals(number).name):
                 os.posix_spawnp(argv[0], argv, os.environ, setsid=True)
+
+
+def find(program: str, path: str) -> str:
+    """Where the program is, as a shell would look for it; an error if it is nowhere."""
+    if "/" in program:
+        return program
+    for folder in path.split(":"):
+        found = f"{folder or '.'}/{program}"
+        if os.access(found, os.X_OK):
+            return found
+    raise FileNotFoundError(program)

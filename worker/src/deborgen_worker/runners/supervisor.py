@@ -5,9 +5,8 @@ few megabytes. A worker connects to its socket, tells it what to start, and is t
 line in `supervisor.jsonl`, which its successor reads should it be killed; what it left running is known by its
 environment. Of a container it knows the commands that end, stop and wake it, and how much time it may use.
 
-It ends what has used up its time although the worker should have done so, and everything when no worker has come for
-two minutes. While there is no worker, the owner's commands come here. With nothing to watch it leaves by itself, unless
-it was started with `--stay`, as in a container of its own.
+It ends what has used up its time, and everything when no worker has come for two minutes. While there is no worker, the
+owner's commands come here. With nothing to watch it leaves by itself, but not with `--stay`, as in its own container.
 """
 
 from __future__ import annotations
@@ -38,10 +37,7 @@ PR_SET_CHILD_SUBREAPER = 36
 
 
 class Supervisor:
-    """Does what the worker and the owner ask, and keeps time.
-
-    `running` has the programs by attempt, `ended` the records of their ends until the worker has written them down.
-    """
+    """Has programs by attempt in `running`, and in `ended` the records of ends that no worker has written down yet."""
 
     def __init__(self, folder: str, stay: bool = False) -> None:
         os.chdir(folder)
@@ -173,28 +169,25 @@ class Supervisor:
         if not self.running and not self.ended and os.fstat(self.journal).st_size > JOURNAL_BYTES:
             os.ftruncate(self.journal, 0)
 
-    def drop(self) -> None:
+    def drop(self, client: socket.socket | None = None) -> None:
+        """The worker is gone, or another one takes its place."""
         if self.client is not None:
             self.client.close()
-        self.client, self.inbox = None, b""
-        self.idle_since = time.monotonic()
+        self.client, self.inbox, self.idle_since = client, b"", time.monotonic()
 
-    def receive(self) -> None:
-        assert self.client is not None
+    def receive(self, client: socket.socket) -> None:
         data = b""
         with contextlib.suppress(OSError):
-            data = self.client.recv(1 << 20)
+            data = client.recv(1 << 20)
         if not data:
-            return self.drop()
+            self.drop()
         *lines, self.inbox = (self.inbox + data).split(b"\n")
         for line in lines:
             self.handle(json.loads(line))
-        return None
 
     def serve(self) -> None:
         listener, owner = listen("supervisor.sock"), listen("owner.sock")
         woken, waker = socket.socketpair()
-        woken.setblocking(False)
         waker.setblocking(False)
         signal.set_wakeup_fd(waker.fileno(), warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
@@ -212,15 +205,13 @@ class Supervisor:
             sockets = [listener, owner, woken] + ([self.client] if self.client else [])
             ready, _, _ = select.select(sockets, [], [], None if wait == NEVER else max(0.0, wait))
             if woken in ready:
-                with contextlib.suppress(BlockingIOError):
-                    woken.recv(4096)
+                woken.recv(4096)
             if self.client in ready:
-                self.receive()
+                self.receive(self.client)
             if listener in ready:
-                self.drop()
-                self.client, _ = listener.accept()
-                # A worker that does not listen must not stop the supervisor for ever.
-                self.client.settimeout(5.0)
+                client, _ = listener.accept()
+                client.settimeout(5.0)  # a worker that does not listen must not stop us for ever
+                self.drop(client)
             if owner in ready:
                 self.obey(owner.accept()[0])
             self.processes.reap()

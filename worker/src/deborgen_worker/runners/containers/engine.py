@@ -10,9 +10,6 @@ from typing import Protocol
 from deborgen_worker.logs import Log
 from deborgen_worker.runners.protocol import CannotStart, Host, Launch
 
-#: The file in the folder of an attempt to which the engine writes the program's output.
-OUTPUT = "output"
-
 
 class EngineError(CannotStart):
     """The engine understood the call and refused it."""

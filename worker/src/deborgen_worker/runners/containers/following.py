@@ -43,15 +43,13 @@ class Follower:
 
     def __init__(self, engine: Engine, tell: Tell, supervision: Supervision) -> None:
         self._engine, self._tell, self._supervision = engine, tell, supervision
-        self._lock = threading.Lock()
 
     def follow(self, container: Container) -> None:
         """A container that was started, or has ended. It has a thread of its own, which waits with it."""
         threading.Thread(target=self._follow, args=(container,), name="containers", daemon=True).start()
 
     def ended(self, container: Container, exit_: Exit) -> None:
-        with self._lock:
-            over, container.over = container.over, True
+        over, container.over = container.over, True
         if not over:
             exit_ = dataclasses.replace(exit_, **self._supervision.unwatch(container.launch.attempt))
             self._tell([Exited(container.launch.attempt, exit_)])

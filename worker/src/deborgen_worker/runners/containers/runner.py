@@ -7,9 +7,10 @@ import time
 from collections.abc import Callable, Collection
 
 from deborgen_worker.attempts import Standing
+from deborgen_worker.folders import OUTPUT
 from deborgen_worker.logs import Log
 from deborgen_worker.runners.containers.creating import create, remove
-from deborgen_worker.runners.containers.engine import OUTPUT, Engine, EngineError, Seen, State
+from deborgen_worker.runners.containers.engine import Engine, EngineError, Seen, State
 from deborgen_worker.runners.containers.following import Container, Follower
 from deborgen_worker.runners.containers.judging import fault_of_the_program
 from deborgen_worker.runners.protocol import CannotStart, Host, Launch, RunnerDown, Tell
@@ -159,6 +160,7 @@ class ContainerRunner:
         if container is not None:
             container.over = True
         remove(self._engine, container.id if container is not None else self._engine.name_of(attempt))
+        self._supervision.unwatch(attempt)
         self._containers.pop(attempt, None)  # not before: if it has to be tried again, its id is surer than its name
 
     def sweep(self, keep: Collection[str]) -> list[str]:

@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from deborgen_shared import headers
+from deborgen_worker.folders import OUTPUT
 from deborgen_worker.logs import K8sLog, Log
-from deborgen_worker.runners.containers.engine import OUTPUT, EngineError, ImageMissing, NameTaken, Seen
+from deborgen_worker.runners.containers.engine import EngineError, ImageMissing, NameTaken, Seen
 from deborgen_worker.runners.podman.client import STEER, Refused, connected
 from deborgen_worker.runners.podman.reading import host_in, seen_in
 from deborgen_worker.runners.podman.service import Service

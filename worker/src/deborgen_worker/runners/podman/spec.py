@@ -5,7 +5,7 @@ from __future__ import annotations
 import resource
 from typing import Any
 
-from deborgen_worker.runners.containers.engine import OUTPUT
+from deborgen_worker.folders import OUTPUT
 from deborgen_worker.runners.protocol import Launch
 from deborgen_worker.workspace import IN_CONTAINER
 
