@@ -6,7 +6,7 @@ import click
 
 from deborgen import output
 from deborgen.cli import App, json_option, verb
-from deborgen.commands.submit import see_through
+from deborgen.commands.submit import announce, see_through
 from deborgen_shared.messages import Retried
 from deborgen_shared.states import State
 
@@ -28,10 +28,5 @@ def command(app: App, ref: str, only: Retried, watch: bool, as_json: bool) -> in
     """
     old = app.client.run(ref)
     new = old.retry(only)
-    if as_json:
-        output.json("run", new.data)
-    elif output.on_terminal():
-        output.write(f"Run {new.id}: {output.counted(new.total, 'job')} of run {old.id} again\n")
-    else:
-        output.write(f"{new.id}\n")
+    announce(new, as_json, f"{output.counted(new.total, 'job')} of run {old.id} again")
     return see_through(new, watch=watch)

@@ -42,12 +42,13 @@ def send(app: App, prepared: Prepared, key: str | None = None) -> Run:
     return Run(connection, submission.send(connection, prepared, key or str(uuid4()), output.bar))
 
 
-def announce(run: Run, as_json: bool = False) -> None:
+def announce(run: Run, as_json: bool = False, what: str = "") -> None:
     """Say which run it became: a sentence to a person, the number alone to a script."""
     if as_json:
         output.json("run", run.data)
     elif output.on_terminal():
-        output.write(f"Run {run.id}: {output.one_line(run.name)}, {output.counted(run.total, 'job')}\n")
+        what = what or f"{output.one_line(run.name)}, {output.counted(run.total, 'job')}"
+        output.write(f"Run {run.id}: {what}\n")
     else:
         output.write(f"{run.id}\n")
     for warning in run.warnings:
