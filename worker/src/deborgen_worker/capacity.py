@@ -16,7 +16,7 @@ AHEAD_FOR_EACH = 4
 #: Jobs shorter than this on average wait with their runner, which begins each in the room of another that has ended.
 LANE_SECONDS = 0.05
 #: How long smaller jobs may overtake one that waits here for more room. Then the room is kept for it.
-OVERTAKE_SECONDS = 3.0
+OVERTAKE_SECONDS = 4.0
 #: Attempts in one claim.
 MOST_AT_ONCE = 128
 
