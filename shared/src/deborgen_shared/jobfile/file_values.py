@@ -8,7 +8,7 @@ from operator import attrgetter
 from typing import Any
 
 from deborgen_shared.jobfile import limits
-from deborgen_shared.jobfile.kinds import Kind, choice, shaped, template_refused
+from deborgen_shared.jobfile.kinds import Kind, Shape, choice, shaped, template_refused
 from deborgen_shared.jobfile.model import ArtifactPattern, File
 from deborgen_shared.jobfile.paths import check_path, find_twins
 from deborgen_shared.jobfile.problems import Path, Problems, show, subject
@@ -64,41 +64,34 @@ def _local_file(value: Any, path: Path, problems: Problems) -> str:
     return "." if value in (".", "./") else str(_beside_path.check(value, path, problems))
 
 
-def _digest(value: Any, path: Path, problems: Problems) -> Any:
-    if not isinstance(value, str) or not SHA256.fullmatch(value):
-        problems.about(path, "is not 64 hexadecimal digits")
-    return value
+_WIRE_FILE: dict[str, Shape] = {
+    "path": {**PATH, "pattern": RELATIVE.replace("/?$", "$")},
+    "sha256": {"type": "string", "pattern": f"^{SHA256.pattern}$", "minLength": 64, "maxLength": 64},
+    "size": {"type": "integer", "minimum": 0, "maximum": limits.FILE_BYTES},
+    "mode": {
+        "type": "integer", "minimum": 0, "maximum": 0o777, "default": 0o644,
+        "description": "Permissions as a number: 420 is 0644.",
+    },
+}  # fmt: skip
 
 
-def _whole(most: int) -> Kind:
-    def check(value: Any, path: Path, problems: Problems) -> Any:
-        if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= most:
-            problems.about(path, f"is not a whole number from 0 to {most}")
-        return value
-
-    return Kind(check, {"type": "integer", "minimum": 0, "maximum": most})
-
-
-_MODE = _whole(0o777)
-_WIRE_FILE = {
-    "path": Kind(_wire_path.check, {**PATH, "pattern": RELATIVE.replace("/?$", "$")}),
-    "sha256": Kind(_digest, {"type": "string", "pattern": f"^{SHA256.pattern}$", "minLength": 64, "maxLength": 64}),
-    "size": _whole(limits.FILE_BYTES),
-    "mode": Kind(_MODE.check, _MODE.shape | {"default": 0o644, "description": "Permissions as a number: 420 is 0644."}),
-}
-
-
-@shaped(record_shape({name: kind.shape for name, kind in _WIRE_FILE.items()}, ("path", "sha256", "size")))
+@shaped(record_shape(_WIRE_FILE, ("path", "sha256", "size")))
 def _wire_file(value: Any, path: Path, problems: Problems) -> File | None:
+    """A file with the digest of its blob. There may be thousands: the path of a problem is made when there is one."""
     if not mapping(value, path, problems, 'write {"path", "sha256", "size", "mode"} after the blob was put'):
         return None
     before = len(problems)
     for key in value:
         if key not in _WIRE_FILE:
             unknown_key(key, _WIRE_FILE, path, problems)
-    value = {"mode": 0o644, **value}
-    done = {key: kind.check(value.get(key), (*path, key), problems) for key, kind in _WIRE_FILE.items()}
-    return File(**done) if len(problems) == before else None
+    found = _wire_path.check(value.get("path"), (*path, "path"), problems)
+    digest, count, mode = value.get("sha256"), value.get("size"), value.get("mode", 0o644)
+    if not isinstance(digest, str) or not SHA256.fullmatch(digest):
+        problems.about((*path, "sha256"), "is not 64 hexadecimal digits")
+    for key, amount, most in (("size", count, limits.FILE_BYTES), ("mode", mode, 0o777)):
+        if not isinstance(amount, int) or isinstance(amount, bool) or not 0 <= amount <= most:
+            problems.about((*path, key), f"is not a whole number from 0 to {most}")
+    return File(path=found, sha256=str(digest), size=count or 0, mode=mode) if len(problems) == before else None
 
 
 def _without_twins(files: Kind, path_of: Callable[[Any], str]) -> Kind:
