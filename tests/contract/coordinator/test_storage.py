@@ -11,6 +11,9 @@ from typing import Any
 
 import pytest
 
+from deborgen_coordinator.operations import metrics
+from deborgen_coordinator.operations.maintenance.tidy import Tidier
+from deborgen_coordinator.storage import sqlite
 from deborgen_coordinator.storage.database import DatabaseDamaged, DatabaseUnavailable
 from deborgen_coordinator.storage.store import Store
 from deborgen_coordinator.storage.transactions import Tx
@@ -167,6 +170,64 @@ def test_fault_44_a_damaged_database_file_is_refused(tmp_path: Path) -> None:
     # One page that nobody reads when the file is opened: only a look at all of it finds the damage.
     path.write_bytes(path.read_bytes()[:-4096] + b"\xff" * 4096)
     with pytest.raises(DatabaseDamaged):
+        Store("", tmp_path)
+
+
+def damage_last_page(path: Path) -> None:
+    """Damage a page that is not read when the file is opened."""
+    with sqlite3.connect(path, isolation_level=None) as other:
+        other.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    other.close()
+    with path.open("r+b") as file:
+        file.seek(-4096, 2)
+        file.write(b"\xff" * 4096)
+
+
+def fill(store: Store) -> None:
+    for number in range(300):
+        store.write(add_submitter(f"somebody with a long name, and number {number}"))
+
+
+def test_fault_44_a_large_file_is_served_at_once_and_damage_is_noticed_while_serving(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Seen to fail when nobody reads the rest of a large file."""
+    monkeypatch.setattr(sqlite, "READ_AT_START", 0)
+    pool = InProcessCoordinator(tmp_path)
+    fill(pool.ctx.store)
+    Tidier(pool.ctx).turn()
+    assert pool.ctx.store.damage == ""
+    damage_last_page(tmp_path / "deborgen.sqlite")
+    Tidier(pool.ctx).turn()
+    assert pool.ctx.store.damage
+    with pytest.raises(DatabaseUnavailable, match="the database is damaged, and nothing is written to it"):
+        metrics.check_health(pool.ctx)
+    assert b"deborgen_database_damaged 1.0" in metrics.exposition(pool.ctx)
+    pool.stop()
+
+
+def test_fault_44_a_read_or_a_write_that_meets_damage_is_a_refusal_and_stops_all_writing(tmp_path: Path) -> None:
+    store = Store("", tmp_path)
+    fill(store)
+    damage_last_page(tmp_path / "deborgen.sqlite")
+    with pytest.raises(DatabaseUnavailable, match="damaged"):
+        names(store)
+    with pytest.raises(DatabaseUnavailable, match="nothing is written"):
+        store.write(add_submitter("alice"))
+    store.close()
+
+
+def test_fault_44_a_large_file_that_was_cut_is_refused_at_the_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = Store("", tmp_path)
+    fill(store)
+    store.close()
+    monkeypatch.setattr(sqlite, "READ_AT_START", 0)
+    Store("", tmp_path).close()
+    path = tmp_path / "deborgen.sqlite"
+    path.write_bytes(path.read_bytes()[:-4096])
+    with pytest.raises(DatabaseDamaged, match=r"shorter than it says|malformed"):
         Store("", tmp_path)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -54,6 +55,21 @@ def test_a_waiting_claim_wakes_for_a_submit(pool: InProcessCoordinator) -> None:
     thread.join(20)
     assert [a.attempt for a in found[0].assignments] == ["1.1/1"]
     assert waiting(pool.ctx) == 0
+
+
+def test_the_end_of_a_job_wakes_a_claim_where_a_cap_held_its_submitter_back(
+    make_pool: Callable[..., InProcessCoordinator],
+) -> None:
+    """Seen to fail when only new and requeued jobs wake a claim: it waited out its time."""
+    pool = make_pool(max_running_per_submitter=1)
+    pool.submit(sweep={"grid": {"n": [1, 2]}})
+    holder, other = pool.worker("pc1"), pool.worker("pc2")
+    attempt = holder.take()
+    thread, found = in_thread(lambda: claim(pool.ctx, other, "r1"))
+    wait_until(lambda: waiting(pool.ctx) == 1)
+    holder.finish(attempt)
+    thread.join(20)
+    assert [a.attempt for a in found[0].assignments] == ["1.2/1"]
 
 
 def test_a_waiting_claim_wakes_for_a_release_and_for_the_end_of_a_backoff(pool: InProcessCoordinator) -> None:

@@ -232,3 +232,18 @@ def test_any_range_is_an_axis_of_finite_numbers_that_differ_or_is_refused(writte
 )
 def test_a_range_that_cannot_be_computed_is_refused(written: dict[str, Any]) -> None:
     assert problem({"grid": {"x": written}}).startswith(("the range 'sweep.grid.x'", "the axis 'sweep.grid.x'"))
+
+
+def test_parameters_that_would_fill_the_database_are_refused_at_the_sweep() -> None:
+    """33 KB of job file would write 667 MB. Seen to fail when only the number of jobs is looked at."""
+    long = [f"{number:04000}" for number in range(8)]
+    many = {"grid": {"text": long, "n": {"from": 1, "to": 12_000}}}
+    assert problem(many) == "the parameters of all jobs take 369 MiB, and the limit is 61 MiB"
+    names = {f"a_name_that_is_as_long_as_a_name_may_be_which_is_{number:02}": [0] for number in range(31)}
+    assert "and the limit is 61 MiB" in str(problem({"grid": {**names, "n": {"from": 1, "to": 99_999}}}))
+    assert a_sweep({"text": long, "n": {"from": 1, "to": 1_000}}).count == 8_000
+
+
+def test_a_hundred_thousand_jobs_with_a_few_ordinary_parameters_are_taken() -> None:
+    axes = {"method": ["euler", "rk4"], "dt": {"from": 1e-4, "to": 1e-1, "count": 500}, "seed": {"from": 1, "to": 100}}
+    assert a_sweep(axes).count == 100_000

@@ -33,6 +33,7 @@ class Metrics:
         self.registry = own = CollectorRegistry()
         self.online = Gauge("deborgen_workers_online", "Workers that are there.", registry=own)
         self.jobs = Gauge("deborgen_jobs", "Jobs by state.", ["state"], registry=own)
+        self.damaged = Gauge("deborgen_database_damaged", "1 once the database was found damaged.", registry=own)
         self.lease_expired = Counter("deborgen_lease_expired", "Leases that expired.", registry=own)
         self.job_retries = Counter("deborgen_job_retries", "Jobs queued again.", registry=own)
         self.stale_results = Counter("deborgen_stale_results", "Results refused as stale.", registry=own)
@@ -56,6 +57,7 @@ def exposition(ctx: Context) -> bytes:
     """All the numbers at one moment, as Prometheus reads them."""
     online, jobs = ctx.store.read(lambda reader: (workers.count_online(reader), runs.count_jobs(reader)))
     ctx.metrics.online.set(online)
+    ctx.metrics.damaged.set(bool(ctx.store.damage))
     for state, count in jobs.items():
         ctx.metrics.jobs.labels(state).set(count)
     return generate_latest(ctx.metrics.registry)

@@ -189,6 +189,8 @@ class Work:
         self._ended[ids.run_of(held.job), held.job_step][state] += 1
         data = {"outcome": ending.outcome.value} | ({"reason": verdict.reason} if verdict.reason else {})
         self._move(f"job.{state}", About.held(held), held.job_state, state, data)
+        if self.ctx.settings.max_running_per_submitter:
+            self.wake("jobs")  # the submitter may have another one running now
 
     def _requeue(self, held: Held, verdict: Verdict, outcome: Outcome) -> None:
         wait_clock = self.clock + verdict.backoff if verdict.backoff > 0 else None

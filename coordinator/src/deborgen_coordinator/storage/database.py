@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -201,6 +202,12 @@ class Database(Protocol):
 
     def check(self, connection: Connection) -> None:
         """Refuse a database that is damaged, before anything is built on it."""
+
+    def examine(self, stop: threading.Event) -> None:
+        """Read all of it, for as long as that takes or until it shall stop; raise if it is damaged."""
+
+    def is_damage(self, error: Exception) -> bool:
+        """Whether the error says that the database is damaged."""
 
 
 def without_password(text: str) -> str:

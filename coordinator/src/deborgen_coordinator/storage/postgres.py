@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
@@ -177,6 +178,12 @@ class PostgresDatabase:
 
     def check(self, connection: Connection) -> None:
         """The server looks after its own files."""
+
+    def examine(self, stop: threading.Event) -> None:
+        """The server looks after its own files."""
+
+    def is_damage(self, error: Exception) -> bool:
+        return isinstance(error, psycopg.errors.DataCorrupted | psycopg.errors.IndexCorrupted)
 
 
 def is_trouble(error: Exception) -> bool:

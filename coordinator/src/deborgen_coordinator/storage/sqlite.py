@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import threading
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, islice
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 import peewee
 
 from .database import Connection, DatabaseDamaged, DatabaseUnavailable, Mark, Query, Row, insertion
+from .models import TABLES
 
 #: `fullfsync` matters on macOS alone, where a plain fsync does not reach the disk.
 PRAGMAS = {"foreign_keys": 1, "temp_store": "memory", "fullfsync": 1, "checkpoint_fullfsync": 1}
@@ -19,6 +21,8 @@ READER_PRAGMAS = {"query_only": 1, "cache_size": -1000}
 #: How the models' types are spelled. `KEY` makes a column the row's own key, which no other spelling does. Keys that
 #: are counted are never deleted, so the next one is always new; AUTOINCREMENT would write a second record of it.
 TYPES = {"BIGINT": "BIGINT", "BIGAUTO": "INTEGER", "KEY": "INTEGER", "DOUBLE": "REAL"}
+#: A file of at most this size is read whole before it is used.
+READ_AT_START = 64 << 20
 #: Rows that one INSERT takes when very many are inserted.
 ROWS_AT_ONCE = 100
 
@@ -90,7 +94,7 @@ class SqliteConnection(Connection):
         """SQLite counts on from the greatest key by itself."""
 
     def is_broken(self, error: Exception) -> bool:
-        return isinstance(error, sqlite3.OperationalError)
+        return isinstance(error, sqlite3.OperationalError) or type(error) is sqlite3.DatabaseError
 
     def without_rowid(self, definition: str) -> str:
         return definition
@@ -113,9 +117,44 @@ class SqliteDatabase:
         return False
 
     def check(self, connection: Connection) -> None:
+        """A small file is read whole, which takes a fraction of a second. Of a large one only the size and the schema
+        are looked at here; `examine` reads the rest of it while the coordinator serves."""
         try:
-            problems = [row[0] for row in connection.rows("PRAGMA quick_check(3)") if row[0] != "ok"]
+            if self.path.stat().st_size <= READ_AT_START:
+                problems = [row[0] for row in connection.rows("PRAGMA quick_check(3)")]
+            else:
+                problems = ["the file is shorter than it says itself"] if self._is_cut() else []
+                connection.rows("SELECT name FROM sqlite_master")
         except sqlite3.Error as error:
             problems = [str(error)]
-        if problems:
-            raise DatabaseDamaged("; ".join(problems))
+        _refuse(problems)
+
+    def _is_cut(self) -> bool:
+        with self.path.open("rb") as file:
+            header = file.read(100)
+        page, pages = int.from_bytes(header[16:18], "big"), int.from_bytes(header[28:32], "big")
+        return self.path.stat().st_size < (page if page > 1 else 65536) * pages
+
+    def examine(self, stop: threading.Event) -> None:
+        """Table by table, each on a snapshot of its own, so that the write-ahead log can be emptied in between."""
+        connection = SqliteConnection(self.path, readonly=True)
+        # It is asked every few thousand steps of SQLite's machine whether to go on.
+        connection.driver.set_progress_handler(stop.is_set, 10_000)
+        try:
+            for model in TABLES:
+                _refuse([row[0] for row in connection.rows(f"PRAGMA quick_check({model._meta.table_name!r})")])
+        except sqlite3.DatabaseError as error:
+            if not stop.is_set():
+                raise DatabaseDamaged(str(error)) from error
+        finally:
+            connection.close()
+
+    def is_damage(self, error: Exception) -> bool:
+        words = ("malformed", "not a database", "corrupt")
+        return isinstance(error, sqlite3.DatabaseError) and any(word in str(error) for word in words)
+
+
+def _refuse(problems: list[str]) -> None:
+    found = [problem for problem in problems if problem != "ok"]
+    if found:
+        raise DatabaseDamaged("; ".join(found[:3]))

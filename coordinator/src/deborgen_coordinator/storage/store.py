@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
-from .database import Connection, Database, DatabaseUnavailable, Row, database_for
+from .database import Connection, Database, DatabaseDamaged, DatabaseUnavailable, Row, database_for
 from .schema import migrate
+from .transactions import Tx
 from .writer import Writer
 
 T = TypeVar("T")
@@ -40,15 +41,43 @@ class Store:
         shared = prepare(self.database)
         self._tell = committed
         self._writer = Writer(self.database, committed, recorded)
-        self.write, self.write_later = self._writer.write, self._writer.write_later
+        self.write_later = self._writer.write_later
         self._readers: queue.LifoQueue[Connection | None] = queue.LifoQueue()
         for _ in range(READERS):
             self._readers.put(None)
         self._closed = threading.Event()
+        #: What is wrong with the database's file, once that was noticed. Nothing is written to it any more.
+        self.damage = ""
         self._listener: threading.Thread | None = None
         if shared:
             self._listener = threading.Thread(target=self._listen, name="listener", daemon=True)
             self._listener.start()
+
+    def write(self, work: Callable[[Tx], T]) -> T:
+        """Run the work in a transaction, and return its result once it is durable."""
+        if self.damage:
+            raise DatabaseUnavailable(f"the database is damaged, and nothing is written to it: {self.damage}")
+        try:
+            return self._writer.write(work)
+        except DatabaseUnavailable as error:
+            self._notice(error.__cause__)
+            raise
+
+    def examine(self) -> None:
+        """Read the whole database, and notice if it is damaged."""
+        try:
+            self.database.examine(self._closed)
+        except DatabaseDamaged as damaged:
+            self._note_damage(str(damaged))
+
+    def _notice(self, error: BaseException | None) -> None:
+        if isinstance(error, Exception) and self.database.is_damage(error):
+            self._note_damage(str(error))
+
+    def _note_damage(self, damage: str) -> None:
+        if not self.damage:
+            log.critical("the database is damaged, and nothing is written to it any more: %s", damage)
+            self.damage = damage
 
     def read(self, work: Callable[[Connection], T]) -> T:
         with self.reading() as connection:
@@ -63,6 +92,7 @@ class Store:
             yield connection
             connection.run("COMMIT")
         except BaseException as error:
+            self._notice(error)
             if connection is not None:
                 with contextlib.suppress(Exception):
                     connection.run("ROLLBACK")
@@ -72,6 +102,8 @@ class Store:
                     connection = None
                     if isinstance(error, Exception):
                         raise DatabaseUnavailable(f"the database went away: {type(error).__name__}") from error
+            if isinstance(error, Exception) and self.database.is_damage(error):
+                raise DatabaseUnavailable(f"the database is damaged: {self.damage}") from error
             raise
         finally:
             self._readers.put(connection)

@@ -254,4 +254,8 @@ class Writer:
     @staticmethod
     def _refusal(error: Exception) -> BaseException:
         log.error("a commit failed, nothing of it was done: %s: %s", type(error).__name__, error)
-        return error if isinstance(error, DatabaseUnavailable) else DatabaseUnavailable(str(error))
+        if isinstance(error, DatabaseUnavailable):
+            return error
+        refusal = DatabaseUnavailable(str(error))
+        refusal.__cause__ = error
+        return refusal

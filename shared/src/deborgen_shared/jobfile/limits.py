@@ -26,6 +26,9 @@ NAME = 200
 STEP_ID = 63
 PARAMETER_NAME = 64
 PARAMETER_TEXT = 4_096
+#: The parameters of all jobs of a run take at most this many bytes for each job that a run may have, or the second
+#: figure where that is more.
+PARAMETER_BYTES_PER_JOB, PARAMETER_BYTES = 640, 16 * MIB
 IMAGE = 500
 URL = 2_000
 REF = 250

@@ -172,12 +172,14 @@ def _check_lookups(top: _Level, level: _Level, others: dict[str, str], few: bool
 def _check_counts(top: _Level, levels: list[_Level], max_jobs: int, problems: Problems) -> bool:
     """Whether there are not too many jobs. A sweep that has none is a problem too."""
     total, made = 0, "jobs"
+    used: list[Sweep] = []
     sweeps: dict[Path, Sweep] = {}
     for level in levels:
         holder = level if "sweep" in level.values else top
         sweep: Sweep | None = holder.values.get("sweep")
         total += sweep.size if sweep else 1
         if sweep:
+            used.append(sweep)
             sweeps[(*holder.path, "sweep")] = sweep
             made = "combinations before 'exclude'" if sweep.exclude else made
     if total > max_jobs:
@@ -189,6 +191,14 @@ def _check_counts(top: _Level, levels: list[_Level], max_jobs: int, problems: Pr
         message = f"the {'sweep makes' if alone else 'steps make'} {size} {made}, and the limit is {max_jobs:,}"
         hint = "make an axis shorter, or submit it in parts" if alone else "submit them in several runs"
         problems.add(path if alone else ("steps",), message, hint, key=True)
+        return False
+    text = sum(sweep.text_size for sweep in used)
+    most = max(limits.PARAMETER_BYTES, max_jobs * limits.PARAMETER_BYTES_PER_JOB)
+    if text > most:
+        path = max(sweeps, key=lambda path: sweeps[path].text_size)
+        took = f"{text // limits.MIB:,} MiB, and the limit is {most // limits.MIB:,} MiB"
+        message = f"the parameters of all jobs take {took}"
+        problems.add(path, message, "sweep over short values, such as the names of files under 'files'", key=True)
         return False
     for path, sweep in sweeps.items():
         if sweep.count == 0:

@@ -46,6 +46,16 @@ class Sweep:
         """Combinations after `exclude`."""
         return sum(1 for _ in self._combinations()) if self._excluded else self.size
 
+    @property
+    def text_size(self) -> int:
+        """About how many bytes the parameters of all combinations take as text, without making any."""
+        size = self.size
+        return sum(
+            size * (len(name) + 6) + _text_size(values) * (size // max(1, len(values)))
+            for name in self.names
+            for values in [self.values(name)]
+        )
+
     def params(self) -> Iterator[dict[str, Scalar]]:
         """The parameters of each job in turn, made as they are asked for."""
         return map(dict, map(zip, repeat(self.names), self._combinations()))
@@ -87,6 +97,12 @@ class Sweep:
 def identity(value: Scalar) -> tuple[bool, Scalar]:
     """What makes two values the same: `true` is not 1, and floats are compared to 12 significant digits."""
     return isinstance(value, bool), significant(value) if isinstance(value, float) else value
+
+
+def _text_size(values: Sequence[Scalar]) -> int:
+    if isinstance(values, Spaced | range):
+        return 16 * len(values)
+    return sum(len(value.encode()) if isinstance(value, str) else len(str(value)) for value in values)
 
 
 def _member(pick: Callable[[Any], Any], unwanted: set[Any]) -> Callable[[Combination], bool]:

@@ -27,9 +27,10 @@ class Tidier:
     def __init__(self, ctx: Context) -> None:
         self._ctx = ctx
         self._tidied: float | None = None
+        self._examined: float | None = None
 
     def turn(self, stop: threading.Event | None = None) -> None:
-        """Seal logs every time; look at blobs and retention now and then."""
+        """Seal logs every time; look at blobs and retention now and then, and read the whole database once a day."""
         stop = stop or threading.Event()
 
         def until_done(work: Callable[[], int]) -> None:
@@ -45,6 +46,9 @@ class Tidier:
                 self.apply_retention,
                 lambda: until_done(self.collect_blobs),
             ]
+        if self._examined is None or steady - self._examined >= DAY:
+            self._examined = steady
+            parts.append(self._ctx.store.examine)
         failures: list[Exception] = []
         for part in parts:  # on a full disk the first cannot go on, and the last make room
             try:
