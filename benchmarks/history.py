@@ -55,13 +55,12 @@ def fill(tx: Tx, first: int, count: int) -> None:
     ).split()
     put(Attempt, names, ((key, 1, 1, "s", run + 10, 1, 0.0, 9.0, 1.0, 2.0, "succeeded", 0, 1.0) for run, key in keys))
     names = "time type job_id attempt worker actor old_state new_state".split()
-    kinds = (("job.queued", None, "queued"), ("lease.granted", None, None))
-    kinds += (("job.started", "queued", "running"), ("job.succeeded", "running", "succeeded"))
-    put(
-        Event,
-        names,
-        ((1.0, kind, key, 1, "pc1", "worker:pc1", old, new) for _, key in keys for kind, old, new in kinds),
-    )
+    kinds = [
+        ("job.queued", None, "queued"), ("lease.granted", None, None), ("job.started", "queued", "running"),
+        ("job.succeeded", "running", "succeeded"),
+    ]  # fmt: skip
+    rows = ((1.0, kind, key, 1, "pc1", "worker:pc1", old, new) for _, key in keys for kind, old, new in kinds)
+    put(Event, names, rows)
 
 
 def make(folder: Path, jobs: int) -> None:
@@ -105,8 +104,8 @@ def main() -> None:
     for count in (RUN, jobs):
         folder = Path(tempfile.mkdtemp(prefix="deborgen-bench-"))
         try:
-            make(folder, count)
-            size = (folder / "deborgen.sqlite").stat().st_size
+            make(folder / "coordinator", count)
+            size = (folder / "coordinator" / "deborgen.sqlite").stat().st_size
             found.append((count, size, *measure(folder)))
         finally:
             shutil.rmtree(folder, ignore_errors=True)
