@@ -73,7 +73,7 @@ class Ending(NamedTuple):
 class Work:
     """`ctx.work(actor, body)` runs a body with its unit; where a transaction is at hand, `with Work(ctx, tx, actor)`.
 
-    The time is read once, when the unit opens, so the order of times is the order of commits.
+    The time is read once, when the unit opens: within its transaction, after all that it has waited for.
     """
 
     def __init__(self, ctx: Context, tx: Tx, actor: Actor) -> None:
