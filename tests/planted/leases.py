@@ -51,6 +51,10 @@ def renew_nothing(original: Any) -> Any:
     return lambda tx, held, *more: original(tx, [], *more)
 
 
+def know_only_what_is_new(original: Any) -> Any:
+    return lambda tx, worker_id: [held for held in original(tx, worker_id) if not held.named]
+
+
 def take_any_session(original: Any) -> Any:
     from deborgen_coordinator.storage import workers
 
@@ -62,6 +66,11 @@ def take_any_session(original: Any) -> Any:
 
 
 PLANTED: list[Planted] = [
+    Planted(
+        "an attempt that is named a second time is taken for somebody else's",
+        (Patch(f"{STORAGE}.attempts:live_of", know_only_what_is_new),),
+        (f"{LIVE}_09_a_first_heartbeat_whose_answer_is_lost_leaves_one_program",),
+    ),
     Planted(
         "leases are counted on the wall clock",
         (

@@ -173,10 +173,7 @@ PLANTED: list[Planted] = [
     Planted(
         "every word to go on starts the program once more",
         (Patch(f"{WORKER}.lifecycle:TABLE", start_what_runs),),
-        (
-            f"{LIVE}_09_a_first_heartbeat_whose_answer_is_lost_leaves_one_program",
-            "unit/worker/test_agent.py::test_fault_09_a_first_heartbeat_without_an_answer_leaves_one_program",
-        ),
+        ("unit/worker/test_agent.py::test_fault_09_a_first_heartbeat_without_an_answer_leaves_one_program",),
     ),
     Planted(
         "log bytes count as sent before they are",
