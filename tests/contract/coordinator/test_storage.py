@@ -207,6 +207,7 @@ def test_fault_44_a_large_file_is_served_at_once_and_damage_is_noticed_while_ser
 
 
 def test_fault_44_a_read_or_a_write_that_meets_damage_is_a_refusal_and_stops_all_writing(tmp_path: Path) -> None:
+    """Seen to fail when damage that is met is an error like any other."""
     store = Store("", tmp_path)
     fill(store)
     damage_last_page(tmp_path / "deborgen.sqlite")
@@ -220,6 +221,7 @@ def test_fault_44_a_read_or_a_write_that_meets_damage_is_a_refusal_and_stops_all
 def test_fault_44_a_large_file_that_was_cut_is_refused_at_the_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Seen to fail when a damaged file is an error like any other."""
     store = Store("", tmp_path)
     fill(store)
     store.close()
@@ -227,7 +229,7 @@ def test_fault_44_a_large_file_that_was_cut_is_refused_at_the_start(
     Store("", tmp_path).close()
     path = tmp_path / "deborgen.sqlite"
     path.write_bytes(path.read_bytes()[:-4096])
-    with pytest.raises(DatabaseDamaged, match=r"shorter than it says|malformed"):
+    with pytest.raises(DatabaseDamaged, match="malformed"):
         Store("", tmp_path)
 
 
