@@ -115,8 +115,13 @@ PLANTED: list[Planted] = [
         (
             f"{SERVER}/test_start_and_stop.py::test_fault_44_a_damaged_database_is_refused_with_the_way_back",
             f"{SERVER}/test_start_and_stop.py::test_fault_44_a_truncated_database_is_refused",
-            f"{STORAGE}_44_a_large_file_that_was_cut_is_refused_at_the_start",
         ),
+    ),
+    Planted(
+        "a large file that was cut is an error like any other",
+        (Patch(f"{SQLITE}:SqliteDatabase.check", nothing), Patch(f"{SQLITE}:SqliteDatabase.connect", pass_damage_on)),
+        (f"{STORAGE}_44_a_large_file_that_was_cut_is_refused_at_the_start",),
+        "malformed",
     ),
     Planted(
         "nobody reads the rest of a large file",
@@ -127,6 +132,7 @@ PLANTED: list[Planted] = [
         "damage that is met is an error like any other",
         (Patch(f"{SQLITE}:SqliteDatabase.is_damage", gives(False)),),
         (f"{STORAGE}_44_a_read_or_a_write_that_meets_damage_is_a_refusal_and_stops_all_writing",),
+        "malformed",
     ),
     Planted(
         "what the database refuses is passed on as it is",
