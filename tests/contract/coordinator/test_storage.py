@@ -221,7 +221,7 @@ def test_fault_44_a_read_or_a_write_that_meets_damage_is_a_refusal_and_stops_all
 def test_fault_44_a_large_file_that_was_cut_is_refused_at_the_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Seen to fail when a damaged file is an error like any other."""
+    """Seen to fail when a large file that was cut is an error like any other."""
     store = Store("", tmp_path)
     fill(store)
     store.close()
