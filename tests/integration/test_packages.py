@@ -44,6 +44,10 @@ def test_a_part_installs_alone(part: str, wheels: Path, tmp_path: Path) -> None:
     python = tmp_path / "venv" / "bin" / "python"
     run(python, "-m", "pip", "install", "-q", "-c", ROOT / "constraints.txt", "--find-links", wheels, name)
     run(python, "-c", f"import {module}")
+    (carried,) = (tmp_path / "venv").glob(f"lib/python*/site-packages/{name.replace('-', '_')}-*.dist-info/licenses")
+    for text in ("LICENSE", "NOTICE"):
+        assert (carried / text).read_bytes() == (ROOT / text).read_bytes()
+    assert "License-Expression: Apache-2.0" in (carried.parent / "METADATA").read_text("utf-8")
     for stranger in strangers:
         found = run(python, "-c", f"import importlib.util as u; print(u.find_spec({stranger!r}) is not None)")
         assert found.strip() == "False", f"{name} brings {stranger} along"

@@ -20,7 +20,7 @@ from pathlib import Path
 
 PARTS = ("shared", "coordinator", "worker", "cli")
 #: What of a part goes into its wheel, and so into the digest.
-SOURCES = ("pyproject.toml", "README.md", "src")
+SOURCES = ("pyproject.toml", "README.md", "LICENSE", "NOTICE", "src")
 #: Old enough for every supported distribution, new enough for every dependency.
 GLIBCS = ("manylinux2014", "manylinux_2_17", "manylinux_2_24", "manylinux_2_26", "manylinux_2_27", "manylinux_2_28")
 
