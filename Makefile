@@ -12,7 +12,7 @@ MINUTES ?= 30
 SEEDS ?= 20000
 
 .PHONY: help install demo prepare check test lint unit contract integration chaos chaos-long seen-to-fail simulation \
-    soak fleet coverage docs bench wheels clean
+    soak fleet coverage docs bench wheels release clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -93,6 +93,9 @@ wheels: install  ## build the four wheels into dist/
 	rm -rf dist
 	for part in shared coordinator worker cli; do $(BIN)/python -m build -q --wheel --outdir dist $$part || exit 1; done
 	@ls dist
+
+release:  ## set VERSION=0.2.0 everywhere, and date the changelog; it neither tags nor pushes
+	@$(PYTHON) tools/release.py "$(VERSION)"
 
 clean:  ## remove what the other verbs made
 	rm -rf $(VENV) dist .cache .demo shared/build coordinator/build worker/build cli/build

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from fleet.play import ANSIBLE, ROOT
+from release import set_version
 from support import compose
 from support.host_images import CACHE, locked, podman
 
@@ -32,12 +33,7 @@ def copy_sources(target: Path) -> None:
 
 def make_release(source: Path, version: str, *, broken: bool = False) -> None:
     """Make another release of the sources; a broken one starts and never answers."""
-    for file in source.rglob("pyproject.toml"):
-        file.write_text(re.sub(r"0\.1\.\d+", version, file.read_text()))
-    for file in source.rglob("__init__.py"):
-        text = file.read_text()
-        if "__version__" in text:
-            file.write_text(re.sub(r'"0\.1\.\d+"', f'"{version}"', text))
+    set_version(source, version)
     server = source / "coordinator" / "src" / "deborgen_coordinator" / "__main__.py"
     text = server.read_text().replace(BROKEN, "")
     if broken:

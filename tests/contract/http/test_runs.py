@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from deborgen_coordinator.settings import Settings
+from deborgen_shared import __version__
 from support.coordinator import Client, CoordinatorProcess
 from support.scripted_worker import ScriptedWorker
 
@@ -342,4 +343,4 @@ def test_the_numbers_are_those_of_the_database(coordinator: CoordinatorProcess, 
 
 def test_health_needs_no_token(coordinator: CoordinatorProcess) -> None:
     answer = coordinator.client(None).get("/health")
-    assert answer.json() == {"status": "ok", "version": "0.1.0"}
+    assert answer.json() == {"status": "ok", "version": __version__}

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from deborgen import __version__
 from support.person import Person
 from support.pool import Pool
 
@@ -51,7 +52,7 @@ def steady(value: Any, key: str = "") -> Any:
         return "TIME"
     if key in VARIABLE and not (key == "id" and (isinstance(value, int) or "." in str(value))) and value is not None:
         return VARIABLE[key]
-    return value
+    return value.replace(__version__, "RELEASE") if isinstance(value, str) else value
 
 
 @pytest.fixture(scope="module")
