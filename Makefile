@@ -12,7 +12,7 @@ MINUTES ?= 30
 SEEDS ?= 20000
 
 .PHONY: help install demo prepare check test lint unit contract integration chaos chaos-long seen-to-fail simulation \
-    soak fleet coverage docs bench wheels release clean
+    soak smoke fleet coverage docs bench wheels release clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -62,6 +62,9 @@ simulation: install  ## SEEDS=20000 lives of a pool, each from its seed
 
 soak: install  ## MINUTES=30 of faults against a coordinator and eight workers, then the audit
 	$(BIN)/python tests/chaos/soak.py --minutes $(MINUTES)
+
+smoke: install  ## a coordinator and the command on this machine, without a worker, in seconds
+	tools/smoke.sh $(BIN)
 
 fleet: prepare  ## real hosts with systemd, joined by the playbooks over SSH
 	tools/fleet.sh
