@@ -17,6 +17,8 @@ from pathlib import Path
 
 KEEP = 128
 WORK, OWN, TEMPORARY, PARAMS, EVENTS = "work", ".deborgen", "tmp", "params.json", "events.jsonl"
+#: What a job in a container sees its folder `work` as.
+IN_CONTAINER = "/job"
 #: The output, which is there once the program was started, and an empty file that may become it.
 OUTPUT, BLANK = "output", "blank"
 #: How files and folders of a job are opened: never through a link.

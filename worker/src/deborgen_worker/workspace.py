@@ -24,10 +24,9 @@ from deborgen_shared.jobfile.paths import check_path
 from deborgen_shared.jobfile.template import text_of
 from deborgen_shared.messages import Assignment
 from deborgen_worker.cache import BlobCache
-from deborgen_worker.folders import EVENTS, NO_LINK, OWN, PARAMS, TEMPORARY, WORK, Folders, open_folder
+from deborgen_worker.folders import EVENTS, IN_CONTAINER, NO_LINK, OWN, PARAMS, TEMPORARY, WORK, Folders, open_folder
 from deborgen_worker.runners.protocol import CannotStart, Launch
 
-IN_CONTAINER = "/job"
 PROGRESS_BYTES = 4096
 RESULT_BYTES = 64 * 1024
 #: The shell of a script in a container: bash where the image has it.

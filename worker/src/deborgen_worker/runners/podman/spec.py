@@ -5,9 +5,8 @@ from __future__ import annotations
 import resource
 from typing import Any
 
-from deborgen_worker.folders import OUTPUT
+from deborgen_worker.folders import IN_CONTAINER, OUTPUT
 from deborgen_worker.runners.protocol import Launch
-from deborgen_worker.workspace import IN_CONTAINER
 
 WORKER_LABEL = "deborgen.worker"
 ATTEMPT_LABEL = "deborgen.attempt"
