@@ -160,6 +160,14 @@ def test_every_key_is_described() -> None:
     jsonschema_rs.meta.validate(schema())
 
 
+def test_every_key_has_values_that_are_tried_and_a_place_in_the_example() -> None:
+    """`build` stands in the place of `run`, and has examples of its own."""
+    keys = {key.name for key in KEYS} - {"build"}
+    assert {*GOOD, "files"} == {*BAD, "files"} == keys
+    (example,) = (file for file in RIGHT if file.stem == "every_key")
+    assert set(load(example.read_bytes()).data) == keys
+
+
 def test_a_schema_that_was_changed_by_its_reader_is_whole_again() -> None:
     schema()["properties"].clear()
     assert schema()["properties"]
