@@ -71,6 +71,7 @@ ALLOWED: dict[tuple[str, str], str] = {
     ("coordinator/src/deborgen_coordinator/storage/hot.py", "worker"): "a field of what an attempt is read into",
     ("coordinator/src/deborgen_coordinator/storage/models.py", "submitter"): "a column of a key",
     ("coordinator/src/deborgen_coordinator/storage/models.py", "worker"): "a column of a key",
+    ("coordinator/src/deborgen_coordinator/storage/sqlite.py", "malformed"): "SQLite's word for a damaged file",
     ("coordinator/src/deborgen_coordinator/storage/workers.py", "free"): "a column",
     ("coordinator/src/deborgen_coordinator/storage/writer.py", "error"): "an attribute",
     ("worker/src/deborgen_worker/__main__.py", "error"): "a key of the answers on the worker's control socket",
