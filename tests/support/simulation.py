@@ -25,6 +25,7 @@ from deborgen_coordinator.operations.maintenance.audit import examine
 from deborgen_coordinator.storage import audit
 from deborgen_coordinator.storage.database import Connection
 from deborgen_coordinator.storage.sqlite import SqliteDatabase
+from deborgen_coordinator.storage.statements import Statement
 from deborgen_shared.program_events import JOB_EVENT
 from deborgen_worker import agent, journal, outbox, performer, spool
 from support.clock import FakeClock
@@ -42,6 +43,8 @@ QUICK = [check for check in audit.CHECKS if check.name in {
     "run_counts", "live_twice", "running_without_attempt", "held_without_running", "attempts_charged",
     "state_and_outcome", "artifact_blob", "log_size", "program_events",
 }]  # fmt: skip
+#: They are asked after every step: compiled once, they cost a tenth.
+QUICK_STATEMENTS = {check.name: Statement(lambda check=check: check.query, 0) for check in QUICK}
 #: The bad hour, and how long everything may take to come to rest after it.
 BAD_SECONDS, REST_SECONDS = 900.0, 40 * 3600.0
 
@@ -189,7 +192,7 @@ class World:
             if '"outcome":"lost"' in (data or "") and (job, number) not in expired:
                 self._check_loss(f"{_name(job)}/{number}", worker)
         for check in QUICK:
-            found = reader.rows(check.query)
+            found = QUICK_STATEMENTS[check.name].rows(reader)
             if found:
                 raise Violation(f"{_name(found[0][0])}: {check.sentence}")
         if reader.one("SELECT 1 FROM job WHERE state = 'queued' AND cancel_requested = 1"):

@@ -35,6 +35,8 @@ SAMPLES: dict[str, tuple[Any, ...]] = {
     "add_run": ("name", 1, "{}", "[]", None, 2, 1, 5.0),
     "add_label": (RUN, "project", "thesis"), "add_step": (2, 7, "b", "[]", 1, 1, 2, 2, 2, 0),
     "add_job": ((2 << 20) + 9, 1, 1, 1, 1, 0, "{}", 1, "queued"),
+    "expired_attempts": (1e9, 5), "overdue_attempts": (1e9, 5), "wake_jobs": (1e9,), "stop_avoiding": (1e9,),
+    "silent_workers": (1e9,), "hold_lease_clock": (), "move_lease_clock": (5.0, "me"),
     "add_event": (1.0, "job.queued", OTHER, None, "pc1", "person:alice", None, "queued", None),
 }  # fmt: skip
 
@@ -51,6 +53,8 @@ def stocked(pool: InProcessCoordinator) -> Context:
     def touch(tx: Any) -> None:
         tx.run("INSERT INTO blob (digest, size, touched_at) VALUES (?, 3, 0)", (DIGEST,))
         tx.run("UPDATE attempt SET session = 'session'")
+        tx.run("UPDATE job SET avoid = 1, avoid_clock = 5 WHERE id = ?", (OTHER + 1,))
+        tx.run("UPDATE job SET ready = 0, wait_clock = 5 WHERE id = ?", ((2 << 20) + 1,))
 
     pool.ctx.store.write(touch)
     return pool.ctx

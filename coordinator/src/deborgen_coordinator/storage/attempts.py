@@ -45,14 +45,12 @@ def live_of(tx: Tx, worker_id: int) -> list[Held]:
 
 def expired(tx: Tx, clock: float, most: int) -> list[Held]:
     """Live attempts whose lease has run out."""
-    query = hot.attempts_where(LIVE, Attempt.lease_clock < clock).order_by(Attempt.lease_clock).limit(most)
-    return [_held(row) for row in tx.rows(hot.lock_attempts(query))]
+    return [_held(row) for row in hot.expired_attempts.rows(tx, clock, most)]
 
 
 def overdue(tx: Tx, clock: float, most: int) -> list[Held]:
     """Live attempts that ran far past their time limit."""
-    query = hot.attempts_where(LIVE, Attempt.deadline_clock < clock).limit(most)
-    return [_held(row) for row in tx.rows(hot.lock_attempts(query))]
+    return [_held(row) for row in hot.overdue_attempts.rows(tx, clock, most)]
 
 
 def grant(tx: Tx, rows: Sequence[Sequence[Any]]) -> None:

@@ -328,6 +328,47 @@ def _insertion(model: Any, fields: Sequence[Any]) -> Statement:
     return Statement(lambda *values: model.insert(dict(zip(fields, values, strict=True))), len(fields))
 
 
+# A turn of the lease clock: it comes every few seconds, and holds the one writer meanwhile.
+
+
+@Statement
+def expired_attempts(clock: V, most: V) -> Any:
+    query = attempts_where(LIVE, Attempt.lease_clock < clock)
+    return lock_attempts(query.order_by(Attempt.lease_clock).limit(most))
+
+
+@Statement
+def overdue_attempts(clock: V, most: V) -> Any:
+    return lock_attempts(attempts_where(LIVE, Attempt.deadline_clock < clock).limit(most))
+
+
+@Statement
+def wake_jobs(clock: V) -> Any:
+    return Job.update({Job.ready: 1, Job.wait_clock: None}).where(Job.wait_clock <= clock)
+
+
+@Statement
+def stop_avoiding(clock: V) -> Any:
+    return Job.update({Job.avoid: 0, Job.avoid_clock: None}).where(Job.avoid_clock <= clock)
+
+
+@Statement
+def silent_workers(clock: V) -> Any:
+    silent = (Worker.online == 1) & (Worker.seen_clock < clock)
+    return Worker.update({Worker.online: 0}).where(silent).returning(Worker.name)
+
+
+@Statement
+def hold_lease_clock() -> Any:
+    return Locked(LeaseClock.select(LeaseClock.value, LeaseClock.sweeper, LeaseClock.turns))
+
+
+@Statement
+def move_lease_clock(value: V, sweeper: V) -> Any:
+    change = {LeaseClock.value: value, LeaseClock.sweeper: sweeper, LeaseClock.turns: LeaseClock.turns + 1}
+    return LeaseClock.update(change)
+
+
 #: The columns of a new job, and of an event but for its number, in the order of their values everywhere.
 JOB_FIELDS = (Job.id, Job.step, Job.spec, Job.job_class, Job.submitter, Job.rank, Job.params, Job.ready, Job.state)
 EVENT_FIELDS = tuple(field for field in Event._meta.sorted_fields if field is not Event.seq)

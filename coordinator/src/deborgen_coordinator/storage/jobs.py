@@ -136,8 +136,7 @@ def unblock(tx: Tx, first: int, last: int) -> int:
 
 def wake_up(tx: Tx, clock: float) -> int:
     """Let the jobs be claimed whose backoff is over; how many they were."""
-    count = tx.run(Job.update({Job.ready: 1, Job.wait_clock: None}).where(Job.wait_clock <= clock))
-    return count + tx.run(Job.update({Job.avoid: 0, Job.avoid_clock: None}).where(Job.avoid_clock <= clock))
+    return hot.wake_jobs.run(tx, clock) + hot.stop_avoiding.run(tx, clock)
 
 
 def set_progress(tx: Tx, rows: Sequence[tuple[float | None, str, int]]) -> None:

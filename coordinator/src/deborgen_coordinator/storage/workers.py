@@ -33,8 +33,7 @@ def sweeper(tx: Tx) -> tuple[float, str, int]:
 
 
 def turn(tx: Tx, value: float, sweeper: str) -> None:
-    change = {LeaseClock.value: value, LeaseClock.sweeper: sweeper, LeaseClock.turns: LeaseClock.turns + 1}
-    tx.run(LeaseClock.update(change))
+    hot.move_lease_clock.run(tx, value, sweeper)
 
 
 def get(reader: Tx | Connection, name: str, *, lock: bool = False) -> WorkerRow | None:
@@ -83,8 +82,7 @@ def leave(tx: Tx, worker_id: int, reason: str) -> None:
 
 def go_offline(tx: Tx, before_clock: float) -> list[str]:
     """Workers not heard of since then are offline; those that were not yet."""
-    silent = (Worker.online == 1) & (Worker.seen_clock < before_clock)
-    return sorted(name for (name,) in tx.rows(Worker.update({Worker.online: 0}).where(silent).returning(Worker.name)))
+    return sorted(name for (name,) in hot.silent_workers.rows(tx, before_clock))
 
 
 def set_failures(tx: Tx, worker_id: int, failures: int, rests: int, rest_clock: float) -> None:
