@@ -59,8 +59,6 @@ PROOFS: dict[tuple[str, str], tuple[str, ...]] = {
     ("README.md", "console"): (
         "integration/cli/test_readme.py::test_everything_a_newcomer_types_works_as_the_readme_says",
     ),
-    ("README.md", "sh"): (f"{HERE}::test_a_pool_set_up_by_hand",),
-    ("README.md", "python"): (f"{HERE}::test_python_runs_as_it_stands",),
     ("cli/README.md", "sh"): (f"{HERE}::test_the_first_commands_of_the_package",),
     ("cli/README.md", "python"): (f"{HERE}::test_python_runs_as_it_stands",),
     ("docs/cli.md", "python"): (f"{HERE}::test_python_runs_as_it_stands",),
@@ -84,6 +82,10 @@ PROOFS: dict[tuple[str, str], tuple[str, ...]] = {
     ("docs/operations.md", "ini"): (f"{HERE}::test_the_unit_starts_what_is_typed_by_hand",),
     ("docs/settings.md", "toml"): (f"{HERE}::test_the_coordinator_starts_from_the_settings_file",),
     ("docs/settings.md", "sh"): (f"{HERE}::test_the_coordinator_starts_from_the_settings_file",),
+    ("docs/tour.md", "console"): (
+        "integration/cli/test_readme.py::test_everything_a_newcomer_types_works_as_the_readme_says",
+    ),
+    ("docs/tour.md", "python"): (f"{HERE}::test_python_runs_as_it_stands",),
     ("docs/tailnet-policy.md", "json"): (f"{HERE}::test_the_policy_allows_and_denies_what_its_own_tests_say",),
     ("docs/volunteers.md", "toml"): (f"{HERE}::test_the_owners_file_is_read_by_the_worker",),
     ("docs/worker.md", "sh"): (f"{HERE}::test_the_owner_of_a_machine_is_in_charge",),
@@ -226,9 +228,8 @@ def typist(tmp_path: Path) -> Iterator[Typist]:
     each.end()
 
 
-@pytest.mark.parametrize("document", ["docs/operations.md", "README.md"])
-def test_a_pool_set_up_by_hand(document: str, typist: Typist) -> None:
-    lines = commands(document)
+def test_a_pool_set_up_by_hand(typist: Typist) -> None:
+    lines = commands("docs/operations.md")
     assert len(lines) >= 6
     for line in lines:
         typist.type(line)
@@ -422,7 +423,7 @@ def test_the_first_commands_of_the_package(typist: Typist, pool: Pool) -> None:
     assert "central" in shown[-1]
 
 
-@pytest.mark.parametrize("document", ["README.md", "cli/README.md", "docs/cli.md"])
+@pytest.mark.parametrize("document", ["docs/tour.md", "cli/README.md", "docs/cli.md"])
 def test_python_runs_as_it_stands(document: str, pool: Pool, anna: Person, tmp_path: Path) -> None:
     (tmp_path / "sim.py").write_text("import os; open(os.environ['DEBORGEN_RESULT'], 'w').write('{\"y\": 4}')\n")
     (tmp_path / "pi.yml").write_text(
@@ -435,7 +436,7 @@ def test_python_runs_as_it_stands(document: str, pool: Pool, anna: Person, tmp_p
         check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    if document == "README.md":
+    if document == "docs/tour.md":
         assert sorted(done.stdout.splitlines()) == ["{'x': 1} {'y': 4}", "{'x': 2} {'y': 4}"]
 
 

@@ -18,6 +18,8 @@ from support.documents import ROOT, differences, documents
 from support.pool import Pool
 
 BIN = Path(sys.executable).parent
+#: The folders that have the project's Python.
+PARTS = ("shared", "coordinator", "worker", "cli", "tests", "tools", "benchmarks", "deploy", "examples")
 
 
 def test_every_variable_that_the_command_reads_is_documented() -> None:
@@ -34,8 +36,9 @@ PROGRAMS = ("deborgen-coordinator serve", "deborgen-coordinator token create", "
             "deborgen-worker run", "deborgen-worker pause", "deborgen-worker status")  # fmt: skip
 #: Pages about our own programs.
 PAGES = [
-    "README.md", "docs/cli.md", "docs/operations.md", "docs/security.md", "docs/settings.md", "docs/worker.md",
-    "docs/volunteers.md", "docs/evening.md", "docs/fleet.md", "docs/disaster-recovery.md",
+    "README.md", "docs/tour.md", "docs/cli.md", "docs/operations.md", "docs/security.md", "docs/settings.md",
+    "docs/worker.md", "docs/volunteers.md", "docs/evening.md", "docs/fleet.md", "docs/disaster-recovery.md",
+    "examples/README.md",
 ]  # fmt: skip
 
 
@@ -75,6 +78,25 @@ def test_links_between_documents_lead_somewhere(path: str) -> None:
     text = (ROOT / path).read_text()
     for target in re.findall(r"\]\((?!https?:)([^)#]+)", text):
         assert (ROOT / path).parent.joinpath(target).exists(), f"{path} links to {target}"
+
+
+def test_the_index_has_every_page() -> None:
+    index = (ROOT / "docs/README.md").read_text()
+    pages = [name for name in documents() if name.startswith("docs/") and name != "docs/README.md"]
+    assert [page for page in pages if f"]({page.removeprefix('docs/')})" not in index] == []
+
+
+def test_the_readme_fits_on_two_screens() -> None:
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 100
+
+
+def test_every_module_that_architecture_names_exists() -> None:
+    """`leases.py`, or `coordinator/…/leases.py`: a file of the project has a path that ends so."""
+    files = [f"/{file.relative_to(ROOT)}" for part in PARTS for file in (ROOT / part).rglob("*.py")]
+    for name in re.findall(r"`([\w/…-]+\.py)`", (ROOT / "ARCHITECTURE.md").read_text()):
+        part, _, rest = name.rpartition("/…/")
+        found = [file for file in files if file.startswith(f"/{part}") and file.endswith(f"/{rest}")]
+        assert found, name
 
 
 def test_what_differs_from_a_document_is_noticed() -> None:

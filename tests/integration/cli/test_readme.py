@@ -1,4 +1,4 @@
-"""A new user's path, taken from the README's own text: typed in a clean clone, shown as it says."""
+"""A new user's path, by the text of the README and of docs/tour.md: typed in a clean clone, shown as they say."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def environment(folder: Path) -> dict[str, str]:
 
 
 def type_in(folder: Path, line: Typed) -> None:
-    """Type one command of the README; what it shows must be what the README says."""
+    """Type one command of a document; what it shows must be what the document says."""
     script = f"[ -e .venv/bin/activate ] && . .venv/bin/activate\n{line.command}\n"
     if not line.shown:
         done = subprocess.run(
@@ -54,7 +54,8 @@ def type_in(folder: Path, line: Typed) -> None:
 def test_everything_a_newcomer_types_works_as_the_readme_says(clone: Path) -> None:
     lines = typed(ROOT / "README.md")
     assert [line.command for line in lines[:2]] == ["make install", "make demo"]
-    assert len(lines) >= 15
+    lines += typed(ROOT / "docs/tour.md")
+    assert len(lines) >= 20
     for line in lines:
         type_in(clone, line)
     assert not (clone.parent / "home/.local/state/deborgen/up.json").exists(), "nothing is left running"
