@@ -24,7 +24,7 @@ from deborgen_coordinator.operations.workers import register as registering
 from deborgen_coordinator.operations.workers.heartbeat import heartbeat
 from deborgen_coordinator.operations.workers.look import list_workers
 from deborgen_coordinator.operations.workers.sessions import AttemptId
-from deborgen_coordinator.storage.database import Connection, DatabaseUnavailable
+from deborgen_coordinator.storage.database import DatabaseConnection, DatabaseUnavailable
 from deborgen_shared.errors import Refusal
 from deborgen_shared.messages import Claim, Finish, Heartbeat, Held, JobDetail, Register, Result
 from support.in_process import InProcessCoordinator, InProcessWorker, person
@@ -180,17 +180,17 @@ def test_fault_71_old_requests_replayed_and_reordered_have_no_effect(both: InPro
     assert both.audit().clean
 
 
-def _seconds_left(reader: Connection) -> float:
+def _seconds_left(reader: DatabaseConnection) -> float:
     """How long the one lease lasts, on the clock that the sweep keeps."""
     [(left,)] = reader.rows("SELECT attempt.lease_clock - lease_clock.value FROM attempt, lease_clock")
     return float(left)
 
 
-def _attempts(reader: Connection) -> list[Any]:
+def _attempts(reader: DatabaseConnection) -> list[Any]:
     return reader.rows("SELECT job_id, number, worker_id, outcome, lease_clock IS NULL FROM attempt ORDER BY 1, 2")
 
 
-def _all_rows(reader: Connection) -> list[Any]:
+def _all_rows(reader: DatabaseConnection) -> list[Any]:
     tables = ("job", "artifact", "log_chunk", "run", "step")
     return [reader.rows(f"SELECT * FROM {table} ORDER BY 1, 2") for table in tables]
 

@@ -68,7 +68,7 @@ def take_any_session(original: Any) -> Any:
 PLANTED: list[Planted] = [
     Planted(
         "an attempt that is named a second time is taken for somebody else's",
-        (Patch(f"{STORAGE}.attempts:live_of", know_only_what_is_new),),
+        (Patch(f"{STORAGE}.attempts:held_by", know_only_what_is_new),),
         (f"{LIVE}_09_a_first_heartbeat_whose_answer_is_lost_leaves_one_program",),
     ),
     Planted(

@@ -136,7 +136,7 @@ PLANTED: list[Planted] = [
     ),
     Planted(
         "what the database refuses is passed on as it is",
-        (Patch(f"{WRITER}:Writer._refusal", first_argument),),
+        (Patch(f"{WRITER}:GroupWriter._refusal", first_argument),),
         (
             f"{STORAGE}_42_a_file_that_another_process_keeps_locked_is_a_refusal_and_then_all_is_well",
             f"{SERVER}/test_start_and_stop.py::test_fault_42_a_locked_database_is_503_with_retry_after_and_then_all_is_well",
@@ -152,8 +152,8 @@ PLANTED: list[Planted] = [
     Planted(
         "work that the database interrupted counts as done",
         (
-            Patch(f"{WRITER}:PATIENCE", becomes(-1.0)),
-            Patch(f"{WRITER}:Writer._commit_all", count_interrupted_work_as_done),
+            Patch(f"{WRITER}:PATIENCE_SECONDS", becomes(-1.0)),
+            Patch(f"{WRITER}:GroupWriter._commit_all", count_interrupted_work_as_done),
         ),
         (
             f"{STORAGE}_45_postgres_restarted_under_load_loses_nothing",

@@ -23,7 +23,7 @@ from deborgen_coordinator.lifecycle import TRANSITIONS
 from deborgen_coordinator.operations.attempts import artifacts, logs
 from deborgen_coordinator.operations.maintenance.audit import examine
 from deborgen_coordinator.storage import audit
-from deborgen_coordinator.storage.database import Connection
+from deborgen_coordinator.storage.database import DatabaseConnection
 from deborgen_coordinator.storage.sqlite import SqliteDatabase
 from deborgen_shared.program_events import JOB_EVENT
 from deborgen_worker import agent, journal, outbox, performer, spool
@@ -166,7 +166,7 @@ class World:
         """The rules, after a step."""
         self.coordinator.ctx.store.read(self._check)
 
-    def _check(self, reader: Connection) -> None:
+    def _check(self, reader: DatabaseConnection) -> None:
         fresh = reader.rows(
             "SELECT seq, type, job_id, attempt, worker, old_state, new_state, data FROM event WHERE seq > ?"
             " ORDER BY seq",
@@ -198,7 +198,7 @@ class World:
         if self._batches % 40 == 0:
             self._examine(reader)
 
-    def _examine(self, reader: Connection) -> None:
+    def _examine(self, reader: DatabaseConnection) -> None:
         report = examine(reader)
         if not report.clean:
             raise Violation("; ".join(report.lines()))

@@ -310,14 +310,14 @@ def test_a_backup_stands_though_blobs_are_collected_meanwhile(
 ) -> None:
     digest = put(pool, b"nobody refers to it")
     pool.clock.pass_by(2 * DAY)
-    original = blob_rows.every
+    original = blob_rows.list_all
 
     def meanwhile(reader: Any) -> Any:
         found = original(reader)
         Tidier(pool.ctx).collect_blobs()
         return found
 
-    monkeypatch.setattr(blob_rows, "every", meanwhile)
+    monkeypatch.setattr(blob_rows, "list_all", meanwhile)
     backup.backup(pool.ctx, tmp_path / "all.tar.gz")
     with tarfile.open(tmp_path / "all.tar.gz") as archive:
         assert f"blobs/{digest}" in archive.getnames()

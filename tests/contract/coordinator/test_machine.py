@@ -264,7 +264,7 @@ class _Turn:
 
 def registration_without_memory(patch: pytest.MonkeyPatch) -> None:
     """A repeated registration is taken for a new one."""
-    patch.setattr(workers, "session", lambda *args: None)
+    patch.setattr(workers, "lost_by_session", lambda *args: None)
     patch.setattr(workers, "add_session", lambda *args: None)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from deborgen_coordinator.storage import schema
-from deborgen_coordinator.storage.database import Connection, Database, database_for
+from deborgen_coordinator.storage.database import Database, DatabaseConnection, database_for
 from support.in_process import InProcessCoordinator
 from support.postgres import PostgresCluster
 
@@ -37,7 +37,7 @@ def empty_database(tmp_path: Path, request: pytest.FixtureRequest, database: str
     return database_for(cluster.database(), tmp_path)
 
 
-def first_schema(connection: Connection) -> None:
+def first_schema(connection: DatabaseConnection) -> None:
     """Make the tables as the first release did."""
     sql = (DATA / "schema_0001.sql").read_text()
     for word, spelling in WORDS[connection.shared].items():
@@ -49,7 +49,7 @@ def first_schema(connection: Connection) -> None:
     connection.run("INSERT INTO schema_version (version) VALUES (1)")
 
 
-def migrate_to(connection: Connection, version: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def migrate_to(connection: DatabaseConnection, version: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Carry the database forward as the release did whose schema had this version."""
     known = {number: step for number, step in schema.steps().items() if number <= version}
     with monkeypatch.context() as patch:
@@ -74,7 +74,7 @@ def checks_of(sql: str) -> Counter[str]:
     return found
 
 
-def sqlite_schema(connection: Connection) -> Any:
+def sqlite_schema(connection: DatabaseConnection) -> Any:
     """Tables, columns, keys, conditions and indexes, as SQLite itself tells them."""
     found: dict[str, Any] = {}
     for name, sql in connection.rows("SELECT name, sql FROM sqlite_master WHERE type = 'table' ORDER BY name"):
@@ -95,7 +95,7 @@ def sqlite_schema(connection: Connection) -> Any:
     return found
 
 
-def postgres_schema(connection: Connection) -> Any:
+def postgres_schema(connection: DatabaseConnection) -> Any:
     return [
         connection.rows(
             "SELECT table_name, column_name, data_type, is_nullable, column_default FROM information_schema.columns"
@@ -135,7 +135,7 @@ def test_a_migrated_schema_equals_a_fresh_one(tmp_path: Path, request: pytest.Fi
     assert schema_of(prepared(old)) == schema_of(fresh)
 
 
-def load(connection: Connection) -> dict[str, tuple[list[str], list[list[Any]]]]:
+def load(connection: DatabaseConnection) -> dict[str, tuple[list[str], list[list[Any]]]]:
     """Put in the rows of a pool of schema 5, with jobs in every state; the rows of each table."""
     loaded = {}
     connection.run("DELETE FROM lease_clock")
@@ -193,7 +193,7 @@ def test_fault_60_a_migration_that_fails_half_way_leaves_the_old_database_as_it_
     old = prepared(empty_database(tmp_path, request, database, "old"))
     before = schema_of(old)
 
-    def broken(connection: Connection) -> None:
+    def broken(connection: DatabaseConnection) -> None:
         for _ in range(2):
             connection.run("CREATE TABLE half (id BIGINT)")
 

@@ -12,7 +12,7 @@ from deborgen_coordinator.leases import Verdict
 from deborgen_coordinator.lifecycle import Event
 from deborgen_coordinator.operations.lookup import find_run
 from deborgen_coordinator.operations.work import Ending, Refused, Work
-from deborgen_coordinator.storage import attempts, workers
+from deborgen_coordinator.storage import attempts, lease_clock
 from deborgen_coordinator.storage.transactions import Tx
 from deborgen_shared.states import Outcome
 from support.in_process import InProcessCoordinator, person
@@ -96,6 +96,6 @@ def test_the_time_and_the_lease_clock_are_read_once_per_unit(
         return count_and_read
 
     monkeypatch.setattr(pool.clock, "wall", counted("wall", pool.clock.wall))
-    monkeypatch.setattr(workers, "clock", counted("lease clock", workers.clock))
+    monkeypatch.setattr(lease_clock, "read", counted("lease clock", lease_clock.read))
     worker.beat(*given, began_seconds_ago=1.0)
     assert sorted(reads) == ["lease clock", "wall"]

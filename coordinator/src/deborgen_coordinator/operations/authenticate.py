@@ -46,5 +46,5 @@ def authenticate(ctx: Context, text: str) -> Actor:
         raise _refused("this token has expired")
     if row.last_used_at is None or abs(now - row.last_used_at) > USE_RESOLUTION:
         ctx.known_tokens.update({token_id: replace(row, last_used_at=now)})
-        ctx.store.write_later(lambda tx: tokens.used(tx, token_id, now))
+        ctx.store.write_later(lambda tx: tokens.note_use(tx, token_id, now))
     return Actor(Role(row.role), row.name, row.id)

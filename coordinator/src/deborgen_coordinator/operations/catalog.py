@@ -15,7 +15,7 @@ from deborgen_shared.states import RunAs
 from ..caches import SharedCache
 from ..placement import Amounts, Needs
 from ..storage import specs
-from ..storage.database import Connection
+from ..storage.database import DatabaseConnection
 from ..storage.transactions import Tx
 
 _spec = msgspec.json.Decoder(JobSpec)
@@ -41,10 +41,10 @@ class Catalog:
         self._specs: SharedCache[int, Spec] = SharedCache(LRUCache(most))
         self._needs: SharedCache[int, Needs] = SharedCache(LRUCache(most))
 
-    def spec(self, reader: Tx | Connection, spec_id: int) -> Spec:
+    def spec(self, reader: Tx | DatabaseConnection, spec_id: int) -> Spec:
         return self._specs.get(spec_id) or decode_spec(spec_id, *specs.get(reader, spec_id))
 
-    def needs(self, reader: Tx | Connection, class_id: int) -> Needs:
+    def needs(self, reader: Tx | DatabaseConnection, class_id: int) -> Needs:
         return self._needs.get(class_id) or decode_needs(specs.needs_of_class(reader, class_id))
 
     def keep_submission(self, submitter: str, submitter_id: int, stored: dict[str, tuple[int, int]]) -> None:

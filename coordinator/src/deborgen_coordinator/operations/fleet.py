@@ -61,7 +61,7 @@ class Fleet:
 
     @cachedmethod(lambda self: self._kept)
     def _look(self) -> Seen:
-        rows = self._store.read(workers.every)
+        rows = self._store.read(workers.list_all)
         return [(row, machine(row)) for row in rows if row.state is not WorkerState.LEFT], {}
 
 

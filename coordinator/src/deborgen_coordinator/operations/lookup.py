@@ -8,7 +8,7 @@ from deborgen_shared.states import Role
 
 from .. import ids
 from ..storage import jobs, runs, specs, workers
-from ..storage.database import Connection
+from ..storage.database import DatabaseConnection
 from ..storage.rows import JobRow, RunRow, StepRow, WorkerRow
 from ..storage.transactions import Tx
 from .context import Actor
@@ -17,14 +17,14 @@ from .context import Actor
 MOST_RUNS = 2**40
 
 
-def find_run(reader: Tx | Connection, run: int) -> RunRow:
+def find_run(reader: Tx | DatabaseConnection, run: int) -> RunRow:
     row = runs.get(reader, run) if run < MOST_RUNS else None
     if row is None:
         raise Refusal(Code.NOT_FOUND, f"there is no run {run}", f"GET {contract.LIST_RUNS.path} lists them")
     return row
 
 
-def find_job(reader: Tx | Connection, run: int, index: int) -> JobRow:
+def find_job(reader: Tx | DatabaseConnection, run: int, index: int) -> JobRow:
     row = jobs.get(reader, ids.key(run, index)) if run < MOST_RUNS and 0 < index <= ids.MOST_JOBS else None
     if row is None:
         hint = f"GET {contract.LIST_RUN_JOBS.url(run=run)} lists a run's jobs"
@@ -32,11 +32,11 @@ def find_job(reader: Tx | Connection, run: int, index: int) -> JobRow:
     return row
 
 
-def find_step(reader: Tx | Connection, job: JobRow) -> StepRow:
+def find_step(reader: Tx | DatabaseConnection, job: JobRow) -> StepRow:
     return next(step for step in specs.steps(reader, ids.run_of(job.id)) if step.number == job.step)
 
 
-def find_worker(reader: Tx | Connection, name: str, *, lock: bool = False) -> WorkerRow:
+def find_worker(reader: Tx | DatabaseConnection, name: str, *, lock: bool = False) -> WorkerRow:
     row = workers.get(reader, name, lock=lock)
     if row is None:
         raise Refusal(Code.NOT_FOUND, f"there is no worker {name}", f"GET {contract.LIST_WORKERS.path} lists them")

@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disa
 
 from deborgen_shared.states import State
 
-from ..storage import runs, workers
+from ..storage import lease_clock, runs, workers
 from ..storage.database import Row
 from ..storage.transactions import EVENT_COLUMNS
 
@@ -65,4 +65,4 @@ def exposition(ctx: Context) -> bytes:
 
 def check_health(ctx: Context) -> None:
     """Raise if the database cannot be written."""
-    ctx.store.write(workers.probe)
+    ctx.store.write(lease_clock.check_writable)

@@ -49,7 +49,7 @@ def _fields(row: TokenRow) -> dict[str, Any]:
 
 def list_tokens(ctx: Context) -> Tokens:
     """Every token that was not revoked."""
-    return Tokens(items=[TokenView(**_fields(row)) for row in ctx.store.read(tokens.valid)], next=None)
+    return Tokens(items=[TokenView(**_fields(row)) for row in ctx.store.read(tokens.list_valid)], next=None)
 
 
 def revoke(ctx: Context, actor: Actor, token_id: str) -> None:
@@ -64,7 +64,7 @@ def revoke(ctx: Context, actor: Actor, token_id: str) -> None:
         if not tokens.revoke(work.tx, token_id, work.now):
             return
         _record(work, "token.revoked", row)
-        others = [other for other in tokens.valid(work.tx) if other.role == Role.WORKER and other.name == row.name]
+        others = [other for other in tokens.list_valid(work.tx) if other.role == Role.WORKER and other.name == row.name]
         worker = workers.get(work.tx, row.name, lock=True) if row.role == Role.WORKER and not others else None
         if worker is not None and worker.state is not WorkerState.LEFT:
             release_all(work, worker, f"the token of worker {row.name} was revoked")

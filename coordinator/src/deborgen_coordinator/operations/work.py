@@ -21,8 +21,8 @@ from deborgen_shared.states import Outcome, State
 from .. import ids
 from ..leases import Verdict, lease_end
 from ..lifecycle import Event, InvalidTransition, advance
-from ..storage import attempts, jobs, runs, workers
-from ..storage.rows import Held, WorkerRow
+from ..storage import attempts, jobs, lease_clock, runs
+from ..storage.rows import HeldAttempt, WorkerRow
 from ..storage.transactions import Tx
 from .steps import settle
 
@@ -46,7 +46,7 @@ class About(NamedTuple):
     worker: str | None = None
 
     @classmethod
-    def held(cls, held: Held) -> About:
+    def held(cls, held: HeldAttempt) -> About:
         return cls(held.job, held.number, held.worker)
 
 
@@ -97,7 +97,7 @@ class Work:
     def clock(self) -> float:
         """The lease clock, read once per unit, when it is first asked for."""
         if self._clock is None:
-            self._clock = workers.clock(self.tx)
+            self._clock = lease_clock.read(self.tx)
         return self._clock
 
     @property
@@ -135,7 +135,7 @@ class Work:
                 return job
         return picked[0][0]
 
-    def resume(self, held: Held, session: str) -> None:
+    def resume(self, held: HeldAttempt, session: str) -> None:
         """queued → running: the worker that had been given up is back before anybody else took the job."""
         state = self._advance(held, Event.RESUMED)
         if not jobs.resume(self.tx, held.job, held.number, held.worker_id, held.claimed_at, count=held.never_named):
@@ -143,7 +143,7 @@ class Work:
         attempts.resume(self.tx, held.job, held.number, session, self.lease_end)
         self._move("lease.resumed", About.held(held), State.QUEUED, state)
 
-    def begin(self, held: Held, seconds_ago: float | None) -> float | None:
+    def begin(self, held: HeldAttempt, seconds_ago: float | None) -> float | None:
         """When the program of an attempt began, by its worker's word; the first word counts, and goes into the history.
 
         The caller stores this moment together with its other changes to the attempt.
@@ -155,7 +155,7 @@ class Work:
         self.record("attempt.started", About.held(held), data=data)
         return began_at
 
-    def conclude(self, held: Held, verdict: Verdict, ending: Ending) -> None:
+    def conclude(self, held: HeldAttempt, verdict: Verdict, ending: Ending) -> None:
         """running → queued, succeeded, failed or canceled: an attempt has ended, and with it this try of its job."""
         result = ending.result
         told = dict[str, Any]() if result is None else {
@@ -175,7 +175,7 @@ class Work:
         else:
             self._finish(held, verdict, ending, state)
 
-    def _finish(self, held: Held, verdict: Verdict, ending: Ending, state: State) -> None:
+    def _finish(self, held: HeldAttempt, verdict: Verdict, ending: Ending, state: State) -> None:
         result = ending.result
         done = jobs.finish(
             self.tx, held.job, held.number, state, reason=verdict.reason,
@@ -192,7 +192,7 @@ class Work:
         if self.ctx.settings.max_running_per_submitter:
             self.wake("jobs")  # the submitter may have another one running now
 
-    def _requeue(self, held: Held, verdict: Verdict, outcome: Outcome) -> None:
+    def _requeue(self, held: HeldAttempt, verdict: Verdict, outcome: Outcome) -> None:
         wait_clock = self.clock + verdict.backoff if verdict.backoff > 0 else None
         about = About.held(held)
         done = jobs.requeue(
@@ -221,7 +221,7 @@ class Work:
             self._move(f"job.{state}", About(job), State.QUEUED, state, data)
         return [job for job, _ in canceled]
 
-    def _advance(self, held: Held, event: Event) -> State:
+    def _advance(self, held: HeldAttempt, event: Event) -> State:
         try:
             return advance(held.job_state, event)
         except InvalidTransition:

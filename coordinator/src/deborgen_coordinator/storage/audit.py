@@ -1,6 +1,6 @@
-"""What must never be found in the database: one query per sentence.
+"""The conditions that must never hold in the database: one query per sentence.
 
-Each query gives the job (or run, or digest) that it is about, and the attempt where it is about one.
+Each query returns the job (or run, or digest) concerned, and the attempt if there is one.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from deborgen_shared.program_events import JOB_EVENT
 from deborgen_shared.states import INFRASTRUCTURE_FAILURES, PROGRAM_FAILURES, TERMINAL, Outcome, State
 
 from .. import ids
-from .database import Connection
+from .database import DatabaseConnection
 from .models import Artifact, Attempt, Blob, Event, Job, LogChunk, Run, SpecFile, Step
 
 LOST, DUPLICATED, UNEXPECTED = "lost", "duplicated", "unexpected"
 
 NONE = SQL("NULL")
 ONE = SQL("1")
-#: A constant in the text: PostgreSQL takes two parameters for two expressions, whatever their values.
+#: A literal in the text: PostgreSQL treats two parameters as different expressions even if their values are equal.
 RUN_SIZE = SQL(str(ids.key(1, 0)))
 
 
 class Check(NamedTuple):
-    """A sentence that must not be true of anything; `subject` says what the first column names."""
+    """A sentence that must never be true; `subject` says what the query's first column is."""
 
     kind: str
     name: str
@@ -40,7 +40,7 @@ def _words(words: Any) -> list[str]:
     return sorted(word.value for word in words)
 
 
-#: The jobs of a run, and of a step, by the span of their keys; the run that a key belongs to.
+#: The jobs of a run and of a step, by the span of their ids; and the run that an event's job belongs to.
 OF_RUN = Job.id.between(Run.id * RUN_SIZE + 1, Run.id * RUN_SIZE + (ids.key(1, 0) - 1))
 OF_STEP = Job.id.between(Step.run * RUN_SIZE + Step.first_index, Step.run * RUN_SIZE + Step.last_index)
 EVENTS_RUN = Event.job / RUN_SIZE
@@ -56,7 +56,7 @@ def _count_of(condition: Any) -> Any:
 
 
 def _counted() -> Any:
-    """How many jobs of a run are in each state, for the runs whose own counts say something else."""
+    """The runs whose stored counts differ from the actual number of their jobs in each state."""
     counts = [_count_of(Job.state == state.value).alias(state.value) for state in State]
     counted = Job.select((Job.id / RUN_SIZE).alias("run_id"), *counts).group_by(Job.id / RUN_SIZE).alias("counted")
     wrong = None
@@ -67,7 +67,7 @@ def _counted() -> Any:
 
 
 def _per_job(*columns: Any) -> Any:
-    """The attempts of each job, counted."""
+    """Aggregates over the attempts of each job."""
     return Attempt.select(Attempt.job, *columns).group_by(Attempt.job).alias("had")
 
 
@@ -114,7 +114,7 @@ def _grants() -> Any:
 
 
 def _chunks(condition: Any) -> Any:
-    """The pieces of each log that do not begin where the piece before them ends."""
+    """The chunks of each log that do not begin where the previous chunk ends."""
     ends = fn.LAG(LogChunk.first + fn.LENGTH(LogChunk.data)).over(
         partition_by=[LogChunk.job, LogChunk.number], order_by=[LogChunk.first]
     )
@@ -307,26 +307,26 @@ CHECKS = [
 ]  # fmt: skip
 
 
-def totals(reader: Connection) -> dict[str, int]:
-    """How much there is: for people, and to see that an audit looked at something."""
+def totals(reader: DatabaseConnection) -> dict[str, int]:
+    """The number of rows per table: for people, and to show that the audit was not empty."""
     tables = (Run, Job, Attempt, Event, Artifact, Blob)
     return {f"{each._meta.table_name}s": int(reader.value(each.select(fn.COUNT(ONE)))) for each in tables}
 
 
-def states(reader: Connection) -> list[tuple[int, str]]:
+def states(reader: DatabaseConnection) -> list[tuple[int, str]]:
     """Every job and its state, in the order of the jobs."""
     return reader.rows(Job.select(Job.id, Job.state).order_by(Job.id))
 
 
-def moves(reader: Connection, first: int, last: int) -> list[tuple[int, int, str, str | None, str]]:
-    """What the history says of the states of these jobs, in order: job, seq, type, old state, new state."""
+def moves(reader: DatabaseConnection, first: int, last: int) -> list[tuple[int, int, str, str | None, str]]:
+    """The state changes of these jobs in the history, in order: job, seq, type, old state, new state."""
     query = Event.select(Event.job, Event.seq, Event.type, Event.old_state, Event.new_state)
     query = query.where(Event.job.between(first, last), Event.new_state.is_null(False))
     return reader.rows(query.order_by(Event.job, Event.seq))
 
 
-def blockers(reader: Connection) -> Iterator[tuple[int, int, int, int]]:
-    """For each step that needs others: run, step, its blockers as stored, and as they should be."""
+def blockers(reader: DatabaseConnection) -> Iterator[tuple[int, int, int, int]]:
+    """For each step that needs others: run, step, the stored number of blockers, and the correct one."""
     unfinished = fn.EXISTS(Job.select(ONE).where(OF_STEP, Job.state != State.SUCCEEDED.value))
     query = Step.select(Step.run, Step.number, Step.name, Step.needs, Step.blockers, unfinished)
     rows = reader.rows(query.join(Run).where(Run.steps > 1).order_by(Step.run, Step.number))

@@ -11,14 +11,14 @@ from deborgen_shared.queries import ArtifactsQuery
 
 from ... import ids
 from ...storage import attempts, blobs
-from ...storage.database import Connection
+from ...storage.database import DatabaseConnection
 from ..context import Context
 from ..lookup import find_job, find_run
 
 _CURSOR = re.compile(r"([0-9]{1,18}):([0-9]{1,9})", re.ASCII)
 
 
-def listed(reader: Connection, job: int, attempt: int | None = None) -> list[ArtifactView]:
+def listed(reader: DatabaseConnection, job: int, attempt: int | None = None) -> list[ArtifactView]:
     """The artifacts of one attempt of a job; without a number, of its newest attempt that left any."""
     rows = blobs.artifacts(reader, job, attempt)
     return [ArtifactView(path=path, sha256=digest, size=size) for path, digest, size in rows]
@@ -27,7 +27,7 @@ def listed(reader: Connection, job: int, attempt: int | None = None) -> list[Art
 def of_job(ctx: Context, run: int, index: int, attempt: int | None = None) -> Artifacts:
     """What the job left, or one attempt of it."""
 
-    def look(reader: Connection) -> list[ArtifactView]:
+    def look(reader: DatabaseConnection) -> list[ArtifactView]:
         job = find_job(reader, run, index).id
         if attempt is not None and not attempts.exists(reader, job, attempt):
             hint = f"GET {contract.GET_JOB.url(job=ids.name(job))} lists its attempts"
@@ -52,7 +52,7 @@ def of_run(ctx: Context, run: int, cursor: str | None, limit: int) -> RunArtifac
     The cursor is the last job on the page before, and how many of its artifacts have been seen.
     """
 
-    def look(reader: Connection) -> RunArtifacts:
+    def look(reader: DatabaseConnection) -> RunArtifacts:
         find_run(reader, run)
         first, last = ids.span(run)
         job, seen = _parse(cursor, first, last)

@@ -8,8 +8,8 @@ from deborgen_shared.errors import Code, Refusal
 from deborgen_shared.messages import LogSize
 
 from ...storage import logs
-from ...storage.database import Connection
-from ...storage.rows import Held
+from ...storage.database import DatabaseConnection
+from ...storage.rows import HeldAttempt
 from ..context import Actor, Context
 from ..lookup import find_job
 from ..work import Work
@@ -35,7 +35,7 @@ def append(ctx: Context, actor: Actor, attempt: AttemptId, offset: int, data: by
 
     def take(work: Work) -> int:
         held = find_own_attempt(work, attempt, session)
-        told = logs.told(work.tx, held.job, held.number)
+        told = logs.announced_size(work.tx, held.job, held.number)
         if not _takes_more(held, told):
             return -1
         if offset > held.log_size:
@@ -64,7 +64,7 @@ def _fresh(data: bytes, offset: int, size: int) -> bytes:
     return data[size - offset :]
 
 
-def _takes_more(held: Held, told: int | None) -> bool:
+def _takes_more(held: HeldAttempt, told: int | None) -> bool:
     if held.live:
         return held.current
     return told is not None and held.log_size < told
@@ -73,7 +73,7 @@ def _takes_more(held: Held, told: int | None) -> bool:
 def view(ctx: Context, run: int, index: int, number: int | None) -> LogView:
     """The log of one attempt, the newest if none is named; an empty one where nothing was ever tried."""
 
-    def look(reader: Connection) -> LogView:
+    def look(reader: DatabaseConnection) -> LogView:
         row = find_job(reader, run, index)
         found = logs.view(reader, row.id, number)
         if found is None and number is None:
@@ -88,7 +88,7 @@ def view(ctx: Context, run: int, index: int, number: int | None) -> LogView:
 def read(ctx: Context, run: int, index: int, number: int, offset: int, limit: int) -> bytes:
     """At most `limit` bytes from `offset` on; none at the end."""
 
-    def look(reader: Connection) -> tuple[str | None, bytes]:
+    def look(reader: DatabaseConnection) -> tuple[str | None, bytes]:
         job = find_job(reader, run, index).id
         found = logs.view(reader, job, number)
         if found is None:

@@ -10,7 +10,7 @@ from deborgen_shared.states import INFRASTRUCTURE_FAILURES, Outcome, State
 from ...leases import POISON_MACHINES, Ended, Verdict, rest, verdict
 from ...lifecycle import Event
 from ...storage import attempts, workers
-from ...storage.rows import Held, WorkerRow
+from ...storage.rows import HeldAttempt, WorkerRow
 from ...storage.transactions import Tx
 from ..work import About, Ending, Work
 
@@ -18,7 +18,7 @@ from ..work import About, Ending, Work
 LOOK_BACK = 50
 
 
-def judge(work: Work, held: Held, outcome: Outcome, reason: str, *, lost: bool = False) -> Verdict:
+def judge(work: Work, held: HeldAttempt, outcome: Outcome, reason: str, *, lost: bool = False) -> Verdict:
     """What the end of this attempt means for its job. `lost`: its worker has not said how it ended."""
     ctx, tx = work.ctx, work.tx
     found = ctx.catalog.spec(tx, held.spec_id)
@@ -38,7 +38,7 @@ def judge(work: Work, held: Held, outcome: Outcome, reason: str, *, lost: bool =
     )
 
 
-def may_resume(held: Held, worker_id: int, session: str) -> bool:
+def may_resume(held: HeldAttempt, worker_id: int, session: str) -> bool:
     """Whether an attempt that was given up can be taken up again: nobody has claimed its job since."""
     return (
         held.given_up
@@ -50,13 +50,13 @@ def may_resume(held: Held, worker_id: int, session: str) -> bool:
     )
 
 
-def lost_on(tx: Tx, held: Held) -> int:
+def lost_on(tx: Tx, held: HeldAttempt) -> int:
     """On how many different machines in a row this job was lost, the one that has just lost it included.
 
     A machine that took the job and never named it again counts too: perhaps the job killed it in its first second.
     """
     machines = {held.worker_id}
-    for worker_id, outcome, named in attempts.latest(tx, held.job, LOOK_BACK):
+    for worker_id, outcome, named in attempts.recent_outcomes(tx, held.job, LOOK_BACK):
         if outcome is None or (outcome == Outcome.RELEASED and named):
             continue
         if outcome not in (Outcome.LOST, Outcome.RELEASED) or len(machines) >= POISON_MACHINES:
@@ -66,8 +66,8 @@ def lost_on(tx: Tx, held: Held) -> int:
 
 
 def give_up(
-    work: Work, held: Sequence[Held], reason: str, *, release: bool = False, expired: bool = False
-) -> list[Held]:
+    work: Work, held: Sequence[HeldAttempt], reason: str, *, release: bool = False, expired: bool = False
+) -> list[HeldAttempt]:
     """End live attempts: because their leases `expired`, because their worker gives them back (`release`), or because
     it has restarted without them. Returns those that count against the machine.
 
@@ -93,17 +93,17 @@ def give_up(
 
 def release_all(work: Work, worker: WorkerRow, reason: str) -> None:
     """End what a worker holds, because it gives it back."""
-    give_up(work, attempts.live_of(work.tx, worker.id), reason, release=True)
+    give_up(work, attempts.held_by(work.tx, worker.id), reason, release=True)
 
 
-def charge(work: Work, held: Held, seconds: float) -> None:
+def charge(work: Work, held: HeldAttempt, seconds: float) -> None:
     """Add what an attempt used to its submitter's account, in seconds times cpus; for the fair order."""
     if work.ctx.settings.scheduler == "fair" and seconds > 0:
         cpus = work.ctx.catalog.spec(work.tx, held.spec_id).job.resources.cpus
         attempts.charge(work.tx, held.submitter_id, seconds * max(cpus, 0.001))
 
 
-def note_stale(work: Work, held: Held, data: dict[str, Any]) -> None:
+def note_stale(work: Work, held: HeldAttempt, data: dict[str, Any]) -> None:
     """Note that something came for an attempt that is over; `data` says what."""
     attempts.mark_stale(work.tx, held.job, held.number)
     work.record("result.stale", About.held(held), data=data)

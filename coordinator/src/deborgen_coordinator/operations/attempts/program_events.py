@@ -9,7 +9,7 @@ from deborgen_shared.messages import EventCount, ProgramEvent, ProgramEvents
 from deborgen_shared.program_events import EVENT_BYTES, JOB_EVENT, MOST_EVENTS, size_of
 
 from ...storage import events
-from ...storage.rows import Held
+from ...storage.rows import HeldAttempt
 from ..context import Actor, Context
 from ..work import About, Work
 from ..workers.sessions import AttemptId, find_own_attempt, refuse_stale
@@ -62,7 +62,7 @@ def _fresh(events: Sequence[ProgramEvent | None], first: int, known: int) -> Seq
     return events[known - first :]
 
 
-def _record(work: Work, held: Held, first: int, events: Sequence[ProgramEvent | None]) -> None:
+def _record(work: Work, held: HeldAttempt, first: int, events: Sequence[ProgramEvent | None]) -> None:
     for number, event in enumerate(events, first):
         if event is not None and number < MOST_EVENTS:
             data = {"type": event.type, "payload": event.payload, "number": number}

@@ -11,8 +11,8 @@ from deborgen_shared.queries import JobsQuery
 
 from ... import ids
 from ...leases import expires_at
-from ...storage import attempts, jobs, specs, workers
-from ...storage.database import Connection
+from ...storage import attempts, jobs, lease_clock, specs
+from ...storage.database import DatabaseConnection
 from ...storage.rows import JobRow, RunRow, StepRow
 from .. import views
 from ..attempts import artifacts
@@ -30,19 +30,19 @@ def get_job(ctx: Context, run: int, index: int) -> JobDetail:
     """A job with its spec, its artifacts and its whole history."""
     now = ctx.clock.wall()
 
-    def look(reader: Connection) -> JobDetail:
+    def look(reader: DatabaseConnection) -> JobDetail:
         row = find_job(reader, run, index)
         spec = ctx.catalog.spec(reader, row.spec_id)
         fields = views.job_fields(row, find_run(reader, run), find_step(reader, row), spec)
-        clock = workers.clock(reader)
+        clock = lease_clock.read(reader)
 
         history = []
         for row_of_attempt in attempts.history(reader, row.id):
             told: dict[str, Any] = dict(zip(ATTEMPT_FIELDS, row_of_attempt, strict=True))
             for moment in ("claimed_at", "started_at", "finished_at"):
                 told[moment] = views.maybe_when(told[moment])
-            lease_clock = told.pop("lease_clock")
-            expires = None if lease_clock is None else expires_at(now, clock, lease_clock, ctx.settings.lease_seconds)
+            ends = told.pop("lease_clock")
+            expires = None if ends is None else expires_at(now, clock, ends, ctx.settings.lease_seconds)
             history.append(Attempt(**told, lease_expires_at=views.maybe_when(expires)))
         return JobDetail(
             **fields, spec=msgspec.json.decode(spec.raw), artifacts=artifacts.listed(reader, row.id), history=history
@@ -55,7 +55,7 @@ def list_jobs(ctx: Context, query: JobsQuery) -> Jobs:
     """Jobs of a run in their order; without a run, newest first. The cursor is the key of the last one seen."""
     run, limit = query.run, query.limit
 
-    def look(reader: Connection) -> Jobs:
+    def look(reader: DatabaseConnection) -> Jobs:
         owners = {run: find_run(reader, run)} if run is not None else {}
         rows = jobs.select(
             reader,
@@ -71,7 +71,7 @@ def list_jobs(ctx: Context, query: JobsQuery) -> Jobs:
     return ctx.store.read(look)
 
 
-def _show(ctx: Context, reader: Connection, rows: list[JobRow], owners: dict[int, RunRow]) -> list[Job]:
+def _show(ctx: Context, reader: DatabaseConnection, rows: list[JobRow], owners: dict[int, RunRow]) -> list[Job]:
     """The jobs as they are shown. `owners` are the runs that were looked up already; the others are looked up here."""
     steps: dict[tuple[int, int], StepRow] = {}
     shown = []

@@ -7,8 +7,8 @@ from deborgen_shared.states import WORKING, State, WorkerState
 
 from ... import ids
 from ...placement import Needs, lacks, short
-from ...storage import workers
-from ...storage.database import Connection
+from ...storage import lease_clock, workers
+from ...storage.database import DatabaseConnection
 from ...storage.rows import JobRow, WorkerRow
 from ..context import Context
 from ..fleet import amounts, machine
@@ -19,13 +19,13 @@ from ..workers.standing import standing
 def why(ctx: Context, run: int, index: int) -> Why:
     """Why a job waits, one line per worker, or why it ended as it did."""
 
-    def look(reader: Connection) -> Why:
+    def look(reader: DatabaseConnection) -> Why:
         row = find_job(reader, run, index)
-        clock = workers.clock(reader)
+        clock = lease_clock.read(reader)
         lines: list[WhyWorker] = []
         if row.state is State.QUEUED:
             needs = ctx.catalog.needs(reader, row.class_id)
-            there = [worker for worker in workers.every(reader) if worker.state is not WorkerState.LEFT]
+            there = [worker for worker in workers.list_all(reader) if worker.state is not WorkerState.LEFT]
             lines = [_why_worker(worker, needs, clock) for worker in there]
         return Why(job=ids.name(row.id), state=row.state.value, summary=_summary(reader, row, lines), workers=lines)
 
@@ -44,7 +44,7 @@ def _why_worker(worker: WorkerRow, needs: Needs, clock: float) -> WhyWorker:
     return WhyWorker(worker=worker.name, fits=not busy, reason=busy or "can take it with its next claim")
 
 
-def _summary(reader: Connection, row: JobRow, lines: list[WhyWorker]) -> str:
+def _summary(reader: DatabaseConnection, row: JobRow, lines: list[WhyWorker]) -> str:
     if row.state is State.RUNNING:
         asked = ", and its cancel was asked for" if row.cancel_requested else ""
         return f"it runs on {row.worker}, attempt {row.last_attempt}{asked}"

@@ -17,7 +17,7 @@ from ... import ids
 from ...lifecycle import TRANSITIONS
 from ...storage import audit, blobs
 from ...storage.audit import DUPLICATED, LOST, UNEXPECTED
-from ...storage.database import Connection
+from ...storage.database import DatabaseConnection
 from ..context import Context
 
 KINDS = (LOST, DUPLICATED, UNEXPECTED)
@@ -69,12 +69,12 @@ def run_audit(ctx: Context, *, quick: bool = False) -> Report:
     return report
 
 
-def examine(reader: Connection) -> Report:
+def examine(reader: DatabaseConnection) -> Report:
     """Look at the rows: all but the bytes of the blobs."""
     return Report(audit.totals(reader), [*_by_query(reader), *_by_history(reader), *_by_needs(reader)])
 
 
-def _by_query(reader: Connection) -> Iterator[Finding]:
+def _by_query(reader: DatabaseConnection) -> Iterator[Finding]:
     for check in audit.CHECKS:
         for subject, attempt in reader.rows(check.query):
             yield Finding(check.kind, check.name, check.sentence, _name(check.subject, subject, attempt))
@@ -86,7 +86,7 @@ def _name(subject: str, key: Any, attempt: int | None) -> str:
     return f"{subject} {key}"
 
 
-def _by_history(reader: Connection) -> Iterator[Finding]:
+def _by_history(reader: DatabaseConnection) -> Iterator[Finding]:
     """Play the history of every job again: each move is legal, follows the one before, and ends where the job is."""
     states = audit.states(reader)
     for at in range(0, len(states), PAGE):
@@ -115,7 +115,7 @@ def _play(job: int, state: str, story: list[tuple[int, int, str, str | None, str
         yield Finding(LOST, "history_and_state", f"it is {state}, and its history ends with {at}", where)
 
 
-def _by_needs(reader: Connection) -> Iterator[Finding]:
+def _by_needs(reader: DatabaseConnection) -> Iterator[Finding]:
     for run, step, stored, wanted in audit.blockers(reader):
         if stored != wanted:
             what = f"step {step} waits for {stored} of the steps that it needs, and {wanted} are not through"
@@ -124,7 +124,7 @@ def _by_needs(reader: Connection) -> Iterator[Finding]:
 
 def _by_blobs(ctx: Context, quick: bool) -> Iterator[Finding]:
     """Every blob that the database knows is there, as long as it says, and has the bytes that its name promises."""
-    for digest, size in ctx.store.read(blobs.every):
+    for digest, size in ctx.store.read(blobs.list_all):
         where = f"blob {digest}"
         try:
             found = ctx.blobs.size(digest)

@@ -26,7 +26,7 @@ from deborgen_shared.errors import Code, Refusal
 from ...blobs import BlobStore
 from ...storage import blobs as blob_rows
 from ...storage import dump
-from ...storage.database import Connection, DatabaseUnavailable
+from ...storage.database import DatabaseConnection, DatabaseUnavailable
 from ...storage.schema import latest
 from ...storage.transactions import Tx
 from ..context import Context
@@ -73,11 +73,11 @@ class _Hold:
         self._held = steady
         touched_at = self._ctx.clock.wall() - DAY + HOLD_SECONDS
         with contextlib.suppress(DatabaseUnavailable):  # a disk that is full is a good reason for a backup
-            self._ctx.store.write(lambda tx: blob_rows.hold(tx, touched_at))
+            self._ctx.store.write(lambda tx: blob_rows.postpone_collection(tx, touched_at))
 
 
 def _write(
-    blobs: BlobStore, reader: Connection, archive: tarfile.TarFile, hold: _Hold
+    blobs: BlobStore, reader: DatabaseConnection, archive: tarfile.TarFile, hold: _Hold
 ) -> tuple[dict[str, int], dict[str, str]]:
     counts: dict[str, int] = {}
     members: dict[str, str] = {}
@@ -87,7 +87,7 @@ def _write(
         with tempfile.TemporaryFile() as spool:
             counts[table] = _spool(spool, dump.rows_out(reader, table)) - 1
             members[name] = _add(archive, name, spool)
-    for digest, size in blob_rows.every(reader):
+    for digest, size in blob_rows.list_all(reader):
         hold.renew()
         if blobs.size(digest) != size:
             raise Refusal(Code.UNAVAILABLE, f"blob {digest} is not whole", "nothing was backed up; look at the disk")
@@ -177,4 +177,4 @@ def _load(tx: Tx, file: str | Path) -> None:
     for member, stream in _members(file):
         if member.startswith("tables/"):
             dump.rows_in(tx.connection, Path(member).stem, stream)
-    dump.set_counters(tx.connection)
+    dump.reset_counters(tx.connection)

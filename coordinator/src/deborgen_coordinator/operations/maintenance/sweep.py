@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from deborgen_shared.states import Outcome
 
 from ...leases import lease_end, sweep_interval, turn
-from ...storage import attempts, jobs, workers
+from ...storage import attempts, jobs, lease_clock, workers
 from ...storage.transactions import Tx
 from ..attempts.outcomes import count_failures, give_up, judge
 from ..context import COORDINATOR, Context
@@ -107,7 +107,7 @@ class Sweeper:
 
     def _move_clock(self, tx: Tx) -> float | None:
         """Move the lease clock up to now, and return the time it was moved at; None if another process sweeps."""
-        value, sweeper, turns = workers.sweeper(tx)
+        value, sweeper, turns = lease_clock.lock(tx)
         steady = self._now()
         if sweeper != self._name:
             if not self._may_take_over(tx.connection.shared, sweeper, turns, steady):
@@ -115,10 +115,10 @@ class Sweeper:
             self._last = None
         moved = turn(None if self._last is None else steady - self._last, self._ctx.settings.lease_seconds)
         value += moved.advance
-        workers.turn(tx, value, self._name)
+        lease_clock.move(tx, value, self._name)
         if moved.regrant:
-            renewed = attempts.regrant(tx, lease_end(value, self._ctx.settings.lease_seconds))
-            workers.see_all(tx, value)
+            renewed = attempts.extend_all(tx, lease_end(value, self._ctx.settings.lease_seconds))
+            workers.mark_all_seen(tx, value)
             if renewed:
                 log.info("%d live leases get one full period: nobody could have renewed them", renewed)
         return steady
@@ -133,16 +133,16 @@ class Sweeper:
     def _end_batch(self, work: Work) -> int:
         """End the leases that ran out and the attempts far past their limit, wake what has waited long enough."""
         tx, clock, settings = work.tx, work.clock, work.ctx.settings
-        expired = attempts.expired(tx, clock, BATCH)
+        expired = attempts.with_expired_lease(tx, clock, BATCH)
         lost = give_up(work, expired, "the lease expired", expired=True)
         for name in sorted({held.worker for held in lost}):
             count_failures(work, find_worker(tx, name), [Outcome.LOST])
-        for held in attempts.overdue(tx, clock, BATCH):
+        for held in attempts.past_time_limit(tx, clock, BATCH):
             verdict = judge(work, held, Outcome.TIMEOUT, "it ran past its time limit, and its worker did not end it")
             work.conclude(held, verdict, Ending(Outcome.TIMEOUT, verdict.reason, clock - held.granted_clock))
-        if jobs.wake_up(tx, clock):
+        if jobs.end_backoffs(tx, clock):
             work.wake("jobs")
         silence = max(settings.lease_seconds, 3 * settings.heartbeat_seconds)
-        for name in workers.go_offline(tx, clock - silence):
+        for name in workers.mark_silent_offline(tx, clock - silence):
             work.record("worker.offline", About(worker=name))
         return len(expired)

@@ -63,7 +63,7 @@ class Tidier:
         ctx = self._ctx
         before = ctx.clock.wall() - LATE_LOG_SECONDS
         sealed = 0
-        for job, number, size in ctx.store.read(lambda reader: logs.to_seal(reader, before, BATCH)):
+        for job, number, size in ctx.store.read(lambda reader: logs.ready_to_seal(reader, before, BATCH)):
             if stop is not None and stop.is_set():
                 break
             digest, stored = ctx.blobs.store(self._log_bytes(job, number, size), partial(register, ctx))
@@ -88,7 +88,7 @@ class Tidier:
         removed = 0
         for digest in ctx.store.read(lambda reader: blobs.unreferenced(reader, before, BATCH)):
             with ctx.blobs.locked(digest):
-                if ctx.store.write(partial(blobs.forget, digest=digest, before=before)):
+                if ctx.store.write(partial(blobs.delete_row, digest=digest, before=before)):
                     ctx.blobs.delete(digest)
                     removed += 1
         if removed:

@@ -28,11 +28,11 @@ def _cancel(work: Work, run: int, span: tuple[int, int], reason: str) -> CancelA
     """Cancel the jobs of the run in a span of keys, and say of each what became of it."""
     check_may_change(work.actor, find_run(work.tx, run))
     why = reason or f"canceled by {work.actor.name}"
-    jobs.hold_unfinished(work.tx, *span)
+    jobs.lock_unfinished(work.tx, *span)
     fresh, before = jobs.request_cancel(work.tx, *span, why)
     for job in fresh:
         work.record("job.cancel_requested", About(job), data={"reason": why})
-    answer = dict.fromkeys(jobs.terminal_in(work.tx, *span), "already_terminal")
+    answer = dict.fromkeys(jobs.ended_in_span(work.tx, *span), "already_terminal")
     answer |= dict.fromkeys([*fresh, *before], "cancel_requested")
     answer |= dict.fromkeys(work.cancel_queued(*span, why), State.CANCELED.value)
     return CancelAnswer(jobs={ids.name(job): answer[job] for job in sorted(answer)})  # type: ignore[misc]

@@ -12,7 +12,7 @@ from deborgen_shared.queries import RunsQuery
 
 from ... import ids
 from ...storage import jobs, runs, specs
-from ...storage.database import Connection
+from ...storage.database import DatabaseConnection
 from .. import views
 from ..context import Actor, Context
 from ..lookup import find_run, parse_cursor
@@ -56,7 +56,7 @@ def list_runs(ctx: Context, query: RunsQuery) -> Runs:
 def results(ctx: Context, run: int) -> Iterator[ResultRow]:
     """One row per job, read page by page, so that a slow reader holds nothing up."""
 
-    def look(reader: Connection) -> dict[int, str | None]:
+    def look(reader: DatabaseConnection) -> dict[int, str | None]:
         find_run(reader, run)
         return {step.number: step.name for step in specs.steps(reader, run)}
 

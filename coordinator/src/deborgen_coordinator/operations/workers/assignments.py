@@ -105,4 +105,4 @@ def _collect(tx: Tx, step: StepRow, by_index: dict[tuple[int, str], Input], agai
         if index not in again:
             made = Input(step=step.name or "", job=ids.name(job), path=path, target="", sha256=digest, size=size)
             by_index[index, path] = made
-    again.update(ids.index_of(job) for job in jobs.in_span(tx, first, last))
+    again.update(ids.index_of(job) for job in jobs.ids_in_span(tx, first, last))

@@ -162,13 +162,13 @@ def _silent(work: Work, worker: WorkerRow, waited: float) -> bool:
 def _give_again(work: Work, claim_id: int, given: Given) -> None:
     """What an earlier request of the same id was given and still lives, with full leases again."""
     attempts.renew_claim(work.tx, claim_id, work.lease_end)
-    picked = [Picked(*row) for row in attempts.of_claim(work.tx, claim_id)]
+    picked = [Picked(*row) for row in attempts.live_of_claim(work.tx, claim_id)]
     given.assignments = assign(work, picked, find_owners(work.tx, picked), given.specs)
 
 
 def _pick(work: Work, worker: WorkerRow, body: NextClaim, given: Given) -> list[Picked]:
     ctx, tx = work.ctx, work.tx
-    heads = jobs.heads(tx)
+    heads = jobs.lane_heads(tx)
     if not heads:
         return []
     this: Machine = machine(worker)
@@ -225,7 +225,7 @@ def _room(work: Work, heads: list[Head]) -> dict[int, int]:
     most = work.ctx.settings.max_running_per_submitter
     if not most:
         return {}
-    running = jobs.running_of(work.tx)
+    running = jobs.running_per_submitter(work.tx)
     return {head.submitter: most - running.get(head.submitter, 0) for head in heads}
 
 

@@ -14,7 +14,7 @@ from deborgen_shared.states import INFRASTRUCTURE_FAILURES, Outcome
 
 from ... import ids
 from ...storage import attempts, blobs, logs
-from ...storage.rows import Held, WorkerRow
+from ...storage.rows import HeldAttempt, WorkerRow
 from ...storage.transactions import Tx
 from ..attempts.outcomes import charge, count_failures, judge, may_resume, note_stale
 from ..context import Actor, Context
@@ -130,7 +130,7 @@ def _finish_one(work: Work, worker: WorkerRow, result: Result, digest: str) -> t
     return "accepted", []
 
 
-def _holds(held: Held, session: str) -> bool:
+def _holds(held: HeldAttempt, session: str) -> bool:
     """Whether the session holds the lease of the attempt, which is the newest one of its job."""
     return held.live and held.current and held.session == session
 
@@ -141,7 +141,7 @@ def _lacking(tx: Tx, result: Result) -> list[str]:
     return sorted({a.sha256 for a in result.artifacts if known.get(a.sha256) != a.size})
 
 
-def _record(work: Work, held: Held, result: Result, digest: str) -> None:
+def _record(work: Work, held: HeldAttempt, result: Result, digest: str) -> None:
     if result.log is not None and result.log.offset <= held.log_size:
         fresh = result.log.data[held.log_size - result.log.offset :]
         if fresh:

@@ -11,7 +11,7 @@ from deborgen_shared.states import WORKING, WorkerState
 from ... import ids
 from ...leases import deadline
 from ...storage import attempts, jobs, workers
-from ...storage.rows import Held, WorkerRow
+from ...storage.rows import HeldAttempt, WorkerRow
 from ..attempts.outcomes import may_resume, note_stale
 from ..context import Actor, Context
 from ..work import About, Work
@@ -26,7 +26,7 @@ def heartbeat(ctx: Context, actor: Actor, name: str, body: Heartbeat) -> Heartbe
 
 def _renew(work: Work, worker: WorkerRow, body: Heartbeat) -> HeartbeatAnswer:
     _note_state(work, worker, body)
-    live = {(a.job, a.number): a for a in attempts.live_of(work.tx, worker.id) if a.session == body.session}
+    live = {(a.job, a.number): a for a in attempts.held_by(work.tx, worker.id) if a.session == body.session}
     answer = HeartbeatAnswer(attempts={}, orders=Orders(pause=worker.paused, drain=worker.drain))
     renewed: list[tuple[int, int, float | None, float]] = []
     progress: list[tuple[float | None, str, int]] = []
@@ -47,7 +47,7 @@ def _renew(work: Work, worker: WorkerRow, body: Heartbeat) -> HeartbeatAnswer:
     return answer
 
 
-def _deadline(work: Work, attempt: Held, held: m.Held) -> float:
+def _deadline(work: Work, attempt: HeldAttempt, held: m.Held) -> float:
     """When the attempt has used up its time, by what its worker says of it now."""
     timeout = work.ctx.catalog.spec(work.tx, attempt.spec_id).job.timeout
     if held.began_seconds_ago is None:
@@ -56,7 +56,7 @@ def _deadline(work: Work, attempt: Held, held: m.Held) -> float:
 
 
 def _note_state(work: Work, worker: WorkerRow, body: Heartbeat) -> None:
-    workers.seen(
+    workers.record_heartbeat(
         work.tx,
         worker.id,
         state=WorkerState(body.state),
@@ -77,7 +77,7 @@ def _note_state(work: Work, worker: WorkerRow, body: Heartbeat) -> None:
         work.record("worker.paused", about, data={"state": body.state, "reason": body.reason})
 
 
-def _revive(work: Work, worker: WorkerRow, key: tuple[int, int], session: str) -> Held | None:
+def _revive(work: Work, worker: WorkerRow, key: tuple[int, int], session: str) -> HeldAttempt | None:
     """An attempt that is not live: taken up again if nobody has claimed the job since, otherwise stale."""
     held = attempts.get(work.tx, *key)
     if held is None:

@@ -34,7 +34,7 @@ def register(ctx: Context, actor: Actor, name: str, body: Register) -> Registere
 def _register(work: Work, name: str, body: Register) -> list[str]:
     tx = work.tx
     before = workers.get(tx, name, lock=True)
-    again = workers.session(tx, before.id, body.session) if before else None
+    again = workers.lost_by_session(tx, before.id, body.session) if before else None
     if before and again is not None and before.session != body.session:
         raise superseded(name)
     workers.save(
@@ -51,7 +51,7 @@ def _register(work: Work, name: str, body: Register) -> list[str]:
     )
     worker = find_worker(tx, name)
     if before is None:  # another process may have registered the same session a moment ago
-        again = workers.session(tx, worker.id, body.session)
+        again = workers.lost_by_session(tx, worker.id, body.session)
     if again is not None:
         return again
     about = About(worker=name)
@@ -67,7 +67,7 @@ def _take_over(work: Work, worker: WorkerRow, body: Register) -> list[str]:
     """Hand what the new session holds over to it, and end the rest."""
     held = {ids.parse_attempt(text) for text in body.holding}
     said_gone = {ids.parse_attempt(text) for text in body.gone}
-    live = {(attempt.job, attempt.number): attempt for attempt in attempts.live_of(work.tx, worker.id)}
+    live = {(attempt.job, attempt.number): attempt for attempt in attempts.held_by(work.tx, worker.id)}
     gone = []
     for key, attempt in live.items():
         if key in held:

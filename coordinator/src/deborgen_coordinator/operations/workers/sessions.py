@@ -13,7 +13,7 @@ from deborgen_shared.states import Role, WorkerState
 
 from ... import ids
 from ...storage import attempts, workers
-from ...storage.rows import Held, WorkerRow
+from ...storage.rows import HeldAttempt, WorkerRow
 from ...storage.transactions import Tx
 from ..attempts.outcomes import note_stale
 from ..context import Actor, Context
@@ -32,7 +32,7 @@ class AttemptId:
     def __str__(self) -> str:
         return f"{self.run}.{self.index}/{self.number}"
 
-    def find(self, tx: Tx) -> Held | None:
+    def find(self, tx: Tx) -> HeldAttempt | None:
         if self.run >= MOST_RUNS or self.index > ids.MOST_JOBS:
             return None
         return attempts.get(tx, ids.key(self.run, self.index), self.number)
@@ -64,7 +64,7 @@ def superseded(name: str) -> Refusal:
     )
 
 
-def find_own_attempt(work: Work, attempt: AttemptId, session: str) -> Held:
+def find_own_attempt(work: Work, attempt: AttemptId, session: str) -> HeldAttempt:
     """The attempt, if it is this worker's and the session is the worker's newest.
 
     A lease is always the newest session's: a registration takes it over or ends it.
