@@ -286,9 +286,9 @@ class World:
         self._sweep_at = self.now + SWEEP
         if not self.up:
             return
-        self.coordinator.sweeper.turn()
+        self.coordinator.lease_checker.run_once()
         if self.chance(0.1):
-            self.coordinator.sweeper._tidier.seal_logs()
+            self.coordinator.lease_checker._cleaner.seal_logs()
         self.check()
 
     # The coordinator's fates

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from deborgen_shared.states import INFRASTRUCTURE_FAILURES, PROGRAM_FAILURES, Outcome
 
-from .lifecycle import Event
+from .lifecycle import LifecycleEvent
 
 #: An attempt gets this much beyond its timeout before the coordinator ends it: the worker is the one to enforce it.
 TIMEOUT_MARGIN = 30.0
@@ -28,30 +28,30 @@ LONGEST_BACKOFF = 3_600.0
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class ClockMove:
     """What one turn of the sweep does to the lease clock."""
 
     advance: float
     regrant: bool
 
 
-def turn(elapsed: float | None, lease_seconds: float) -> Turn:
+def clock_move(elapsed: float | None, lease_seconds: float) -> ClockMove:
     """How far the lease clock moves after `elapsed` steady seconds since the last turn (None: the first one).
 
     A turn that comes far too late means that nobody could have renewed anything: the clock stands still, and every
     live lease gets one full period more. However short leases are, half of one is far too late.
     """
     if elapsed is None or elapsed > too_late(lease_seconds) or elapsed < 0:
-        return Turn(0.0, regrant=True)
-    return Turn(elapsed, regrant=False)
+        return ClockMove(0.0, regrant=True)
+    return ClockMove(elapsed, regrant=False)
 
 
 def too_late(lease_seconds: float) -> float:
     """A turn that comes later than this after the one before it came far too late."""
-    return max(2 * sweep_interval(lease_seconds), min(5.0, lease_seconds / 2))
+    return max(2 * lease_check_interval(lease_seconds), min(5.0, lease_seconds / 2))
 
 
-def sweep_interval(lease_seconds: float) -> float:
+def lease_check_interval(lease_seconds: float) -> float:
     """The seconds between two turns of the sweep: a twentieth of a lease."""
     return min(3.0, max(0.05, lease_seconds / 20))
 
@@ -61,7 +61,7 @@ def longest_lag(lease_seconds: float) -> float:
 
     It moves once per turn, and a turn may take one interval to be committed; beyond that, all leases begin again.
     """
-    return too_late(lease_seconds) + sweep_interval(lease_seconds)
+    return too_late(lease_seconds) + lease_check_interval(lease_seconds)
 
 
 def lease_end(clock: float, lease_seconds: float) -> float:
@@ -84,7 +84,7 @@ def deadline(clock: float, timeout: float, used: float | None = None) -> float:
     return clock + left + max(TIMEOUT_MARGIN, 0.1 * timeout)
 
 
-class Ended(NamedTuple):
+class EndedAttempt(NamedTuple):
     """An attempt that has ended, and all that the verdict on it depends on.
 
     `lost_on` counts the different machines in a row that lost the job, or took it and never named it again. `elsewhere`
@@ -109,32 +109,32 @@ class Verdict:
     `refund`: the attempt is not counted. `avoid`: the job is kept from the same machine for a while.
     """
 
-    event: Event
+    event: LifecycleEvent
     reason: str = ""
     backoff: float = 0.0
     refund: bool = False
     avoid: bool = False
 
 
-def verdict(ended: Ended) -> Verdict:
+def verdict(ended: EndedAttempt) -> Verdict:
     """What an attempt's end means for its job: the event. Which state follows, the table of the lifecycle says."""
     outcome, reason = ended.outcome, ended.reason
     infrastructure = outcome in INFRASTRUCTURE_FAILURES
     if outcome is Outcome.SUCCEEDED:
-        return Verdict(Event.SUCCEEDED)
+        return Verdict(LifecycleEvent.SUCCEEDED)
     if outcome is Outcome.CANCELED:
-        return Verdict(Event.CANCELED, reason)
+        return Verdict(LifecycleEvent.CANCELED, reason)
     if ended.cancel_requested and (outcome is Outcome.RELEASED or infrastructure):
-        return Verdict(Event.CANCELED, reason)
+        return Verdict(LifecycleEvent.CANCELED, reason)
     if ended.lost_on >= POISON_MACHINES:
-        return Verdict(Event.FAILED, f"poisoned: lost on {ended.lost_on} different machines in a row")
+        return Verdict(LifecycleEvent.FAILED, f"poisoned: lost on {ended.lost_on} different machines in a row")
     if outcome is Outcome.RELEASED:
-        return Verdict(Event.REQUEUED, reason, refund=True, avoid=ended.elsewhere)
+        return Verdict(LifecycleEvent.REQUEUED, reason, refund=True, avoid=ended.elsewhere)
     again = infrastructure or (ended.retry_program and outcome in PROGRAM_FAILURES)
     if again and ended.attempts < ended.max_attempts and not ended.cancel_requested:
         wait = min(LONGEST_BACKOFF, ended.backoff * 2 ** max(0, ended.attempts - 1))
-        return Verdict(Event.REQUEUED, reason, backoff=wait, avoid=infrastructure)
-    return Verdict(Event.FAILED, reason)
+        return Verdict(LifecycleEvent.REQUEUED, reason, backoff=wait, avoid=infrastructure)
+    return Verdict(LifecycleEvent.FAILED, reason)
 
 
 def rest(failures: int, rests: int) -> float:

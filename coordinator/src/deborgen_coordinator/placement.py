@@ -37,7 +37,7 @@ class Needs:
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class MachineOffer:
     """What placement knows of a worker."""
 
     labels: Mapping[str, Any]
@@ -52,7 +52,7 @@ def _spell(value: Any) -> str:
     return str(value)
 
 
-def lacks(machine: Machine, needs: Needs) -> str:
+def lacks(machine: MachineOffer, needs: Needs) -> str:
     """Why this machine can never run such a job, as its owner offers it now; empty if it can."""
     for key, wanted in needs.requires.items():
         if key not in machine.labels:

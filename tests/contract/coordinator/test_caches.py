@@ -8,8 +8,8 @@ import pytest
 
 from deborgen_coordinator.operations import tokens
 from deborgen_coordinator.operations.authenticate import authenticate
-from deborgen_coordinator.operations.context import BELIEVE_SECONDS, COORDINATOR
-from deborgen_coordinator.operations.fleet import KEEP_SECONDS
+from deborgen_coordinator.operations.context import COORDINATOR, TOKEN_CACHE_SECONDS
+from deborgen_coordinator.operations.worker_fit import KEEP_SECONDS
 from deborgen_shared.errors import Refusal
 from deborgen_shared.messages import NewToken
 from support.in_process import InProcessCoordinator
@@ -24,7 +24,7 @@ def test_a_token_that_another_process_revoked_is_believed_for_a_second(
     tokens.revoke(other.ctx, COORDINATOR, made.id)
     pool.clock.step_wall(-7200)
     assert authenticate(pool.ctx, made.token).name == "ada"
-    pool.clock.pass_by(BELIEVE_SECONDS)
+    pool.clock.pass_by(TOKEN_CACHE_SECONDS)
     with pytest.raises(Refusal, match="not a valid token"):
         authenticate(pool.ctx, made.token)
 

@@ -6,7 +6,7 @@ from datetime import datetime
 
 import pytest
 
-from deborgen_coordinator.leases import longest_lag, sweep_interval, too_late
+from deborgen_coordinator.leases import lease_check_interval, longest_lag, too_late
 from deborgen_coordinator.operations.workers.claim import claim
 from deborgen_shared import messages as m
 from support.in_process import LEASE, PAST_LEASE, InProcessCoordinator
@@ -51,18 +51,18 @@ def test_rule_02_a_lease_never_ends_before_the_promised_time_however_late_the_sw
     [attempt] = worker.claim()
     left = LEASE
     while left > 0:
-        pool.sweeper.turn()
+        pool.lease_checker.run_once()
         assert pool.job("1.1").state == "running", f"it ended {left:.1f} s before its time"
         step = min(late, left)
         pool.clock.pass_by(step)
         left -= step
-    pool.sweeper.turn()
+    pool.lease_checker.run_once()
     assert worker.beat(attempt) == {attempt: "continue"}
 
 
 @pytest.mark.parametrize("lease", [1.0, 2.0, 12.0, 60.0, 600.0])
 def test_the_longest_lag_covers_a_late_turn_and_its_commit(lease: float) -> None:
-    assert longest_lag(lease) >= too_late(lease) + sweep_interval(lease)
+    assert longest_lag(lease) >= too_late(lease) + lease_check_interval(lease)
 
 
 def test_rule_02_the_answer_says_how_long_the_request_waited(pool: InProcessCoordinator) -> None:

@@ -18,8 +18,8 @@ from deborgen_coordinator.operations import blobs
 from deborgen_coordinator.operations.attempts import logs
 from deborgen_coordinator.operations.authenticate import authenticate
 from deborgen_coordinator.operations.context import COORDINATOR
-from deborgen_coordinator.operations.maintenance import backup, tidy
-from deborgen_coordinator.operations.maintenance.tidy import DAY, LATE_LOG_SECONDS, TIDY_SECONDS, Tidier
+from deborgen_coordinator.operations.maintenance import backup, cleanup
+from deborgen_coordinator.operations.maintenance.cleanup import CLEANUP_SECONDS, DAY, LATE_LOG_SECONDS, Cleaner
 from deborgen_coordinator.operations.runs.retry import retry_run
 from deborgen_coordinator.operations.tokens import create
 from deborgen_coordinator.storage import blobs as blob_rows
@@ -84,11 +84,11 @@ def test_a_finished_log_is_sealed_into_a_blob_with_the_same_bytes(pool: InProces
     worker.write_log(attempt, data)
     worker.finish(attempt, log_size=len(data))
     before = [pool.log("1.1"), logs.read(pool.ctx, 1, 1, 1, 300_000, 10)]
-    assert Tidier(pool.ctx).seal_logs() == 1
+    assert Cleaner(pool.ctx).seal_logs() == 1
     assert logs.view(pool.ctx, 1, 1, 1).blob == hashlib.sha256(data).hexdigest()
     assert pool.ctx.store.read(lambda reader: reader.one("SELECT count(*) FROM log_chunk")) == (0,)
     assert [pool.log("1.1"), logs.read(pool.ctx, 1, 1, 1, 300_000, 10)] == before == [data, data[300_000:300_010]]
-    assert Tidier(pool.ctx).seal_logs() == 0
+    assert Cleaner(pool.ctx).seal_logs() == 0
 
 
 def test_a_log_whose_end_never_came_is_sealed_after_a_while(pool: InProcessCoordinator) -> None:
@@ -97,9 +97,9 @@ def test_a_log_whose_end_never_came_is_sealed_after_a_while(pool: InProcessCoord
     (attempt,) = worker.start()
     worker.write_log(attempt, b"half")
     worker.finish(attempt, log_size=100)
-    assert Tidier(pool.ctx).seal_logs() == 0
+    assert Cleaner(pool.ctx).seal_logs() == 0
     pool.clock.pass_by(LATE_LOG_SECONDS + 1)
-    assert Tidier(pool.ctx).seal_logs() == 1
+    assert Cleaner(pool.ctx).seal_logs() == 1
     assert pool.log("1.1") == b"half"
 
 
@@ -123,7 +123,7 @@ def test_fault_20_log_uploads_dropped_repeated_and_reordered_store_exactly_the_w
     size = logs.view(pool.ctx, 1, 1, 1).size
     worker.write_log(attempt, data[size:], size)
     worker.finish(attempt, log_size=len(data))
-    Tidier(pool.ctx).seal_logs()
+    Cleaner(pool.ctx).seal_logs()
     assert pool.log("1.1") == data
     pool.stop()
 
@@ -134,13 +134,13 @@ def test_blobs_that_nothing_refers_to_go_after_a_day_and_others_stay(pool: InPro
     worker = pool.worker()
     (attempt,) = worker.start()
     worker.finish(attempt, artifacts=[m.Artifact(path="out", sha256=made, size=4)])
-    tidier = Tidier(pool.ctx)
+    cleaner = Cleaner(pool.ctx)
     pool.clock.pass_by(DAY - 10)
-    assert tidier.collect_blobs() == 0
+    assert cleaner.collect_blobs() == 0
     pool.clock.pass_by(20)
-    assert tidier.collect_blobs() == 1
+    assert cleaner.collect_blobs() == 1
     assert [here(pool, digest) for digest in (loose, file, made)] == [False, True, True]
-    assert tidier.collect_blobs() == 0
+    assert cleaner.collect_blobs() == 0
 
 
 def test_a_blob_that_somebody_asked_for_stays_another_day(pool: InProcessCoordinator) -> None:
@@ -148,7 +148,7 @@ def test_a_blob_that_somebody_asked_for_stays_another_day(pool: InProcessCoordin
     pool.clock.pass_by(DAY - 10)
     assert here(pool, digest)
     pool.clock.pass_by(DAY - 10)
-    assert Tidier(pool.ctx).collect_blobs() == 0
+    assert Cleaner(pool.ctx).collect_blobs() == 0
 
 
 @pytest.mark.parametrize("keep", [{"retention_days": 7}, {"retention_bytes": 10}])
@@ -160,9 +160,9 @@ def test_retention_lets_go_of_bytes_and_keeps_the_history(make_pool: Any, keep: 
         (attempt,) = worker.start()
         worker.write_log(attempt, b"log %d of eight" % at)
         worker.finish(attempt, log_size=14, result={"at": at})
-        Tidier(pool.ctx).seal_logs()
+        Cleaner(pool.ctx).seal_logs()
         pool.clock.pass_by(5 * DAY)
-    Tidier(pool.ctx).turn()
+    Cleaner(pool.ctx).run_once()
     kept = b"log 1 of eight" if "retention_days" in keep else b""
     assert [pool.log("1.1"), pool.log("2.1")] == [b"", kept]
     assert [pool.job(f"{n}.1").result for n in (1, 2)] == [{"at": 0}, {"at": 1}]
@@ -177,7 +177,7 @@ def test_a_log_that_was_let_go_of_has_ended_and_takes_nothing_more(make_pool: An
     worker.write_log(attempt, b"all of it")
     worker.finish(attempt, log_size=9)
     pool.clock.pass_by(8 * DAY)
-    Tidier(pool.ctx).turn()
+    Cleaner(pool.ctx).run_once()
     assert logs.view(pool.ctx, 1, 1, 1) == logs.LogView(1, 0, True, None)
     with pytest.raises(Refusal) as caught:
         worker.write_log(attempt, b"all of it")
@@ -194,12 +194,12 @@ def test_what_cannot_be_sealed_keeps_nothing_else_from_being_tidied(
     def full(*_: object) -> int:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(Tidier, "seal_logs", full)
+    monkeypatch.setattr(Cleaner, "seal_logs", full)
     monkeypatch.setattr(LocalBlobs, "remove_orphans", full)
-    monkeypatch.setattr(Tidier, "apply_retention", lambda _tidier: done.append("retention"))
-    monkeypatch.setattr(Tidier, "collect_blobs", lambda _tidier: done.append("blobs"))
+    monkeypatch.setattr(Cleaner, "apply_retention", lambda _cleaner: done.append("retention"))
+    monkeypatch.setattr(Cleaner, "collect_blobs", lambda _cleaner: done.append("blobs"))
     with pytest.raises(OSError, match="No space left"):
-        Tidier(pool.ctx).turn()
+        Cleaner(pool.ctx).run_once()
     assert done == ["retention", "blobs"]
 
 
@@ -207,14 +207,14 @@ def test_tidying_up_never_holds_up_the_leases(make_pool: Any, monkeypatch: pytes
     pool: InProcessCoordinator = make_pool(lease_seconds=1, heartbeat_seconds=0.4)
     tidying = threading.Event()
 
-    def endlessly(tidier: Tidier, stop: threading.Event) -> None:
+    def endlessly(cleaner: Cleaner, stop: threading.Event) -> None:
         tidying.set()
         stop.wait()
 
-    monkeypatch.setattr(Tidier, "turn", endlessly)
+    monkeypatch.setattr(Cleaner, "run_once", endlessly)
     pool.submit()
     pool.worker().start()
-    pool.sweeper.start()
+    pool.lease_checker.start()
     assert tidying.wait(20)
 
     def expired() -> bool:
@@ -222,25 +222,25 @@ def test_tidying_up_never_holds_up_the_leases(make_pool: Any, monkeypatch: pytes
         return pool.job("1.1").state == "failed"
 
     wait_until(expired)
-    pool.sweeper.stop()
+    pool.lease_checker.stop()
 
 
 def test_all_that_is_due_is_tidied_up_at_once_however_much_it_is(
     make_pool: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tidy, "BATCH", 2)
+    monkeypatch.setattr(cleanup, "BATCH", 2)
     pool = make_pool(retention_days=7)
     pool.submit(sweep={"grid": {"n": {"from": 1, "to": 5}}})
     worker = pool.worker()
     for attempt in worker.start(5):
         worker.write_log(attempt, attempt.encode())
         worker.finish(attempt, log_size=5)
-    tidier = Tidier(pool.ctx)
-    tidier.turn()
+    cleaner = Cleaner(pool.ctx)
+    cleaner.run_once()
     views = [logs.view(pool.ctx, 1, n, 1) for n in range(1, 6)]
     assert all(view.blob for view in views)
     pool.clock.pass_by(8 * DAY)
-    tidier.turn()
+    cleaner.run_once()
     assert not any(here(pool, str(view.blob)) for view in views)
 
 
@@ -251,9 +251,9 @@ def test_retention_is_off_by_default(pool: InProcessCoordinator) -> None:
     worker.write_log(attempt, b"x")
     worker.finish(attempt, log_size=1)
     pool.clock.pass_by(5000 * DAY)
-    Tidier(pool.ctx).turn()
-    pool.clock.pass_by(TIDY_SECONDS)
-    Tidier(pool.ctx).turn()
+    Cleaner(pool.ctx).run_once()
+    pool.clock.pass_by(CLEANUP_SECONDS)
+    Cleaner(pool.ctx).run_once()
     assert pool.log("1.1") == b"x"
 
 
@@ -265,7 +265,7 @@ def filled(pool: InProcessCoordinator) -> str:
     worker.finish(
         first, artifacts=[m.Artifact(path="out", sha256=put(pool, b"made"), size=4)], log_size=7, result={"x": 1.5}
     )
-    Tidier(pool.ctx).seal_logs()
+    Cleaner(pool.ctx).seal_logs()
     worker.write_log(second, b"still in chunks \x00")
     return create(pool.ctx, COORDINATOR, m.NewToken(role="submitter", name="alice")).token
 
@@ -314,7 +314,7 @@ def test_a_backup_stands_though_blobs_are_collected_meanwhile(
 
     def meanwhile(reader: Any) -> Any:
         found = original(reader)
-        Tidier(pool.ctx).collect_blobs()
+        Cleaner(pool.ctx).collect_blobs()
         return found
 
     monkeypatch.setattr(blob_rows, "list_all", meanwhile)
@@ -322,13 +322,13 @@ def test_a_backup_stands_though_blobs_are_collected_meanwhile(
     with tarfile.open(tmp_path / "all.tar.gz") as archive:
         assert f"blobs/{digest}" in archive.getnames()
     pool.clock.pass_by(backup.HOLD_SECONDS + 1)
-    assert Tidier(pool.ctx).collect_blobs() == 1
+    assert Cleaner(pool.ctx).collect_blobs() == 1
 
 
 def test_a_backup_is_not_restored_over_data(pool: InProcessCoordinator, tmp_path: Path) -> None:
     filled(pool)
     backup.backup(pool.ctx, tmp_path / "b.tar.gz")
-    with pytest.raises(Refusal, match="has data already"):
+    with pytest.raises(Refusal, match="already has data"):
         backup.restore(pool.ctx, tmp_path / "b.tar.gz")
 
 

@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
-from deborgen_coordinator.operations.maintenance import sweep
+from deborgen_coordinator.operations.maintenance import lease_check
 from deborgen_coordinator.storage import attempts, jobs, workers
 from deborgen_shared.states import TERMINAL, Outcome, State
 from support.in_process import LEASE, PAST_LEASE, InProcessCoordinator, InProcessWorker
@@ -253,11 +253,11 @@ def check_then_write(patch: pytest.MonkeyPatch) -> None:
 
 def lease_counted_while_down(patch: pytest.MonkeyPatch) -> None:
     """A restart gives live leases no further time, and the clock runs on while nobody is there."""
-    patch.setattr(sweep, "turn", lambda elapsed, lease: _Turn(elapsed or 2 * LEASE))
+    patch.setattr(lease_check, "clock_move", lambda elapsed, lease: _ClockMove(elapsed or 2 * LEASE))
 
 
 @dataclasses.dataclass(frozen=True)
-class _Turn:
+class _ClockMove:
     advance: float
     regrant: bool = False
 

@@ -122,7 +122,7 @@ def test_why_tells_a_line_for_each_worker(pool: InProcessCoordinator) -> None:
 
     heartbeat(pool.ctx, busy.actor, "pc3", busy_body)
     why = explaining.why(pool.ctx, 1, 1)
-    assert why.summary == "it waits: no worker can take it now"
+    assert why.summary == "Queued: no worker can run it right now."
     assert [(line.worker, line.reason) for line in why.workers] == [
         ("pc1", "paused by its owner until 18:00"),
         ("pc2", "has 8GiB of memory in all, the job asks for 16GiB"),

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from deborgen_coordinator.leases import FAILURES_BEFORE_REST, FIRST_REST
-from deborgen_coordinator.lifecycle import TRANSITIONS, Event
+from deborgen_coordinator.lifecycle import TRANSITIONS, LifecycleEvent
 from deborgen_coordinator.operations import blobs
 from deborgen_coordinator.operations.jobs.look import get_job
 from deborgen_coordinator.operations.runs.retry import retry_run
@@ -310,7 +310,7 @@ def test_rule_09_a_sweep_that_comes_far_too_late_expires_nothing(pool: InProcess
     worker = pool.worker()
     worker.start()
     pool.clock.pass_by(10 * LEASE)  # stopped or asleep: no turn of the sweep in all that time
-    pool.sweeper.turn()
+    pool.lease_checker.run_once()
     pool.sleep(LEASE)
     assert pool.job("1.1").state == "running"
     pool.sleep(PAST_LEASE - LEASE)
@@ -504,7 +504,7 @@ def test_a_worker_that_is_silent_for_long_is_offline_until_it_is_heard_of_again(
     assert get_worker(pool.ctx, "pc1").state == "open", "one lease of silence is not too long"
     pool.sleep(10)
     gone = get_worker(pool.ctx, "pc1")
-    assert (gone.state, gone.reason) == ("offline", "not heard of for longer than a lease")
+    assert (gone.state, gone.reason) == ("offline", "no heartbeat for longer than a lease")
     assert get_worker(pool.ctx, "pc2").state == "open"
     [offline] = [event for event in pool.events() if event.type == "worker.offline"]
     assert (offline.worker, offline.actor) == ("pc1", "admin:coordinator")
@@ -547,7 +547,7 @@ def test_a_refused_transition_is_in_the_history_and_changes_nothing_else(
         before = len(pool.events())
         with monkeypatch.context() as patch:
             if refuses == "the table":
-                patch.delitem(TRANSITIONS, (State.RUNNING, Event.SUCCEEDED))
+                patch.delitem(TRANSITIONS, (State.RUNNING, LifecycleEvent.SUCCEEDED))
             else:
                 patch.setattr(job_rows, "finish", lambda *_, **__: 0)
             refused(Code.INVALID_TRANSITION, worker.finish, attempt)

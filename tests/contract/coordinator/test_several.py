@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from deborgen_coordinator.operations import blobs as blob_operations
-from deborgen_coordinator.operations.maintenance.tidy import DAY, Tidier
+from deborgen_coordinator.operations.maintenance.cleanup import DAY, Cleaner
 from deborgen_coordinator.operations.runs import retry
 from deborgen_coordinator.storage import blobs, jobs, runs, workers
 from deborgen_shared.errors import Code, Refusal
@@ -93,7 +93,7 @@ def test_rule_12_a_blob_that_a_submit_is_about_to_name_is_not_collected_by_anoth
     blob_operations.put(one.ctx, digest, [b"input"])
     two.clock.pass_by(2 * DAY)
     collected: list[int] = []
-    collector = threading.Thread(target=lambda: collected.append(Tidier(two.ctx).collect_blobs()), daemon=True)
+    collector = threading.Thread(target=lambda: collected.append(Cleaner(two.ctx).collect_blobs()), daemon=True)
 
     def collect() -> None:
         collector.start()

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from deborgen_coordinator.operations import metrics
-from deborgen_coordinator.operations.maintenance.tidy import Tidier
+from deborgen_coordinator.operations.maintenance.cleanup import Cleaner
 from deborgen_coordinator.storage import sqlite
 from deborgen_coordinator.storage.database import DatabaseDamaged, DatabaseUnavailable
 from deborgen_coordinator.storage.store import Store
@@ -195,10 +195,10 @@ def test_fault_44_a_large_file_is_served_at_once_and_damage_is_noticed_while_ser
     monkeypatch.setattr(sqlite, "READ_AT_START", 0)
     pool = InProcessCoordinator(tmp_path)
     fill(pool.ctx.store)
-    Tidier(pool.ctx).turn()
+    Cleaner(pool.ctx).run_once()
     assert pool.ctx.store.damage == ""
     damage_last_page(tmp_path / "deborgen.sqlite")
-    Tidier(pool.ctx).turn()
+    Cleaner(pool.ctx).run_once()
     assert pool.ctx.store.damage
     with pytest.raises(DatabaseUnavailable, match="the database is damaged, and nothing is written to it"):
         metrics.check_health(pool.ctx)

@@ -13,10 +13,10 @@ import pytest
 
 from deborgen_coordinator.app import open_context
 from deborgen_coordinator.operations.context import Context
-from deborgen_coordinator.operations.maintenance.sweep import PATIENCE_SECONDS, Sweeper
+from deborgen_coordinator.operations.maintenance.lease_check import PATIENCE_SECONDS, LeaseChecker
 from deborgen_coordinator.operations.workers import claim as claims
 from deborgen_coordinator.operations.workers import finish as finishing
-from deborgen_coordinator.operations.workers.claim import NoWork
+from deborgen_coordinator.operations.workers.claim import NoJobs
 from deborgen_coordinator.operations.workers.steer import steer
 from deborgen_shared import messages as m
 from support.clock import FakeClock
@@ -130,7 +130,7 @@ def test_a_job_is_not_given_to_a_claim_whose_worker_is_gone(pool: InProcessCoord
     one[0].join(20)
     two[0].join(20)
     assert [a.attempt for a in one[1][0].assignments] == ["1.1/1"]
-    assert isinstance(two[1][0], NoWork)
+    assert isinstance(two[1][0], NoJobs)
 
 
 def test_a_job_is_not_given_to_a_waiting_worker_whose_heartbeats_have_stopped(pool: InProcessCoordinator) -> None:
@@ -146,7 +146,7 @@ def test_a_job_is_not_given_to_a_waiting_worker_whose_heartbeats_have_stopped(po
     two[0].join(20)
     one[0].join(20)
     assert [a.attempt for a in one[1][0].assignments] == ["1.1/1"]
-    assert isinstance(two[1][0], NoWork)
+    assert isinstance(two[1][0], NoJobs)
 
 
 def test_what_the_first_cannot_take_reaches_whoever_can(pool: InProcessCoordinator) -> None:
@@ -247,7 +247,7 @@ def test_beyond_the_places_to_wait_the_answer_comes_at_once_with_a_pace_for_the_
     thread, _ = in_thread(lambda: claim(pool.ctx, machines[0], "r"))
     wait_until(lambda: waiting(pool.ctx) == 1)
     answers = [claim(pool.ctx, worker, "r") for worker in machines[1:]]
-    assert all(isinstance(answer, NoWork) for answer in answers)
+    assert all(isinstance(answer, NoJobs) for answer in answers)
     # twenty who ask every ten seconds are two a second, as the setting says
     assert all(9 <= answer.retry_after <= 11 for answer in answers)
     pool.ctx.wakeups.close()
@@ -260,14 +260,14 @@ def test_a_stop_answers_every_long_poll(pool: InProcessCoordinator) -> None:
     wait_until(lambda: waiting(pool.ctx) == 1)
     pool.ctx.wakeups.close()
     thread.join(5)
-    assert isinstance(found[0], NoWork)
+    assert isinstance(found[0], NoJobs)
 
 
 def test_a_paused_worker_gets_nothing_and_is_told_to_ask_seldom(pool: InProcessCoordinator) -> None:
     pool.submit()
     worker = pool.worker()
     steer(pool.ctx, worker.actor, "pc1", m.SteerWorker(paused=True))
-    assert isinstance(answer := claim(pool.ctx, worker, "r1"), NoWork)
+    assert isinstance(answer := claim(pool.ctx, worker, "r1"), NoJobs)
     assert answer.retry_after >= 5
     steer(pool.ctx, worker.actor, "pc1", m.SteerWorker(paused=False))
     assert worker.claim() == ["1.1/1"]
@@ -336,22 +336,22 @@ def test_of_two_coordinators_one_sweeps_and_the_other_takes_over_when_it_stands_
     one = InProcessCoordinator(tmp_path / "one", postgres_url)
     two_clock = FakeClock()
     two_ctx = open_context(one.settings, two_clock)
-    two = Sweeper(two_ctx)
-    assert one.sweeper.turn().leading
-    assert not two.turn().leading
+    two = LeaseChecker(two_ctx)
+    assert one.lease_checker.run_once().leading
+    assert not two.run_once().leading
     one.submit()
     worker = one.worker()
     worker.start()
     two_clock.pass_by(PATIENCE_SECONDS / 2)
     one.sleep(3)
-    assert not two.turn().leading
+    assert not two.run_once().leading
     two_clock.pass_by(PATIENCE_SECONDS + 30)
-    assert two.turn().leading
+    assert two.run_once().leading
     assert one.job("1.1").state == "running"
-    assert not one.sweeper.turn().leading
+    assert not one.lease_checker.run_once().leading
     for _ in range(int(PAST_LEASE / 3)):
         two_clock.pass_by(3)
-        two.turn()
+        two.run_once()
     assert one.job("1.1").state == "failed"
     two_ctx.store.close()
     one.stop()

@@ -9,9 +9,9 @@ import pytest
 
 from deborgen_coordinator import ids
 from deborgen_coordinator.leases import Verdict
-from deborgen_coordinator.lifecycle import Event
+from deborgen_coordinator.lifecycle import LifecycleEvent
 from deborgen_coordinator.operations.lookup import find_run
-from deborgen_coordinator.operations.work import Ending, Refused, Work
+from deborgen_coordinator.operations.work import AttemptEnding, RefusedTransition, Work
 from deborgen_coordinator.storage import attempts, lease_clock
 from deborgen_coordinator.storage.transactions import Tx
 from deborgen_shared.states import Outcome
@@ -69,9 +69,9 @@ def test_a_refused_transition_undoes_its_unit_and_is_in_the_history(pool: InProc
         held = attempts.get(work.tx, *ids.parse_attempt(name))
         assert held is not None
         for _ in range(2):
-            work.conclude(held, Verdict(Event.FAILED), Ending(Outcome.FAILED, "why", 1.0))
+            work.conclude(held, Verdict(LifecycleEvent.FAILED), AttemptEnding(Outcome.FAILED, "why", 1.0))
 
-    with pytest.raises(Refused, match="cannot be failed"):
+    with pytest.raises(RefusedTransition, match="cannot be failed"):
         pool.ctx.work(person("alice"), end_it_twice)
     assert (pool.run(1).jobs.queued, pool.run(1).jobs.running) == (1, 1)
     [refused] = [event for event in pool.events() if event.type == "transition.refused"]

@@ -141,7 +141,7 @@ def test_why_names_the_state_that_keeps_a_job_from_a_worker(pool: InProcessCoord
         (False, "closed: only 200MiB of disk are free"),
         (False, "yielding: its owner is at the keyboard"),
         (False, "asleep"),
-        (True, "can take it with its next claim"),
+        (True, "can run it with its next claim"),
     ]
 
 

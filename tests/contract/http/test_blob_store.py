@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from deborgen_coordinator.blobs import NoSpace, WrongDigest, WrongOffset
+from deborgen_coordinator.blobs import DigestMismatch, NoSpace, OffsetMismatch
 from deborgen_coordinator.blobs.local import LocalBlobs
 
 
@@ -73,7 +73,7 @@ def test_fault_40_a_flipped_bit_is_refused_by_digest_and_the_repeat_works(blobs:
     data = bytearray(os.urandom(5000))
     digest = digest_of(bytes(data))
     data[1234] ^= 4
-    with pytest.raises(WrongDigest):
+    with pytest.raises(DigestMismatch):
         blobs.put(digest, [bytes(data)], nothing)
     assert files(tmp_path / "blobs") == []
     data[1234] ^= 4
@@ -147,7 +147,7 @@ def test_a_hash_that_was_kept_is_not_believed_after_somebody_else_wrote_to_the_u
     with pytest.raises(Cut):
         other.put(digest, cut_after(b"wrong" * 600, 3000), nothing)
     assert blobs.offset(digest) == 3000
-    with pytest.raises(WrongDigest):
+    with pytest.raises(DigestMismatch):
         blobs.append(digest, 3000, [data[3000:]], len(data), nothing)
     assert blobs.size(digest) is None
 
@@ -157,7 +157,7 @@ def test_an_upload_that_goes_on_at_the_wrong_byte_changes_nothing(blobs: LocalBl
     digest = digest_of(data)
     with pytest.raises(Cut):
         blobs.put(digest, cut_after(data, 1500), nothing)
-    with pytest.raises(WrongOffset) as refused:
+    with pytest.raises(OffsetMismatch) as refused:
         blobs.append(digest, 1000, [data[1000:]], None, nothing)
     assert refused.value.offset == 1500
     assert blobs.offset(digest) == 1500
@@ -170,7 +170,7 @@ def test_a_resumed_upload_whose_first_part_was_damaged_is_refused_and_nothing_is
     digest = digest_of(data)
     with pytest.raises(Cut):
         blobs.put(digest, cut_after(b"!" + data[1:], 1500), nothing)
-    with pytest.raises(WrongDigest):
+    with pytest.raises(DigestMismatch):
         blobs.append(digest, 1500, [data[1500:]], None, nothing)
     assert files(tmp_path / "blobs") == []
 

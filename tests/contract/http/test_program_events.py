@@ -73,7 +73,7 @@ def test_a_gap_is_409_with_the_count(worker: ScriptedWorker, attempt: str) -> No
     worker.send_events(attempt, [{"type": "a"}], first=0)
     error = error_of(worker.send_events(attempt, [{"type": "c"}], first=2), 409, "event_gap")
     assert error["count"] == 1
-    assert error["hint"] == "send from number 1 on"
+    assert error["hint"] == "send the events from number 1"
 
 
 def test_an_event_comes_through_a_stream_as_it_was_written(

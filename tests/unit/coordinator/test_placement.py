@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deborgen_coordinator.placement import Amounts, Head, Machine, Needs, Wish, choose, lacks, short
+from deborgen_coordinator.placement import Amounts, Head, MachineOffer, Needs, Wish, choose, lacks, short
 from deborgen_shared.states import RunAs
 
 GIB = 2**30
@@ -19,8 +19,8 @@ def needs(cpus: float = 1, memory: int = GIB, gpus: int = 0, disk: int | None = 
     return Needs(Amounts(cpus, memory, gpus, disk), **facts)
 
 
-def machine(cpus: float = 8, memory: int = 16 * GIB, gpus: int = 0, **labels: Any) -> Machine:
-    return Machine({"runner.process": True, "os": "linux", **labels}, Amounts(cpus, memory, gpus))
+def machine(cpus: float = 8, memory: int = 16 * GIB, gpus: int = 0, **labels: Any) -> MachineOffer:
+    return MachineOffer({"runner.process": True, "os": "linux", **labels}, Amounts(cpus, memory, gpus))
 
 
 @pytest.mark.parametrize(
@@ -44,13 +44,13 @@ def machine(cpus: float = 8, memory: int = 16 * GIB, gpus: int = 0, **labels: An
         (needs(gpus=1), machine(), "has 0 gpus in all, the job asks for 1"),
     ],
 )
-def test_a_machine_says_what_it_lacks(wanted: Needs, have: Machine, sentence: str) -> None:
+def test_a_machine_says_what_it_lacks(wanted: Needs, have: MachineOffer, sentence: str) -> None:
     assert lacks(have, wanted) == sentence
 
 
 @pytest.mark.parametrize("label", ["runner.podman", "runner.subprocess"])
 def test_a_machine_of_release_0_1_offers_what_its_labels_say(label: str) -> None:
-    offers = Machine({"runner.podman": False, "runner.subprocess": False, label: True}, Amounts(8, 16 * GIB))
+    offers = MachineOffer({"runner.podman": False, "runner.subprocess": False, label: True}, Amounts(8, 16 * GIB))
     wanted = {"runner.podman": RunAs.CONTAINER, "runner.subprocess": RunAs.PROCESS}
     for first_label, execution in wanted.items():
         assert bool(lacks(offers, needs(runner=execution))) == (first_label != label)

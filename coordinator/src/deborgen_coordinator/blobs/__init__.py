@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager
 from typing import Protocol
 
 
-class WrongDigest(Exception):
+class DigestMismatch(Exception):
     """The bytes do not have the name they were given; nothing of them is kept."""
 
     def __init__(self, found: str) -> None:
@@ -19,7 +19,7 @@ class WrongDigest(Exception):
         self.found = found
 
 
-class WrongOffset(Exception):
+class OffsetMismatch(Exception):
     """The upload goes on at another byte than the sender believes."""
 
     def __init__(self, offset: int) -> None:

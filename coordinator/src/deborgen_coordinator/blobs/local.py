@@ -20,7 +20,7 @@ from typing import Any
 
 from cachetools import LRUCache
 
-from deborgen_coordinator.blobs import Busy, NoSpace, WrongDigest, WrongOffset
+from deborgen_coordinator.blobs import Busy, DigestMismatch, NoSpace, OffsetMismatch
 from deborgen_coordinator.caches import SharedCache
 from deborgen_shared.durable import sync_file, sync_folder
 
@@ -74,7 +74,7 @@ class LocalBlobs:
             if size != offset:
                 if size == 0:
                     self._part(digest).unlink(missing_ok=True)
-                raise WrongOffset(size)
+                raise OffsetMismatch(size)
             seen = self._hashed.take(digest, file)
             part = self._part(digest)
             self._write(file, part, seen, chunks, keep=True)
@@ -166,7 +166,7 @@ class LocalBlobs:
     def _finish(self, file: FileIO, path: Path, found: str, digest: str, commit: Callable[[int], None]) -> int:
         if found != digest:
             path.unlink(missing_ok=True)
-            raise WrongDigest(found)
+            raise DigestMismatch(found)
         size = file.tell()
         home = self._path(digest)
         try:

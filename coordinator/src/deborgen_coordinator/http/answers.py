@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from werkzeug.exceptions import HTTPException
 
-from deborgen_coordinator.http.reserve import Reserve
+from deborgen_coordinator.disk_reserve import DiskReserve
+from deborgen_coordinator.http.hints import add_hint
 from deborgen_coordinator.storage.database import DatabaseUnavailable
 from deborgen_shared import contract, headers
 from deborgen_shared.calls import JSON
@@ -56,7 +57,7 @@ def render(reply: Reply) -> Answer:
     return Answer(reply.status, reply.body, {headers.CACHE_CONTROL: "no-store", **reply.headers})
 
 
-def answer_problem(problem: Exception, reserve: Reserve) -> Answer:
+def answer_problem(problem: Exception, reserve: DiskReserve) -> Answer:
     """The answer to whatever was raised instead of an answer."""
     if isinstance(problem, Refusal):
         return refuse(problem)
@@ -68,6 +69,7 @@ def answer_problem(problem: Exception, reserve: Reserve) -> Answer:
 
 
 def refuse(refusal: Refusal) -> Answer:
+    add_hint(refusal)
     sent = dict(refusal.headers)
     if refusal.code is Code.UNAUTHENTICATED:
         sent[headers.WWW_AUTHENTICATE] = "Bearer"
@@ -93,9 +95,9 @@ def _refuse_http(problem: HTTPException) -> Answer:
     return refuse(Refusal(Code.MALFORMED, f"The request cannot be understood: {problem.name}."))
 
 
-def _refuse_database(problem: DatabaseUnavailable, reserve: Reserve) -> Answer:
+def _refuse_database(problem: DatabaseUnavailable, reserve: DiskReserve) -> Answer:
     log.warning("the database did not take a request: %s", problem)
-    reserve.look()
+    reserve.measure()
     return refuse(
         Refusal(
             Code.UNAVAILABLE, "The database cannot be used right now.", "Try again.", headers={headers.RETRY_AFTER: "2"}

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from flask import Flask
 
+from deborgen_coordinator.disk_reserve import DiskReserve
 from deborgen_coordinator.http import blobs, events, jobs, logs, runs, service, tokens, workers
 from deborgen_coordinator.http.answers import answer_problem
-from deborgen_coordinator.http.reserve import Reserve
 from deborgen_coordinator.http.routes import register
 from deborgen_coordinator.http.streams import Streams
 from deborgen_coordinator.operations.context import Context
@@ -29,7 +29,7 @@ class Application(Flask):
     uses nothing, would cost more than all its own checks. Whatever is not a call goes through Flask as usual.
     """
 
-    def __init__(self, ctx: Context, streams: Streams, reserve: Reserve) -> None:
+    def __init__(self, ctx: Context, streams: Streams, reserve: DiskReserve) -> None:
         super().__init__("deborgen_coordinator", static_folder=None)
         self.url_map.redirect_defaults = False
         self.url_map.merge_slashes = False

@@ -13,10 +13,11 @@ from urllib.parse import parse_qsl
 import msgspec
 from flask import Flask, Response
 
+from deborgen_coordinator.disk_reserve import DiskReserve
 from deborgen_coordinator.http import bodies
 from deborgen_coordinator.http.answers import Reply, render
 from deborgen_coordinator.http.decoding import convert, malformed, parse
-from deborgen_coordinator.http.reserve import Reserve
+from deborgen_coordinator.http.hints import add_hint
 from deborgen_coordinator.http.streams import Streams
 from deborgen_coordinator.operations.authenticate import authenticate
 from deborgen_coordinator.operations.context import Actor, Context
@@ -104,7 +105,7 @@ def serves(call: Call[Any]) -> Callable[[Handler], Handler]:
 View = Callable[[dict[str, Any], Mapping[str, Any]], Callable[..., Iterable[bytes]]]
 
 
-def register(app: Flask, ctx: Context, streams: Streams, reserve: Reserve) -> dict[str, View]:
+def register(app: Flask, ctx: Context, streams: Streams, reserve: DiskReserve) -> dict[str, View]:
     """Give the application a rule for every route, and return the views by their endpoints.
 
     HEAD goes with GET unless it has a route of its own.
@@ -140,7 +141,7 @@ def _refuse_other_methods(app: Flask) -> None:
             rule.methods -= taken
 
 
-def _view(route: Route, ctx: Context, streams: Streams, reserve: Reserve) -> View:
+def _view(route: Route, ctx: Context, streams: Streams, reserve: DiskReserve) -> View:
     call, handler = route
     read_query = _query_reader(call.query)
     limit = getattr(ctx.settings, call.limit)
@@ -154,11 +155,16 @@ def _view(route: Route, ctx: Context, streams: Streams, reserve: Reserve) -> Vie
         if roles and actor.role not in roles:
             raise Refusal(
                 Code.FORBIDDEN,
-                f"A token of the role {actor.role} may not do this.",
-                f"It takes a token of the role {' or '.join(sorted(roles))}.",
+                f"a {actor.role}'s token cannot do this",
+                f"use the token of a role that can: {' or '.join(sorted(roles))}",
             )
-        if grows:
-            reserve.require_room()
+        if grows and not reserve.has_room():
+            raise Refusal(
+                Code.UNAVAILABLE,
+                "the coordinator's disk is full",
+                "try again later",
+                headers={headers.RETRY_AFTER: "30"},
+            )
         names = {name: value(parts[name]) for name, value in readers}
         query = read_query(environ.get("QUERY_STRING", ""))
         raw, body = b"", None
@@ -170,7 +176,11 @@ def _view(route: Route, ctx: Context, streams: Streams, reserve: Reserve) -> Vie
                 body = convert(parse(raw), expected)
             else:
                 body = expected()
-        answer = handler(Request(ctx, streams, actor, names, query, body, raw, environ))
+        try:
+            answer = handler(Request(ctx, streams, actor, names, query, body, raw, environ))
+        except Refusal as refusal:
+            add_hint(refusal, names)
+            raise
         if isinstance(answer, Response):
             return answer
         return render(answer) if isinstance(answer, Reply) else render(Reply(usual, answer))
@@ -188,8 +198,7 @@ def authenticated(ctx: Context, environ: Mapping[str, Any]) -> Actor:
     if not found:
         raise Refusal(
             Code.UNAUTHENTICATED,
-            "The request carries no token." if not header else "The Authorization header is not a bearer token.",
-            f"Send the header {headers.AUTHORIZATION}: Bearer TOKEN.",
+            "no token was sent" if not header else f"the header {headers.AUTHORIZATION} does not hold a bearer token",
         )
     return authenticate(ctx, found[1])
 

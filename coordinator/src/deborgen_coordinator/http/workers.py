@@ -44,7 +44,7 @@ def claim(request: Request[m.Claim, NoQuery]) -> m.Claimed | Reply:
     answer = claiming.claim(
         request.ctx, request.actor, request.name, request.body, lambda: client_is_gone(request.environ)
     )
-    if isinstance(answer, claiming.NoWork):
+    if isinstance(answer, claiming.NoJobs):
         return Reply(204, None, {headers.RETRY_AFTER: str(math.ceil(answer.retry_after))})
     return answer
 

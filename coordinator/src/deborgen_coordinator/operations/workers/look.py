@@ -1,4 +1,4 @@
-"""Workers, as people see them."""
+"""Workers as people see them."""
 
 from __future__ import annotations
 
