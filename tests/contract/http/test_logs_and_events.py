@@ -214,7 +214,7 @@ def test_a_page_after_now_is_empty_and_says_where_what_comes_begins(ada: Client,
     refused = ada.get("/v1/events?after=later")
     assert (refused.status_code, refused.json()["error"]["message"]) == (
         400,
-        "The query parameter 'after' must be a whole number or the word now.",
+        "the query parameter 'after' must be a whole number or the word now",
     )
 
 

@@ -106,7 +106,7 @@ def test_a_path_or_query_that_names_nothing_is_refused(
 
 def test_a_misspelt_query_parameter_gets_the_right_one_offered(coordinator: CoordinatorProcess) -> None:
     error = refusal(coordinator.client("viewer").get("/v1/runs?submiter=ada"), 400, "malformed")
-    assert error["hint"] == "Did you mean 'submitter'?"
+    assert error["hint"] == "did you mean 'submitter'?"
 
 
 @pytest.mark.parametrize(
