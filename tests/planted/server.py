@@ -42,7 +42,7 @@ PLANTED: list[Planted] = [
     ),
     Planted(
         "a request takes a thread before its body is there",
-        (Patch(f"{COORDINATOR}.connections:Connection.complete", take_a_thread_for_a_head),),
+        (Patch(f"{COORDINATOR}.connections:ClientConnection.is_complete", take_a_thread_for_a_head),),
         (f"{SERVER}/test_slow_clients.py::test_fault_41_idle_sockets_and_trickling_bodies_do_not_delay_heartbeats",),
         "a heartbeat took|Timeout|timed out",
     ),

@@ -1,4 +1,4 @@
-"""Wiring only: the parts of a coordinator, put together, and taken apart in the right order."""
+"""Wiring: it puts the parts of a coordinator together, and closes them in the right order."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from deborgen_coordinator.storage.store import Store
 
 
 def open_context(settings: Settings, clock: Clock | None = None) -> Context:
-    """The database, the blobs and those who wait, ready for operations. `close_context` ends it."""
+    """Open the database and the blobs for operations. Close it with `context.store.close()`."""
     wakeups = Wakeups(settings.max_waiters)
     metrics = CoordinatorMetrics()
 
@@ -41,8 +41,8 @@ def open_context(settings: Settings, clock: Clock | None = None) -> Context:
 
 
 @dataclass
-class Coordinator:
-    """A running coordinator without its sockets."""
+class RunningCoordinator:
+    """A running coordinator, without its sockets."""
 
     ctx: Context
     flask: Application
@@ -50,7 +50,7 @@ class Coordinator:
     lease_checker: LeaseChecker
 
     def hang_up(self) -> None:
-        """Answer everybody who waits, and end the streams. Other requests still work."""
+        """Answer all waiting requests and end all streams. Other requests still work."""
         self.streams.close()
         self.ctx.wakeups.close()
 
@@ -60,11 +60,11 @@ class Coordinator:
         self.ctx.store.close()
 
 
-def create_app(settings: Settings, clock: Clock | None = None) -> Coordinator:
-    """Start everything that a coordinator is made of, in this process."""
+def create_app(settings: Settings, clock: Clock | None = None) -> RunningCoordinator:
+    """Start all parts of a coordinator in this process."""
     ctx = open_context(settings, clock)
     streams = Streams(settings.max_streams, settings.max_transfers)
     lease_checker = LeaseChecker(ctx)
     lease_checker.start()
     reserve = DiskReserve(Path(settings.data_dir), settings.disk_reserve if settings.uses_sqlite else 0)
-    return Coordinator(ctx, Application(ctx, streams, reserve), streams, lease_checker)
+    return RunningCoordinator(ctx, Application(ctx, streams, reserve), streams, lease_checker)

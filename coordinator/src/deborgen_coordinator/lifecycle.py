@@ -1,4 +1,4 @@
-"""The lifecycle of a job: the whole truth about its states, on one screen."""
+"""The lifecycle of a job: all its states and transitions in one table."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ TRANSITIONS: dict[tuple[State, LifecycleEvent], State] = {
 
 
 class InvalidTransition(Refusal):
-    """An event that the state does not accept. Nothing changed."""
+    """An event that the job's state does not accept. Nothing was changed."""
 
     def __init__(self, state: State, event: LifecycleEvent) -> None:
         super().__init__(Code.INVALID_TRANSITION, f"a {state} job cannot be {event}", "look at its history")
@@ -40,7 +40,7 @@ class InvalidTransition(Refusal):
 
 
 def advance(state: State, event: LifecycleEvent) -> State:
-    """The state after the event; an event that the state does not accept is refused, and nothing changes."""
+    """The state after the event. Raise InvalidTransition if the state does not accept the event."""
     try:
         return TRANSITIONS[state, event]
     except KeyError:

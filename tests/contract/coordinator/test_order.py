@@ -125,7 +125,7 @@ def test_why_tells_a_line_for_each_worker(pool: InProcessCoordinator) -> None:
     assert why.summary == "Queued: no worker can run it right now."
     assert [(line.worker, line.reason) for line in why.workers] == [
         ("pc1", "paused by its owner until 18:00"),
-        ("pc2", "has 8GiB of memory in all, the job asks for 16GiB"),
+        ("pc2", "has 8GiB of memory in total, the job asks for 16GiB"),
         ("pc3", "has 8GiB of memory free, the job asks for 16GiB"),
     ]
 

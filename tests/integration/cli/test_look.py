@@ -179,7 +179,7 @@ def test_why_says_one_line_a_worker(anna: Person) -> None:
     assert rows[0]["worker"] == ""
     assert rows[1] == {
         "job": f"{run}.1", "worker": "box", "fits": "false",
-        "reason": "has 4GiB of memory in all, the job asks for 500GiB",
+        "reason": "has 4GiB of memory in total, the job asks for 500GiB",
     }  # fmt: skip
     anna.out("cancel", run)
     assert "cancel" in anna.out("why", run)

@@ -71,11 +71,11 @@ def test_a_second_coordinator_on_the_same_data_refuses_to_start(own_coordinator:
     assert second.returncode == 1
     assert second.stdout == ""
     (sentence,) = second.stderr.splitlines()
-    assert "Another coordinator" in sentence
+    assert "another coordinator" in sentence
     assert str(own_coordinator.data_dir) in sentence
     assert own_coordinator.client(None).get("/health").status_code == 200
     migrating = run(own_coordinator, "migrate")
-    assert (migrating.returncode, "Another coordinator" in migrating.stderr) == (1, True)
+    assert (migrating.returncode, "another coordinator" in migrating.stderr) == (1, True)
 
 
 def test_a_worker_process_that_dies_is_replaced(own_coordinator: CoordinatorProcess) -> None:

@@ -36,12 +36,12 @@ def machine(cpus: float = 8, memory: int = 16 * GIB, gpus: int = 0, **labels: An
         (needs(runner=CONTAINER), machine(), NO_CONTAINERS),
         (needs(runner=CONTAINER), machine(**{"runner.container": True, "runner.podman": False}), ""),
         (needs(runner=CONTAINER), machine(**{"runner.container": False, "runner.podman": True}), NO_CONTAINERS),
-        (needs(), machine(**{"runner.process": False}), "runs no plain processes, the job has no image"),
-        (needs(network="internet"), machine(), "gives jobs no network, the job asks for internet"),
+        (needs(), machine(**{"runner.process": False}), "does not run plain processes, the job has no image"),
+        (needs(network="internet"), machine(), "does not give jobs a network, the job asks for internet"),
         (needs(network="internet"), machine(**{"network.internet": True}), ""),
-        (needs(cpus=16), machine(), "has 8 cpus in all, the job asks for 16"),
-        (needs(memory=32 * GIB), machine(), "has 16GiB of memory in all, the job asks for 32GiB"),
-        (needs(gpus=1), machine(), "has 0 gpus in all, the job asks for 1"),
+        (needs(cpus=16), machine(), "has 8 cpus in total, the job asks for 16"),
+        (needs(memory=32 * GIB), machine(), "has 16GiB of memory in total, the job asks for 32GiB"),
+        (needs(gpus=1), machine(), "has 0 gpus in total, the job asks for 1"),
     ],
 )
 def test_a_machine_says_what_it_lacks(wanted: Needs, have: MachineOffer, sentence: str) -> None:
