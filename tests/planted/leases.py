@@ -97,7 +97,7 @@ PLANTED: list[Planted] = [
     Planted(
         "a lease ends when the stored clock says so, however late that clock is",
         (Patch(f"{LEASES}:longest_lag", gives(0.0)),),
-        (f"{CLAIMS}::test_rule_02_a_lease_never_ends_before_the_promised_time_however_late_the_sweep_is",),
+        (f"{CLAIMS}::test_rule_02_a_lease_never_ends_before_the_promised_time_however_late_the_check_is",),
     ),
     Planted(
         "a repeated claim renews nothing",

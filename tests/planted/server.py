@@ -41,7 +41,7 @@ PLANTED: list[Planted] = [
         "40_?000_?000",
     ),
     Planted(
-        "a request takes a thread before its body is there",
+        "a request gets a thread before its body has arrived",
         (Patch(f"{COORDINATOR}.connections:ClientConnection.is_complete", take_a_thread_for_a_head),),
         (f"{SERVER}/test_slow_clients.py::test_fault_41_idle_sockets_and_trickling_bodies_do_not_delay_heartbeats",),
         "a heartbeat took|Timeout|timed out",
@@ -58,7 +58,7 @@ PLANTED: list[Planted] = [
         "not in",
     ),
     Planted(
-        "any host name will do",
+        "any host name is accepted",
         (Patch(f"{COORDINATOR}.http.application:_is_allowed", gives(True)),),
         (f"{SERVER}/test_limits.py::test_fault_73_with_allowed_hosts_another_name_is_403",),
         "200",

@@ -61,7 +61,7 @@ def everything(connection: DatabaseConnection) -> list[Any]:
 
 
 def rows_and_effect(connection: DatabaseConnection, execute: Any) -> Any:
-    """What a statement gives and what it leaves behind; it is undone."""
+    """The rows of a statement and its effect on the database; the effect is undone."""
     for model in TABLES:
         if isinstance(model._meta.primary_key, BigAutoField):
             connection.reset_counter(model)  # which PostgreSQL does not undo
@@ -126,7 +126,7 @@ def texts(path: Path) -> list[str]:
 ITS_OWN_WORDS = {"sqlite.py", "postgres.py", "database.py", "schema.py", "hot.py"}
 
 
-def test_no_other_module_of_storage_holds_sql() -> None:
+def test_no_other_module_of_storage_contains_sql() -> None:
     verbs = ("SELECT ", "INSERT ", "UPDATE ", "DELETE ", "WITH ", "CREATE ", "ALTER ", "PRAGMA ")
     found = [
         f"{path.name}: {text}"

@@ -1,4 +1,4 @@
-"""What is kept, for how long, and how it is brought back: logs, blobs, retention, backup and restore."""
+"""Logs, blobs, retention, backup and restore: what is kept, for how long, and how it is restored."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def here(pool: InProcessCoordinator, digest: str) -> bool:
     return not blobs.missing(pool.ctx, [digest]).missing
 
 
-def test_log_bytes_are_taken_once_and_a_gap_is_refused(pool: InProcessCoordinator) -> None:
+def test_log_bytes_are_stored_once_and_a_gap_is_refused(pool: InProcessCoordinator) -> None:
     pool.submit()
     worker = pool.worker()
     (attempt,) = worker.start()
@@ -91,7 +91,7 @@ def test_a_finished_log_is_sealed_into_a_blob_with_the_same_bytes(pool: InProces
     assert Cleaner(pool.ctx).seal_logs() == 0
 
 
-def test_a_log_whose_end_never_came_is_sealed_after_a_while(pool: InProcessCoordinator) -> None:
+def test_an_incomplete_log_is_sealed_after_a_while(pool: InProcessCoordinator) -> None:
     pool.submit()
     worker = pool.worker()
     (attempt,) = worker.start()
@@ -109,7 +109,7 @@ def test_a_log_whose_end_never_came_is_sealed_after_a_while(pool: InProcessCoord
 def test_fault_20_log_uploads_dropped_repeated_and_reordered_store_exactly_the_written_bytes(
     data: bytes, cuts: list[tuple[int, int]], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """Seen to fail when log bytes that are here already are stored once more."""
+    """Seen to fail when known log bytes are stored once more."""
     pool = InProcessCoordinator(tmp_path_factory.mktemp("logs"))
     pool.submit()
     worker = pool.worker()
@@ -128,7 +128,7 @@ def test_fault_20_log_uploads_dropped_repeated_and_reordered_store_exactly_the_w
     pool.stop()
 
 
-def test_blobs_that_nothing_refers_to_go_after_a_day_and_others_stay(pool: InProcessCoordinator) -> None:
+def test_unreferenced_blobs_are_removed_after_a_day_and_others_stay(pool: InProcessCoordinator) -> None:
     loose, file, made = put(pool, b"loose"), put(pool, b"file"), put(pool, b"made")
     pool.submit(files=[{"path": "a", "sha256": file, "size": 4, "mode": 0o644}])
     worker = pool.worker()
@@ -143,7 +143,7 @@ def test_blobs_that_nothing_refers_to_go_after_a_day_and_others_stay(pool: InPro
     assert cleaner.collect_blobs() == 0
 
 
-def test_a_blob_that_somebody_asked_for_stays_another_day(pool: InProcessCoordinator) -> None:
+def test_a_requested_blob_stays_another_day(pool: InProcessCoordinator) -> None:
     digest = put(pool, b"loose")
     pool.clock.pass_by(DAY - 10)
     assert here(pool, digest)
@@ -152,7 +152,7 @@ def test_a_blob_that_somebody_asked_for_stays_another_day(pool: InProcessCoordin
 
 
 @pytest.mark.parametrize("keep", [{"retention_days": 7}, {"retention_bytes": 10}])
-def test_retention_lets_go_of_bytes_and_keeps_the_history(make_pool: Any, keep: dict[str, int]) -> None:
+def test_retention_removes_bytes_and_keeps_the_history(make_pool: Any, keep: dict[str, int]) -> None:
     pool = make_pool(**keep)
     worker = pool.worker()
     for at in range(2):
@@ -169,7 +169,7 @@ def test_retention_lets_go_of_bytes_and_keeps_the_history(make_pool: Any, keep: 
     assert len(pool.events(run=1)) == 5
 
 
-def test_a_log_that_was_let_go_of_has_ended_and_takes_nothing_more(make_pool: Any) -> None:
+def test_a_removed_log_is_complete_and_accepts_no_more_bytes(make_pool: Any) -> None:
     pool = make_pool(retention_days=7)
     pool.submit()
     worker = pool.worker()
@@ -184,10 +184,10 @@ def test_a_log_that_was_let_go_of_has_ended_and_takes_nothing_more(make_pool: An
     assert caught.value.code is Code.STALE_ATTEMPT
 
 
-def test_what_cannot_be_sealed_keeps_nothing_else_from_being_tidied(
+def test_a_log_that_cannot_be_sealed_does_not_stop_the_rest_of_the_cleanup(
     make_pool: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """On a full disk the one needs room that the others make."""
+    """On a full disk, sealing needs the space that the rest of the cleanup frees."""
     pool = make_pool()
     done: list[str] = []
 
@@ -203,7 +203,7 @@ def test_what_cannot_be_sealed_keeps_nothing_else_from_being_tidied(
     assert done == ["retention", "blobs"]
 
 
-def test_tidying_up_never_holds_up_the_leases(make_pool: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cleanup_never_delays_the_lease_check(make_pool: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     pool: InProcessCoordinator = make_pool(lease_seconds=1, heartbeat_seconds=0.4)
     tidying = threading.Event()
 
@@ -218,16 +218,14 @@ def test_tidying_up_never_holds_up_the_leases(make_pool: Any, monkeypatch: pytes
     assert tidying.wait(20)
 
     def expired() -> bool:
-        pool.clock.pass_by(0.02)  # less than what a turn of the sweep calls late
+        pool.clock.pass_by(0.02)  # less than a lease check considers late
         return pool.job("1.1").state == "failed"
 
     wait_until(expired)
     pool.lease_checker.stop()
 
 
-def test_all_that_is_due_is_tidied_up_at_once_however_much_it_is(
-    make_pool: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_cleanup_does_all_due_work_however_much_it_is(make_pool: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cleanup, "BATCH", 2)
     pool = make_pool(retention_days=7)
     pool.submit(sweep={"grid": {"n": {"from": 1, "to": 5}}})
@@ -271,7 +269,7 @@ def filled(pool: InProcessCoordinator) -> str:
 
 
 @pytest.mark.parametrize("into", ["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
-def test_a_backup_brings_everything_back_into_either_database(
+def test_a_backup_restores_everything_into_either_database(
     pool: InProcessCoordinator, tmp_path: Path, into: str, request: pytest.FixtureRequest
 ) -> None:
     token = filled(pool)
@@ -290,7 +288,7 @@ def test_a_backup_brings_everything_back_into_either_database(
         other.stop()
 
 
-def test_a_retry_comes_back_wherever_its_row_lay(make_pool: Any, tmp_path: Path) -> None:
+def test_a_retry_is_restored_wherever_its_row_was(make_pool: Any, tmp_path: Path) -> None:
     pool = make_pool()
     pool.submit(sweep={"grid": {"n": [1, 2]}})
     worker = pool.worker()
@@ -305,7 +303,7 @@ def test_a_retry_comes_back_wherever_its_row_lay(make_pool: Any, tmp_path: Path)
     fresh.stop()
 
 
-def test_a_backup_stands_though_blobs_are_collected_meanwhile(
+def test_a_backup_is_complete_even_if_blobs_are_collected_meanwhile(
     pool: InProcessCoordinator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     digest = put(pool, b"nobody refers to it")
@@ -370,6 +368,6 @@ def without_manifest(file: Path) -> None:
 def test_a_backup_that_fails_leaves_no_file(pool: InProcessCoordinator, tmp_path: Path) -> None:
     put(pool, b"gone")
     pool.ctx.blobs.delete(hashlib.sha256(b"gone").hexdigest())
-    with pytest.raises(Refusal, match="not whole"):
+    with pytest.raises(Refusal, match="is incomplete"):
         backup.backup(pool.ctx, tmp_path / "b.tar.gz")
     assert list(tmp_path.glob("b.tar.gz*")) == []

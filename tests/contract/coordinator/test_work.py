@@ -1,4 +1,4 @@
-"""The unit of work: what belongs together is stored together, and settles when it closes."""
+"""The unit of work: changes that belong together are stored together, and settle when it closes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ STEPS = {"steps": [{"id": "a", "run": "true"}, {"id": "b", "run": "true", "needs
 
 
 def test_runs_and_steps_settle_when_the_unit_closes(pool: InProcessCoordinator) -> None:
-    """Seen to fail when nothing is done at the close."""
+    """Seen to fail when the unit does nothing when it closes."""
     pool.submit(STEPS)
 
     def cancel_the_first(work: Work) -> int:
@@ -33,7 +33,7 @@ def test_runs_and_steps_settle_when_the_unit_closes(pool: InProcessCoordinator) 
     assert pool.job("1.2").reason == "step 'a', which it needs, did not succeed"
 
 
-def test_a_transaction_at_hand_can_be_a_unit(pool: InProcessCoordinator) -> None:
+def test_a_unit_can_use_an_existing_transaction(pool: InProcessCoordinator) -> None:
     pool.submit(STEPS)
 
     def cancel_all(tx: Tx) -> None:
@@ -45,7 +45,7 @@ def test_a_transaction_at_hand_can_be_a_unit(pool: InProcessCoordinator) -> None
     assert {event.actor for event in pool.events() if event.type == "job.canceled"} == {"submitter:alice"}
 
 
-def test_a_unit_that_fails_leaves_nothing(pool: InProcessCoordinator) -> None:
+def test_a_unit_that_fails_changes_nothing(pool: InProcessCoordinator) -> None:
     pool.submit(STEPS)
 
     def fail(work: Work) -> None:

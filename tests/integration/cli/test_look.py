@@ -53,7 +53,7 @@ def test_last_is_my_newest_run_and_not_somebody_elses(pool: Pool, anna: Person, 
 
 
 def test_before_i_submitted_anything_there_is_no_last(pool: Pool) -> None:
-    assert "dora has submitted no run yet" in pool.person("dora").err("show", code=6)
+    assert "dora has not submitted a run yet" in pool.person("dora").err("show", code=6)
 
 
 def test_a_run_may_be_said_for_its_only_job(anna: Person, curve: str) -> None:

@@ -62,7 +62,7 @@ def test_only_a_release_gives_the_attempt_back() -> None:
     assert [outcome for outcome in Outcome if judged(outcome).refund] == [Outcome.RELEASED]
 
 
-def test_the_backoff_doubles_and_has_an_end() -> None:
+def test_the_backoff_doubles_up_to_a_maximum() -> None:
     waits = [judged(Outcome.LOST, attempts=n, max_attempts=99).backoff for n in (1, 2, 3, 30)]
     assert waits == [10.0, 20.0, 40.0, 3600.0]
 
@@ -71,14 +71,14 @@ def test_a_poisoned_job_says_so() -> None:
     assert judged(Outcome.LOST, lost_on=3).reason.startswith("poisoned")
 
 
-def test_the_lease_clock_moves_with_the_sweep_and_stands_when_the_sweep_did() -> None:
+def test_the_lease_clock_stands_still_when_a_check_comes_too_late() -> None:
     assert clock_move(3.0, 60.0) == ClockMove(3.0, regrant=False)
     for gap in (None, 1000.0, -5.0):
         assert clock_move(gap, 60.0) == ClockMove(0.0, regrant=True)
 
 
 @pytest.mark.parametrize("lease", [0.5, 1.0, 2.0, 5.0, 20.0, 60.0, 3600.0])
-def test_a_stop_as_long_as_a_lease_takes_nothing_from_it_however_short_it_is(lease: float) -> None:
+def test_a_stop_as_long_as_a_lease_expires_nothing_however_short_the_lease_is(lease: float) -> None:
     assert clock_move(lease, lease).regrant
     assert not clock_move(lease_check_interval(lease), lease).regrant
 
@@ -89,10 +89,10 @@ def test_a_worker_rests_after_five_failures_and_longer_each_time() -> None:
 
 
 @pytest.mark.parametrize(("lease", "interval"), [(60.0, 3.0), (2.0, 0.1), (0.1, 0.05), (3600.0, 3.0)])
-def test_the_sweep_comes_often_enough_for_the_lease(lease: float, interval: float) -> None:
+def test_leases_are_checked_often_enough(lease: float, interval: float) -> None:
     assert lease_check_interval(lease) == interval
 
 
-def test_a_machine_that_has_rested_ever_so_often_rests_no_longer_than_the_longest() -> None:
-    """A float ends at 2 to the 1024th, and the sweep with it."""
+def test_a_rest_never_exceeds_the_maximum_however_many_came_before() -> None:
+    """A float overflows at 2 to the power of 1024, which would stop the lease check."""
     assert rest(FAILURES_BEFORE_REST, 5000) == LONGEST_REST

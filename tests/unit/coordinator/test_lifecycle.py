@@ -19,7 +19,7 @@ ALLOWED = {
 
 
 @pytest.mark.parametrize(("state", "event"), list(itertools.product(State, LifecycleEvent)))
-def test_every_pair_of_state_and_event_is_decided(state: State, event: LifecycleEvent) -> None:
+def test_every_pair_of_state_and_event_has_a_decision(state: State, event: LifecycleEvent) -> None:
     if (state.value, event.value) in ALLOWED:
         assert advance(state, event).value == ALLOWED[state.value, event.value]
     else:
