@@ -91,7 +91,7 @@ class InProcessCoordinator:
         self.start()
 
     def sleep(self, seconds: float) -> None:
-        """Let so much time pass, with a turn of the sweep every three seconds, as in a running coordinator."""
+        """Let this many seconds pass, with a lease check every three seconds, as in a running coordinator."""
         while seconds > 0:
             step = min(SWEEP, seconds)
             self.clock.pass_by(step)

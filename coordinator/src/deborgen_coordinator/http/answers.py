@@ -78,6 +78,11 @@ def refuse(refusal: Refusal) -> WsgiAnswer:
     return WsgiAnswer(refusal.status, refusal.body(), sent)
 
 
+def disk_full() -> Refusal:
+    message, hint = "the coordinator's disk is full", "try again later"
+    return Refusal(Code.UNAVAILABLE, message, hint, headers={headers.RETRY_AFTER: "30"})
+
+
 def _refuse_http(problem: HTTPException) -> WsgiAnswer:
     """Flask's own refusals: unknown paths, and methods that a path does not accept."""
     if problem.code == 405:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from deborgen_coordinator.operations.lookup import NotFound
+from deborgen_coordinator.operations.lookup import UnknownName
 from deborgen_shared import contract, headers
 from deborgen_shared.errors import Code, Refusal
 
@@ -40,7 +40,7 @@ def add_hint(refusal: Refusal, names: Mapping[str, Any] | None = None) -> None:
     """Give the refusal a hint, unless it has one or the table has none for it."""
     if refusal.hint:
         return
-    key = (refusal.code, refusal.noun) if isinstance(refusal, NotFound) else refusal.code
+    key = (refusal.code, refusal.noun) if isinstance(refusal, UnknownName) else refusal.code
     known = _Names(names or {})
     if "job" in known:
         run, index = known["job"]

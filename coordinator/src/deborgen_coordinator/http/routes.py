@@ -15,7 +15,7 @@ from flask import Flask, Response
 
 from deborgen_coordinator.disk_reserve import DiskReserve
 from deborgen_coordinator.http import bodies
-from deborgen_coordinator.http.answers import HandlerAnswer, render
+from deborgen_coordinator.http.answers import HandlerAnswer, disk_full, render
 from deborgen_coordinator.http.decoding import convert, malformed, parse
 from deborgen_coordinator.http.hints import add_hint
 from deborgen_coordinator.http.streams import Streams
@@ -159,12 +159,7 @@ def _view(route: Route, ctx: Context, streams: Streams, reserve: DiskReserve) ->
                 f"use the token of a role that can: {' or '.join(sorted(roles))}",
             )
         if grows and not reserve.has_room():
-            raise Refusal(
-                Code.UNAVAILABLE,
-                "the coordinator's disk is full",
-                "try again later",
-                headers={headers.RETRY_AFTER: "30"},
-            )
+            raise disk_full()
         names = {name: value(parts[name]) for name, value in readers}
         query = read_query(environ.get("QUERY_STRING", ""))
         raw, body = b"", None

@@ -16,7 +16,7 @@ from .context import Actor
 MOST_RUNS = 2**40
 
 
-class NotFound(Refusal):
+class UnknownName(Refusal):
     """A call names something that does not exist. `noun` says what it is, so that each client can give its own hint."""
 
     def __init__(self, noun: str, message: str) -> None:
@@ -27,14 +27,14 @@ class NotFound(Refusal):
 def find_run(reader: Tx | DatabaseConnection, run: int) -> RunRow:
     row = runs.get(reader, run) if run < MOST_RUNS else None
     if row is None:
-        raise NotFound("run", f"there is no run {run}")
+        raise UnknownName("run", f"there is no run {run}")
     return row
 
 
 def find_job(reader: Tx | DatabaseConnection, run: int, index: int) -> JobRow:
     row = jobs.get(reader, ids.key(run, index)) if run < MOST_RUNS and 0 < index <= ids.MOST_JOBS else None
     if row is None:
-        raise NotFound("job", f"there is no job {run}.{index}")
+        raise UnknownName("job", f"there is no job {run}.{index}")
     return row
 
 
@@ -45,7 +45,7 @@ def find_step(reader: Tx | DatabaseConnection, job: JobRow) -> StepRow:
 def find_worker(reader: Tx | DatabaseConnection, name: str, *, lock: bool = False) -> WorkerRow:
     row = workers.get(reader, name, lock=lock)
     if row is None:
-        raise NotFound("worker", f"there is no worker {name}")
+        raise UnknownName("worker", f"there is no worker {name}")
     return row
 
 
