@@ -9,23 +9,23 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from deborgen_coordinator.operations.lookup import UnknownName
+from deborgen_coordinator.operations.lookup import Noun, UnknownName
 from deborgen_shared import contract, headers
 from deborgen_shared.errors import Code, Refusal
 
 #: By code; where something does not exist, also by what it is. Names in braces are filled in from the request's path.
-HINTS: dict[Code | tuple[Code, str], str] = {
+HINTS: dict[Code | tuple[Code, Noun], str] = {
     Code.UNAUTHENTICATED: f"send the header {headers.AUTHORIZATION}: Bearer TOKEN; an admin creates tokens with: "
     "deborgen token create",
     Code.SUPERSEDED: f"register it first: PUT {contract.REGISTER.path}",
     Code.INVALID_JOB: f"PUT each missing file to {contract.PUT_BLOB.path} first",
-    (Code.NOT_FOUND, "run"): f"GET {contract.LIST_RUNS.path} lists them",
-    (Code.NOT_FOUND, "last run"): f"POST {contract.SUBMIT.path} submits one",
-    (Code.NOT_FOUND, "job"): f"GET {contract.LIST_RUN_JOBS.path} lists a run's jobs",
-    (Code.NOT_FOUND, "attempt"): f"GET {contract.GET_JOB.path} lists its attempts",
-    (Code.NOT_FOUND, "artifact"): f"GET {contract.LIST_ARTIFACTS.path} lists them",
-    (Code.NOT_FOUND, "worker"): f"GET {contract.LIST_WORKERS.path} lists them",
-    (Code.NOT_FOUND, "token"): f"GET {contract.LIST_TOKENS.path} lists them",
+    (Code.NOT_FOUND, Noun.RUN): f"GET {contract.LIST_RUNS.path} lists them",
+    (Code.NOT_FOUND, Noun.LAST_RUN): f"POST {contract.SUBMIT.path} submits one",
+    (Code.NOT_FOUND, Noun.JOB): f"GET {contract.LIST_RUN_JOBS.path} lists a run's jobs",
+    (Code.NOT_FOUND, Noun.ATTEMPT): f"GET {contract.GET_JOB.path} lists its attempts",
+    (Code.NOT_FOUND, Noun.ARTIFACT): f"GET {contract.LIST_ARTIFACTS.path} lists them",
+    (Code.NOT_FOUND, Noun.WORKER): f"GET {contract.LIST_WORKERS.path} lists them",
+    (Code.NOT_FOUND, Noun.TOKEN): f"GET {contract.LIST_TOKENS.path} lists them",
 }
 
 

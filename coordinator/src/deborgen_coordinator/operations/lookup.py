@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from enum import Enum, auto
+
 from deborgen_shared.errors import Code, Refusal
 from deborgen_shared.states import Role
 
@@ -16,10 +18,22 @@ from .context import Actor
 MOST_RUNS = 2**40
 
 
-class UnknownName(Refusal):
-    """A call names something that does not exist. `noun` says what it is, so that each client can give its own hint."""
+class Noun(Enum):
+    """What a name can stand for."""
 
-    def __init__(self, noun: str, message: str) -> None:
+    RUN = auto()
+    LAST_RUN = auto()
+    JOB = auto()
+    ATTEMPT = auto()
+    ARTIFACT = auto()
+    WORKER = auto()
+    TOKEN = auto()
+
+
+class UnknownName(Refusal):
+    """A call names something that does not exist. `noun` says what, so that http/ can say where to look."""
+
+    def __init__(self, noun: Noun, message: str) -> None:
         super().__init__(Code.NOT_FOUND, message)
         self.noun = noun
 
@@ -27,14 +41,14 @@ class UnknownName(Refusal):
 def find_run(reader: Tx | DatabaseConnection, run: int) -> RunRow:
     row = runs.get(reader, run) if run < MOST_RUNS else None
     if row is None:
-        raise UnknownName("run", f"there is no run {run}")
+        raise UnknownName(Noun.RUN, f"there is no run {run}")
     return row
 
 
 def find_job(reader: Tx | DatabaseConnection, run: int, index: int) -> JobRow:
     row = jobs.get(reader, ids.key(run, index)) if run < MOST_RUNS and 0 < index <= ids.MOST_JOBS else None
     if row is None:
-        raise UnknownName("job", f"there is no job {run}.{index}")
+        raise UnknownName(Noun.JOB, f"there is no job {run}.{index}")
     return row
 
 
@@ -45,7 +59,7 @@ def find_step(reader: Tx | DatabaseConnection, job: JobRow) -> StepRow:
 def find_worker(reader: Tx | DatabaseConnection, name: str, *, lock: bool = False) -> WorkerRow:
     row = workers.get(reader, name, lock=lock)
     if row is None:
-        raise UnknownName("worker", f"there is no worker {name}")
+        raise UnknownName(Noun.WORKER, f"there is no worker {name}")
     return row
 
 

@@ -14,7 +14,7 @@ from ..storage.rows import TokenRow
 from . import views
 from .attempts.outcomes import release_all
 from .context import Actor, Context
-from .lookup import UnknownName
+from .lookup import Noun, UnknownName
 from .work import About, Work
 
 
@@ -57,7 +57,7 @@ def revoke(ctx: Context, actor: Actor, token_id: str) -> None:
     def end(work: Work) -> None:
         row = tokens.get(work.tx, token_id)
         if row is None:
-            raise UnknownName("token", f"there is no token {token_id}")
+            raise UnknownName(Noun.TOKEN, f"there is no token {token_id}")
         if not tokens.revoke(work.tx, token_id, work.now):
             return
         _record(work, "token.revoked", row)

@@ -11,7 +11,7 @@ from ... import ids
 from ...storage import attempts, blobs
 from ...storage.database import DatabaseConnection
 from ..context import Context
-from ..lookup import UnknownName, find_job, find_run
+from ..lookup import Noun, UnknownName, find_job, find_run
 
 _CURSOR = re.compile(r"([0-9]{1,18}):([0-9]{1,9})", re.ASCII)
 
@@ -28,7 +28,7 @@ def of_job(ctx: Context, run: int, index: int, attempt: int | None = None) -> Ar
     def look(reader: DatabaseConnection) -> list[ArtifactView]:
         job = find_job(reader, run, index).id
         if attempt is not None and not attempts.exists(reader, job, attempt):
-            raise UnknownName("attempt", f"job {run}.{index} has no attempt {attempt}")
+            raise UnknownName(Noun.ATTEMPT, f"job {run}.{index} has no attempt {attempt}")
         return listed(reader, job, attempt)
 
     return Artifacts(items=ctx.store.read(look), next=None)
@@ -39,7 +39,7 @@ def find(ctx: Context, run: int, index: int, path: str, attempt: int | None = No
         if item.path == path:
             return item
     whose = f"job {run}.{index}" if attempt is None else f"attempt {run}.{index}/{attempt}"
-    raise UnknownName("artifact", f"{whose} has no artifact {path!r}")
+    raise UnknownName(Noun.ARTIFACT, f"{whose} has no artifact {path!r}")
 
 
 def of_run(ctx: Context, run: int, cursor: str | None, limit: int) -> RunArtifacts:

@@ -11,7 +11,7 @@ from ...storage import logs
 from ...storage.database import DatabaseConnection
 from ...storage.rows import HeldAttempt
 from ..context import Actor, Context
-from ..lookup import UnknownName, find_job
+from ..lookup import Noun, UnknownName, find_job
 from ..work import Work
 from ..workers.sessions import AttemptId, find_own_attempt, refuse_stale
 
@@ -79,7 +79,7 @@ def view(ctx: Context, run: int, index: int, number: int | None) -> LogView:
         if found is None and number is None:
             return LogView(0, 0, row.state.terminal, None)
         if found is None:
-            raise UnknownName("attempt", f"job {run}.{index} has no attempt {number}")
+            raise UnknownName(Noun.ATTEMPT, f"job {run}.{index} has no attempt {number}")
         return LogView(*found)
 
     return ctx.store.read(look)

@@ -13,7 +13,7 @@ from ...storage import jobs, runs, specs
 from ...storage.database import DatabaseConnection
 from .. import views
 from ..context import Actor, Context
-from ..lookup import UnknownName, find_run, parse_cursor
+from ..lookup import Noun, UnknownName, find_run, parse_cursor
 
 #: Read this many rows of a results table at once.
 RESULTS_PAGE = 2000
@@ -27,7 +27,7 @@ def last_run(ctx: Context, actor: Actor) -> Run:
     """The newest run of the person who asks."""
     rows = ctx.store.read(lambda reader: runs.select(reader, submitter=actor.name, limit=1))
     if not rows:
-        raise UnknownName("last run", f"{actor.name} has not submitted a run yet")
+        raise UnknownName(Noun.LAST_RUN, f"{actor.name} has not submitted a run yet")
     return views.run(rows[0])
 
 

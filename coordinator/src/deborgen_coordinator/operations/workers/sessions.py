@@ -16,7 +16,7 @@ from ...storage.rows import HeldAttempt, WorkerRow
 from ...storage.transactions import Tx
 from ..attempts.outcomes import note_stale
 from ..context import Actor, Context
-from ..lookup import MOST_RUNS, UnknownName
+from ..lookup import MOST_RUNS, Noun, UnknownName
 from ..work import Work
 
 
@@ -67,7 +67,7 @@ def find_own_attempt(work: Work, attempt: AttemptId, session: str) -> HeldAttemp
     """
     held = attempt.find(work.tx)
     if held is None:
-        raise UnknownName("attempt", f"there is no attempt {attempt}")
+        raise UnknownName(Noun.ATTEMPT, f"there is no attempt {attempt}")
     check_identity(work.actor, held.worker)
     check_session(work.tx, held.worker, session)
     return held
