@@ -35,7 +35,7 @@ LISTS = (
 
 def fill(tx: Tx, first: int, count: int) -> None:
     """Runs of a thousand jobs that have succeeded, each with its attempt and four events."""
-    put = tx.connection.fill
+    put = tx.connection.bulk_insert
     runs = range(first, first + count // RUN)
     names = ("id name submitter_id labels warnings jobs steps queued running succeeded created_at finished_at").split()
     put(Run, names, [(run, "old", 1, "{}", "[]", RUN, 1, 0, 0, RUN, 1.0, 2.0) for run in runs])

@@ -18,11 +18,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 
 from contract.coordinator.test_hot import SAMPLES, stocked
 from deborgen_coordinator.storage import hot
-from deborgen_coordinator.storage.database import Connection
+from deborgen_coordinator.storage.database import DatabaseConnection
 from support.in_process import InProcessCoordinator
 
 
-def microseconds(connection: Connection, execute: Any, times: int) -> float:
+def microseconds(connection: DatabaseConnection, execute: Any, times: int) -> float:
     """The best of three rounds. What is inserted once can be inserted again after the savepoint."""
     best = float("inf")
     for _ in range(3):

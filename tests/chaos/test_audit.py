@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from deborgen_coordinator.operations import blobs
-from deborgen_coordinator.operations.maintenance.audit import Report, examine
+from deborgen_coordinator.operations.maintenance.audit import AuditReport, examine
 from deborgen_coordinator.storage import audit as checks
 from deborgen_coordinator.storage.transactions import Tx
 from deborgen_shared.messages import Artifact
@@ -45,7 +45,7 @@ def tell(coordinator: InProcessCoordinator) -> None:
     first.write_log(done, b"hello ", 0)
     first.write_log(done, b"world\n", 6)
     assert first.finish(done, artifacts=[Artifact(path="a", sha256=DIGEST, size=len(DATA))], log_size=12) == "accepted"
-    assert coordinator.sweeper._tidier.seal_logs() == 1
+    assert coordinator.lease_checker._cleaner.seal_logs() == 1
     failed = first.take()
     assert first.finish(failed, "failed", exit_code=3) == "accepted"
     lost = first.take()
@@ -68,7 +68,7 @@ def plant(tx: Tx, sql: str) -> None:
         assert tx.run(statement) != 0, f"nothing was planted: {statement}"
 
 
-def found(report: Report) -> set[str]:
+def found(report: AuditReport) -> set[str]:
     return {finding.check for finding in report.findings}
 
 

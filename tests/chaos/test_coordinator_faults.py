@@ -24,7 +24,7 @@ from deborgen_coordinator.operations.workers import register as registering
 from deborgen_coordinator.operations.workers.heartbeat import heartbeat
 from deborgen_coordinator.operations.workers.look import list_workers
 from deborgen_coordinator.operations.workers.sessions import AttemptId
-from deborgen_coordinator.storage.database import Connection, DatabaseUnavailable
+from deborgen_coordinator.storage.database import DatabaseConnection, DatabaseUnavailable
 from deborgen_shared.errors import Refusal
 from deborgen_shared.messages import Claim, Finish, Heartbeat, Held, JobDetail, Register, Result
 from support.in_process import InProcessCoordinator, InProcessWorker, person
@@ -39,10 +39,10 @@ def job(coordinator: InProcessCoordinator, run: int, index: int = 1) -> JobDetai
 
 def pass_(coordinator: InProcessCoordinator, seconds: float) -> None:
     """Time passes, and the sweep does its work."""
-    coordinator.sweeper.turn()
+    coordinator.lease_checker.run_once()
     for _ in range(int(seconds / 3) + 1):
         coordinator.clock.pass_by(3.0)
-        coordinator.sweeper.turn()
+        coordinator.lease_checker.run_once()
 
 
 def outcomes(coordinator: InProcessCoordinator, run: int) -> list[str | None]:
@@ -97,7 +97,7 @@ def test_fault_23_a_stale_result_leaves_the_second_attempt_unharmed(both: InProc
     assert new == "1.1/2"
     assert first.finish(old, "failed", exit_code=1) == "stale"
     assert first.beat(old) == {old: "stop"}
-    with pytest.raises(Refusal, match="is over"):
+    with pytest.raises(Refusal, match="has ended"):
         first.write_log(old, b"late", 3)
     assert second.beat(new) == {new: "continue"}
     assert second.finish(new) == "accepted"
@@ -116,14 +116,14 @@ def test_fault_24_a_result_that_races_the_sweep_and_a_cancel_has_exactly_one_win
     worker = both.worker("w1")
     run = both.submit(AGAIN).id
     attempt = worker.take()
-    both.sweeper.turn()
+    both.lease_checker.run_once()
     while both.ctx.store.read(_seconds_left) >= 3.0:
         both.clock.pass_by(3.0)
-        both.sweeper.turn()
+        both.lease_checker.run_once()
     both.clock.pass_by(3.0)  # the next turn of the sweep ends the lease
     racers: list[Callable[[], Any]] = [
         lambda: worker.finish(attempt),
-        both.sweeper.turn,
+        both.lease_checker.run_once,
         lambda: cancel_run(both.ctx, person("alice"), run, ""),
     ]
     with ThreadPoolExecutor(threads) as pool:
@@ -180,17 +180,17 @@ def test_fault_71_old_requests_replayed_and_reordered_have_no_effect(both: InPro
     assert both.audit().clean
 
 
-def _seconds_left(reader: Connection) -> float:
+def _seconds_left(reader: DatabaseConnection) -> float:
     """How long the one lease lasts, on the clock that the sweep keeps."""
     [(left,)] = reader.rows("SELECT attempt.lease_clock - lease_clock.value FROM attempt, lease_clock")
     return float(left)
 
 
-def _attempts(reader: Connection) -> list[Any]:
+def _attempts(reader: DatabaseConnection) -> list[Any]:
     return reader.rows("SELECT job_id, number, worker_id, outcome, lease_clock IS NULL FROM attempt ORDER BY 1, 2")
 
 
-def _all_rows(reader: Connection) -> list[Any]:
+def _all_rows(reader: DatabaseConnection) -> list[Any]:
     tables = ("job", "artifact", "log_chunk", "run", "step")
     return [reader.rows(f"SELECT * FROM {table} ORDER BY 1, 2") for table in tables]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from deborgen_coordinator import leases
-from deborgen_coordinator.operations.maintenance import sweep
+from deborgen_coordinator.operations.maintenance import lease_check
 from deborgen_worker import agent
 from planted.patch import Patch, nothing, planted_here
 from planted.table import every_fault
@@ -76,10 +76,10 @@ def test_a_target_that_the_product_does_not_have_is_named() -> None:
 
 
 def test_a_fault_that_is_planted_here_is_also_where_a_module_has_imported_it_and_goes_again() -> None:
-    before = leases.turn, vars(sweep)["turn"], agent.Agent.told
+    before = leases.clock_move, vars(lease_check)["clock_move"], agent.Agent.told
     with planted_here(
-        [Patch("deborgen_coordinator.leases:turn", nothing), Patch("deborgen_worker.agent:Agent.told", nothing)]
+        [Patch("deborgen_coordinator.leases:clock_move", nothing), Patch("deborgen_worker.agent:Agent.told", nothing)]
     ):
-        assert leases.turn is vars(sweep)["turn"] is not before[0]
+        assert leases.clock_move is vars(lease_check)["clock_move"] is not before[0]
         assert agent.Agent.told is not before[2]
-    assert (leases.turn, vars(sweep)["turn"], agent.Agent.told) == before
+    assert (leases.clock_move, vars(lease_check)["clock_move"], agent.Agent.told) == before

@@ -18,16 +18,16 @@ def test_an_attempt_that_comes_back_after_hours_goes_on_with_its_log(tmp_path: P
     coordinator.submit({"run": "true", "max_attempts": 3})
     attempt = worker.take()
     worker.write_log(attempt, b"before, ", 0)
-    coordinator.sweeper.turn()
+    coordinator.lease_checker.run_once()
     for _ in range(30):
         coordinator.clock.pass_by(3.0)
-        coordinator.sweeper.turn()
+        coordinator.lease_checker.run_once()
     coordinator.clock.step_wall(86_400.0)
-    assert coordinator.sweeper._tidier.seal_logs() == 0
+    assert coordinator.lease_checker._cleaner.seal_logs() == 0
     assert worker.beat(attempt) == {attempt: "continue"}
     worker.write_log(attempt, b"after", 8)
     assert worker.finish(attempt, log_size=13) == "accepted"
-    assert coordinator.sweeper._tidier.seal_logs() == 1
+    assert coordinator.lease_checker._cleaner.seal_logs() == 1
     assert logs.read(coordinator.ctx, 1, 1, 1, 0, 100) == b"before, after"
     assert coordinator.audit().clean
     coordinator.stop()
@@ -41,8 +41,8 @@ def test_a_log_that_was_sealed_unfinished_takes_nothing_more(tmp_path: Path) -> 
     worker.write_log(attempt, b"half", 0)
     assert worker.finish(attempt, log_size=8) == "accepted"
     coordinator.clock.step_wall(86_400.0)
-    assert coordinator.sweeper._tidier.seal_logs() == 1
-    with pytest.raises(Refusal, match="is over"):
+    assert coordinator.lease_checker._cleaner.seal_logs() == 1
+    with pytest.raises(Refusal, match="has ended"):
         worker.write_log(attempt, b"late", 4)
     assert [finding.check for finding in coordinator.audit().findings] == ["log_unfinished"]
     coordinator.stop()

@@ -77,11 +77,11 @@ PLANTED: list[Planted] = [
     Planted(
         "names are compared byte by byte",
         (Patch(f"{PATHS}:_fold", first_argument),),
-        (f"{STRICT}_64_file_paths_that_some_machines_take_for_one_are_422",),
+        (f"{STRICT}_64_file_paths_that_are_equal_on_some_machines_are_422",),
         "201",
     ),
     Planted(
-        "of two equal keys the last one counts",
+        "the last one of two equal keys counts",
         (Patch("deborgen_shared.strict_json:_DECODER", let_the_last_key_count),),
         (
             "contract/http/test_decoding.py::test_fault_62_malformed_deep_huge_and_duplicate_key_json_is_400",
@@ -95,13 +95,13 @@ PLANTED: list[Planted] = [
         "DID NOT RAISE",
     ),
     Planted(
-        "a job file that is wrong is a mistake of the coordinator",
+        "an invalid job file is an internal error of the coordinator",
         (Patch("deborgen_coordinator.operations.runs.submit:refusal", make_it_a_mistake),),
-        (f"{STRICT}_62_json_that_is_no_job_file_is_422_with_all_problems",),
+        (f"{STRICT}_62_json_that_is_not_a_job_file_is_422_with_all_problems",),
         "500",
     ),
     Planted(
-        "a body may be as long as it likes",
+        "a body may have any length",
         (Patch(f"{HTTP}.bodies:length_of", take_any_length),),
         (
             f"{STRICT}_63_a_body_over_the_limit_is_413_before_it_is_read",
@@ -110,7 +110,7 @@ PLANTED: list[Planted] = [
         "HTTP/1.1 (?!413)|timed out",
     ),
     Planted(
-        "a body need not give its length",
+        "a body needs no Content-Length",
         (Patch(f"{HTTP}.bodies:length_of", need_no_length),),
         (f"{STRICT}_63_no_content_length_is_411", f"{STRICT}_63_a_chunked_body_is_411"),
         "HTTP/1.1 400",
@@ -122,11 +122,11 @@ PLANTED: list[Planted] = [
         "HTTP/1.1 201",
     ),
     Planted(
-        "a request that is no HTTP is a mistake of the coordinator",
+        "an invalid HTTP request is an internal error of the coordinator",
         (Patch("deborgen_coordinator.connections:PatientWorker.handle_error", take_it_for_a_mistake),),
         (
-            f"{STRICT}_63_a_content_length_that_is_no_number_is_refused",
-            f"{STRICT}_73_ambiguous_framing_and_bad_http_is_400_in_the_one_shape",
+            f"{STRICT}_63_a_content_length_that_is_not_a_number_is_refused",
+            f"{STRICT}_73_ambiguous_framing_and_bad_http_is_400_in_the_usual_shape",
         ),
         "HTTP/1.1 500",
     ),

@@ -19,30 +19,30 @@ def count_on_the_wall_clock(original: Any) -> Any:
 
 def count_late_turns(original: Any) -> Any:
     """Only the first turn lets the clock stand still."""
-    from deborgen_coordinator.leases import Turn
+    from deborgen_coordinator.leases import ClockMove
 
-    def turn(elapsed: float | None, lease_seconds: float) -> Turn:
-        return original(None, lease_seconds) if elapsed is None else Turn(elapsed, regrant=False)
+    def clock_move(elapsed: float | None, lease_seconds: float) -> ClockMove:
+        return original(None, lease_seconds) if elapsed is None else ClockMove(elapsed, regrant=False)
 
-    return turn
+    return clock_move
 
 
 def start_with_two_leases_gone(original: Any) -> Any:
-    from deborgen_coordinator.leases import Turn
+    from deborgen_coordinator.leases import ClockMove
 
-    def turn(elapsed: float | None, lease_seconds: float) -> Turn:
-        found: Turn = original(elapsed, lease_seconds)
-        return Turn(2 * lease_seconds, regrant=False) if found.regrant else found
+    def clock_move(elapsed: float | None, lease_seconds: float) -> ClockMove:
+        found: ClockMove = original(elapsed, lease_seconds)
+        return ClockMove(2 * lease_seconds, regrant=False) if found.regrant else found
 
-    return turn
+    return clock_move
 
 
 def ask_again_at_once(original: Any) -> Any:
-    from deborgen_coordinator.operations.workers.claim import NoWork
+    from deborgen_coordinator.operations.workers.claim import NoJobs
 
     def claim(*args: Any, **named: Any) -> Any:
         answer = original(*args, **named)
-        return NoWork(0.0) if isinstance(answer, NoWork) else answer
+        return NoJobs(0.0) if isinstance(answer, NoJobs) else answer
 
     return claim
 
@@ -68,25 +68,25 @@ def take_any_session(original: Any) -> Any:
 PLANTED: list[Planted] = [
     Planted(
         "an attempt that is named a second time is taken for somebody else's",
-        (Patch(f"{STORAGE}.attempts:live_of", know_only_what_is_new),),
+        (Patch(f"{STORAGE}.attempts:held_by", know_only_what_is_new),),
         (f"{LIVE}_09_a_first_heartbeat_whose_answer_is_lost_leaves_one_program",),
     ),
     Planted(
         "leases are counted on the wall clock",
         (
-            Patch(f"{OPERATIONS}.maintenance.sweep:Sweeper._now", count_on_the_wall_clock),
-            Patch(f"{LEASES}:turn", count_late_turns),
+            Patch(f"{OPERATIONS}.maintenance.lease_check:LeaseChecker._now", count_on_the_wall_clock),
+            Patch(f"{LEASES}:clock_move", count_late_turns),
         ),
         (f"{CHAOS}_28_a_step_of_the_wall_clock_expires_nothing",),
     ),
     Planted(
         "time in which nobody could renew anything counts",
-        (Patch(f"{LEASES}:turn", count_late_turns),),
+        (Patch(f"{LEASES}:clock_move", count_late_turns),),
         (f"{LIVE}_27_a_coordinator_stopped_for_longer_than_the_lease_loses_no_lease",),
     ),
     Planted(
         "a start of the coordinator counts as two leases gone by",
-        (Patch(f"{LEASES}:turn", start_with_two_leases_gone),),
+        (Patch(f"{LEASES}:clock_move", start_with_two_leases_gone),),
         (f"{LIVE}_26_a_restart_under_200_live_workers_loses_no_lease_and_makes_no_stampede",),
     ),
     Planted(
@@ -97,7 +97,7 @@ PLANTED: list[Planted] = [
     Planted(
         "a lease ends when the stored clock says so, however late that clock is",
         (Patch(f"{LEASES}:longest_lag", gives(0.0)),),
-        (f"{CLAIMS}::test_rule_02_a_lease_never_ends_before_the_promised_time_however_late_the_sweep_is",),
+        (f"{CLAIMS}::test_rule_02_a_lease_never_ends_before_the_promised_time_however_late_the_check_is",),
     ),
     Planted(
         "a repeated claim renews nothing",

@@ -130,7 +130,7 @@ PLANTED: list[Planted] = [
         "'queued'",
     ),
     Planted(
-        "a key says nothing about its body",
+        "a key is not tied to its body",
         (Patch(f"{OPERATIONS}.runs.submit:repeated", take_any_body),),
         (
             "contract/coordinator/test_steps.py::test_fault_05_the_same_key_with_another_body_is_refused_and_nothing_is_stored",
@@ -139,7 +139,7 @@ PLANTED: list[Planted] = [
         "DID NOT RAISE|KeyError: 'error'",
     ),
     Planted(
-        "the idempotency key is not looked at",
+        "the idempotency key is ignored",
         (Patch(f"{STORAGE}.runs:submission", nothing), Patch(f"{OPERATIONS}.runs.submit:remember", nothing)),
         (
             "contract/http/test_runs.py::test_fault_04_five_repeats_of_a_submit_in_parallel_are_one_run",
@@ -147,7 +147,7 @@ PLANTED: list[Planted] = [
         ),
     ),
     Planted(
-        "log bytes that are here already are stored once more",
+        "known log bytes are stored once more",
         (Patch(f"{OPERATIONS}.attempts.logs:_fresh", all_bytes_are_fresh),),
         (
             "contract/coordinator/test_keeping.py::test_fault_20_log_uploads_dropped_repeated_and_reordered_store_exactly_the_written_bytes",
@@ -160,7 +160,7 @@ PLANTED: list[Planted] = [
         (f"{HTTP_LOGS}_36_log_bytes_come_back_as_they_were_written",),
     ),
     Planted(
-        "the paths of artifacts are not looked at",
+        "the paths of artifacts are not checked",
         (Patch(f"{OPERATIONS}.workers.finish:check_path", nothing),),
         (f"{HTTP_BLOBS}_64_a_result_with_a_bad_artifact_path_is_refused",),
         "200",

@@ -11,8 +11,8 @@ from planted.patch import Patch, becomes, first_argument, gives
 COORDINATOR = "deborgen_coordinator"
 
 
-def only_look_at_the_disk(original: Any) -> Any:
-    return lambda self: self.look()
+def only_measure_the_disk(original: Any) -> Any:
+    return lambda self: self.measure() is None
 
 
 def take_a_thread_for_a_head(original: Any) -> Any:
@@ -31,7 +31,7 @@ def start_a_program_with_the_token(original: Any) -> Any:
 PLANTED: list[Planted] = [
     Planted(
         "a full disk is filled further",
-        (Patch(f"{COORDINATOR}.http.reserve:Reserve.require_room", only_look_at_the_disk),),
+        (Patch(f"{COORDINATOR}.disk_reserve:DiskReserve.has_room", only_measure_the_disk),),
         (f"{SERVER}/test_limits.py::test_fault_30_a_full_disk_is_503_while_reads_go_on_and_it_recovers_by_itself",),
     ),
     Planted(
@@ -41,8 +41,8 @@ PLANTED: list[Planted] = [
         "40_?000_?000",
     ),
     Planted(
-        "a request takes a thread before its body is there",
-        (Patch(f"{COORDINATOR}.connections:Connection.complete", take_a_thread_for_a_head),),
+        "a request gets a thread before its body has arrived",
+        (Patch(f"{COORDINATOR}.connections:ClientConnection.is_complete", take_a_thread_for_a_head),),
         (f"{SERVER}/test_slow_clients.py::test_fault_41_idle_sockets_and_trickling_bodies_do_not_delay_heartbeats",),
         "a heartbeat took|Timeout|timed out",
     ),
@@ -58,7 +58,7 @@ PLANTED: list[Planted] = [
         "not in",
     ),
     Planted(
-        "any host name will do",
+        "any host name is accepted",
         (Patch(f"{COORDINATOR}.http.application:_is_allowed", gives(True)),),
         (f"{SERVER}/test_limits.py::test_fault_73_with_allowed_hosts_another_name_is_403",),
         "200",

@@ -104,7 +104,7 @@ PLANTED: list[Planted] = [
         "half",
     ),
     Planted(
-        "nobody looks whether the whole file is sound",
+        "nobody checks whether the whole file is valid",
         (Patch(f"{SQLITE}:SqliteDatabase.check", nothing),),
         (f"{STORAGE}_44_a_damaged_database_file_is_refused",),
         "DID NOT RAISE",
@@ -120,7 +120,7 @@ PLANTED: list[Planted] = [
     Planted(
         "a large file that was cut is an error like any other",
         (Patch(f"{SQLITE}:SqliteDatabase.check", nothing), Patch(f"{SQLITE}:SqliteDatabase.connect", pass_damage_on)),
-        (f"{STORAGE}_44_a_large_file_that_was_cut_is_refused_at_the_start",),
+        (f"{STORAGE}_44_a_large_truncated_file_is_refused_at_the_start",),
         "malformed",
     ),
     Planted(
@@ -131,12 +131,12 @@ PLANTED: list[Planted] = [
     Planted(
         "damage that is met is an error like any other",
         (Patch(f"{SQLITE}:SqliteDatabase.is_damage", gives(False)),),
-        (f"{STORAGE}_44_a_read_or_a_write_that_meets_damage_is_a_refusal_and_stops_all_writing",),
+        (f"{STORAGE}_44_a_read_or_write_of_a_damaged_page_is_refused_and_stops_all_writing",),
         "malformed",
     ),
     Planted(
-        "what the database refuses is passed on as it is",
-        (Patch(f"{WRITER}:Writer._refusal", first_argument),),
+        "an error of the database is passed on as it is",
+        (Patch(f"{WRITER}:GroupWriter._refusal", first_argument),),
         (
             f"{STORAGE}_42_a_file_that_another_process_keeps_locked_is_a_refusal_and_then_all_is_well",
             f"{SERVER}/test_start_and_stop.py::test_fault_42_a_locked_database_is_503_with_retry_after_and_then_all_is_well",
@@ -146,14 +146,14 @@ PLANTED: list[Planted] = [
     Planted(
         "NUL goes to PostgreSQL as it is",
         (Patch(f"{POSTGRES}:TextDumper.dump", send_text_as_it_is),),
-        (f"{STORAGE}_68_text_with_nul_is_taken_by_either_database",),
+        (f"{STORAGE}_68_text_with_nul_is_accepted_by_either_database",),
         "NUL",
     ),
     Planted(
         "work that the database interrupted counts as done",
         (
-            Patch(f"{WRITER}:PATIENCE", becomes(-1.0)),
-            Patch(f"{WRITER}:Writer._commit_all", count_interrupted_work_as_done),
+            Patch(f"{WRITER}:PATIENCE_SECONDS", becomes(-1.0)),
+            Patch(f"{WRITER}:GroupWriter._commit_all", count_interrupted_work_as_done),
         ),
         (
             f"{STORAGE}_45_postgres_restarted_under_load_loses_nothing",
@@ -162,7 +162,7 @@ PLANTED: list[Planted] = [
         "lost|500|assert",
     ),
     Planted(
-        "an answer goes out before the commit",
+        "an answer is sent before the commit",
         (Patch("deborgen_coordinator.storage.transactions:Tx.commit", commit_now_and_then),),
         (
             f"{SERVER}/test_kill.py::test_fault_01_thirty_kills_in_the_middle_of_everything_lose_nothing_that_was_acknowledged",
@@ -194,7 +194,7 @@ PLANTED: list[Planted] = [
         "DID NOT RAISE|KeyError: 'error'",
     ),
     Planted(
-        "a broken upload is thrown away",
+        "an interrupted upload is discarded",
         (Patch(f"{LOCAL}:_worth_keeping", gives(False)),),
         (
             f"{BLOBS}_19_an_upload_cut_fifty_times_at_random_bytes_is_resumed",
@@ -204,7 +204,7 @@ PLANTED: list[Planted] = [
         ),
     ),
     Planted(
-        "what did not fit stays on the disk",
+        "an upload that did not fit stays on the disk",
         (Patch(f"{LOCAL}:_worth_keeping", keep_what_did_not_fit),),
         (f"{BLOBS}_31_a_full_disk_leaves_no_temporary_file_and_the_repeat_works",),
         r"\.part",

@@ -17,8 +17,8 @@ from deborgen_coordinator.operations import history
 from deborgen_coordinator.operations.attempts import logs, program_events
 from deborgen_coordinator.operations.context import Actor, Context
 from deborgen_coordinator.operations.jobs.look import get_job
-from deborgen_coordinator.operations.maintenance.audit import Report, run_audit
-from deborgen_coordinator.operations.maintenance.sweep import Sweeper
+from deborgen_coordinator.operations.maintenance.audit import AuditReport, run_audit
+from deborgen_coordinator.operations.maintenance.lease_check import LeaseChecker
 from deborgen_coordinator.operations.runs import submit as submitting
 from deborgen_coordinator.operations.runs.cancel import cancel_job, cancel_run
 from deborgen_coordinator.operations.runs.look import get_run
@@ -73,13 +73,13 @@ class InProcessCoordinator:
         values = {"lease_seconds": LEASE, "heartbeat_seconds": HEARTBEAT, **settings}
         self.settings = Settings(data_dir=str(folder), database=database, **values)
         self.ctx: Context
-        self.sweeper: Sweeper
+        self.lease_checker: LeaseChecker
         self.start()
 
     def start(self) -> None:
         self.ctx = open_context(self.settings, self.clock)
-        self.sweeper = Sweeper(self.ctx)
-        self.sweeper.turn()
+        self.lease_checker = LeaseChecker(self.ctx)
+        self.lease_checker.run_once()
 
     def stop(self) -> None:
         self.ctx.wakeups.close()
@@ -91,11 +91,11 @@ class InProcessCoordinator:
         self.start()
 
     def sleep(self, seconds: float) -> None:
-        """Let so much time pass, with a turn of the sweep every three seconds, as in a running coordinator."""
+        """Let this many seconds pass, with a lease check every three seconds, as in a running coordinator."""
         while seconds > 0:
             step = min(SWEEP, seconds)
             self.clock.pass_by(step)
-            self.sweeper.turn()
+            self.lease_checker.run_once()
             seconds -= step
 
     def submit(
@@ -132,7 +132,7 @@ class InProcessCoordinator:
     def log(self, name: str, number: int = 1) -> bytes:
         return logs.read(self.ctx, *_job(name), number, 0, 1 << 30)
 
-    def audit(self) -> Report:
+    def audit(self) -> AuditReport:
         return run_audit(self.ctx)
 
     def worker(self, name: str = "pc1", **capacity: Any) -> InProcessWorker:

@@ -23,7 +23,7 @@ from deborgen_coordinator.lifecycle import TRANSITIONS
 from deborgen_coordinator.operations.attempts import artifacts, logs
 from deborgen_coordinator.operations.maintenance.audit import examine
 from deborgen_coordinator.storage import audit
-from deborgen_coordinator.storage.database import Connection
+from deborgen_coordinator.storage.database import DatabaseConnection
 from deborgen_coordinator.storage.sqlite import SqliteDatabase
 from deborgen_coordinator.storage.statements import Statement
 from deborgen_shared.program_events import JOB_EVENT
@@ -169,7 +169,7 @@ class World:
         """The rules, after a step."""
         self.coordinator.ctx.store.read(self._check)
 
-    def _check(self, reader: Connection) -> None:
+    def _check(self, reader: DatabaseConnection) -> None:
         fresh = reader.rows(
             "SELECT seq, type, job_id, attempt, worker, old_state, new_state, data FROM event WHERE seq > ?"
             " ORDER BY seq",
@@ -201,7 +201,7 @@ class World:
         if self._batches % 40 == 0:
             self._examine(reader)
 
-    def _examine(self, reader: Connection) -> None:
+    def _examine(self, reader: DatabaseConnection) -> None:
         report = examine(reader)
         if not report.clean:
             raise Violation("; ".join(report.lines()))
@@ -289,9 +289,9 @@ class World:
         self._sweep_at = self.now + SWEEP
         if not self.up:
             return
-        self.coordinator.sweeper.turn()
+        self.coordinator.lease_checker.run_once()
         if self.chance(0.1):
-            self.coordinator.sweeper._tidier.seal_logs()
+            self.coordinator.lease_checker._cleaner.seal_logs()
         self.check()
 
     # The coordinator's fates

@@ -46,13 +46,13 @@ def complete_without_artifacts(original: Any) -> Any:
 
 
 def start_without_renewal(original: Any) -> Any:
-    from deborgen_coordinator.leases import Turn
+    from deborgen_coordinator.leases import ClockMove
 
-    def turn(elapsed: float | None, lease_seconds: float) -> Turn:
-        found: Turn = original(elapsed, lease_seconds)
-        return Turn(elapsed or 55.0, regrant=False) if found.regrant else found
+    def clock_move(elapsed: float | None, lease_seconds: float) -> ClockMove:
+        found: ClockMove = original(elapsed, lease_seconds)
+        return ClockMove(elapsed or 55.0, regrant=False) if found.regrant else found
 
-    return turn
+    return clock_move
 
 
 def forget_the_cancel(original: Any) -> Any:
@@ -104,14 +104,14 @@ BUGS: dict[str, tuple[Patch, ...]] = {
         Patch(f"{WORKER}.recovery:recover", notice_no_reboot),
     ),
     "result before artifacts: a result is taken while its blobs are missing": (
-        Patch(f"{OPERATIONS}.workers.finish:_lacking", gives([])),
+        Patch(f"{OPERATIONS}.workers.finish:_missing_blobs", gives([])),
         Patch(f"{WORKER}.outbox:Outbox._complete", complete_without_artifacts),
     ),
     "lease counted while stopped: time in which nobody was answered counts": (
-        Patch(f"{LEASES}:turn", count_late_turns),
+        Patch(f"{LEASES}:clock_move", count_late_turns),
     ),
     "lease not renewed at a start: it may expire before anybody could renew it": (
-        Patch(f"{LEASES}:turn", start_without_renewal),
+        Patch(f"{LEASES}:clock_move", start_without_renewal),
     ),
     "result told before it is durable": (Patch(f"{WORKER}.spool:Spool.commit", nothing),),
     "cancel forgotten: a lost job whose cancel was asked for is tried again": (
@@ -141,8 +141,8 @@ BUGS: dict[str, tuple[Patch, ...]] = {
 MORE: dict[str, tuple[Patch, ...]] = {
     "a result is new every time": (Patch(f"{OPERATIONS}.workers.finish:_digest", new_digest_each_time),),
     "the lease clock is the wall clock": (
-        Patch(f"{OPERATIONS}.maintenance.sweep:Sweeper._now", count_on_the_wall_clock),
-        Patch(f"{LEASES}:turn", count_late_turns),
+        Patch(f"{OPERATIONS}.maintenance.lease_check:LeaseChecker._now", count_on_the_wall_clock),
+        Patch(f"{LEASES}:clock_move", count_late_turns),
     ),
     "no care for the lease: a program is started when its lease may be over": (
         Patch(f"{WORKER}.leases:start_by", start_at_any_time),

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any, ClassVar
+
+from deborgen_shared.errors import Code
 
 #: The exit codes of every command, in one table. The documentation is compared with it.
 EXIT_CODES: dict[int, str] = {
@@ -95,17 +96,15 @@ _BY_STATUS: dict[int, type[DeborgenError]] = {
     504: Unreachable,
 }
 
-_HINTS = {
-    401: "deborgen login URL stores a token for this coordinator",
-    404: "deborgen list shows the runs, deborgen workers the machines",
+#: The command's own hints, by the code of the refusal. Where the API's hint would name routes, this one names commands.
+HINTS: dict[str, str] = {
+    Code.UNAUTHENTICATED: "deborgen login URL stores a token for this coordinator",
+    Code.NOT_FOUND: "deborgen list shows the runs, deborgen workers the machines",
 }
-_SPEAKS_HTTP = re.compile(r"(GET|POST|PUT|HEAD|PATCH|DELETE) /|[Ss]end (the header|Authorization)")
 
 
 def from_answer(status: int, code: str, message: str, hint: str, details: dict[str, Any]) -> DeborgenError:
     """The refusal of a coordinator, as the error a person sees."""
-    # Hints that speak HTTP are for people with curl.
-    if not hint or _SPEAKS_HTTP.match(hint):
-        hint = _HINTS.get(status, "")
     kind = _BY_STATUS.get(status, DeborgenError)
-    return kind(message or f"the coordinator answered {status}", hint, code=code, details=details)
+    message = message or f"the coordinator answered {status}"
+    return kind(message, HINTS.get(code, hint), code=code, details=details)

@@ -19,56 +19,59 @@ from deborgen_shared.states import Role
 if TYPE_CHECKING:
     from deborgen_coordinator.operations.context import Context
 
-#: What the commands beside `serve` need to know: where the data is.
-PLACE = ["data_dir", "database", "log_format", "log_level"]
+#: The settings of the commands other than `serve`: where the data is, and how to log.
+DATA_SETTINGS = ["data_dir", "database", "log_format", "log_level"]
 
 
 def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(
         prog="deborgen-coordinator",
         description="The coordinator of a deborgen pool.",
-        epilog="Every setting is also a variable DEBORGEN_… and a line in the TOML file of --config; flags go first.",
+        epilog="Every setting is also a variable DEBORGEN_… and a line in the TOML file that --config names. "
+        "A flag overrides the variable, and the variable overrides the file.",
     )
     top.add_argument("--version", action="version", version=version("deborgen-coordinator"))
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    settings.TABLE.add_flags(commands.add_parser("serve", help="serve until told to stop"))
-    settings.TABLE.add_flags(commands.add_parser("migrate", help="bring the database up to date"), PLACE)
-    token = commands.add_parser("token", help="make tokens").add_subparsers(dest="verb", required=True, metavar="VERB")
-    create = token.add_parser("create", help="make a token and print its secret, alone")
+    settings.TABLE.add_flags(commands.add_parser("serve", help="serve until stopped"))
+    settings.TABLE.add_flags(commands.add_parser("migrate", help="migrate the database to this release"), DATA_SETTINGS)
+    token = commands.add_parser("token", help="create tokens").add_subparsers(
+        dest="verb", required=True, metavar="VERB"
+    )
+    create = token.add_parser("create", help="create a token and print only its secret")
     create.add_argument("--role", required=True, choices=[str(role) for role in Role])
-    create.add_argument("--name", required=True, help="whose it is: a person, or the worker that it is bound to")
-    create.add_argument("--expires-in", metavar="DURATION", help="how long it is valid, for example 30d")
-    settings.TABLE.add_flags(create, PLACE)
-    for verb, explanation in (("backup", "write all data to FILE"), ("restore", "read all data back from FILE")):
+    create.add_argument("--name", required=True, help="the token's owner: a person, or the worker that may use it")
+    create.add_argument("--expires-in", metavar="DURATION", help="how long the token is valid, for example 30d")
+    settings.TABLE.add_flags(create, DATA_SETTINGS)
+    for verb, explanation in (("backup", "write all data to FILE"), ("restore", "restore all data from FILE")):
         command = commands.add_parser(verb, help=explanation)
         command.add_argument("file", type=Path, metavar="FILE")
-        settings.TABLE.add_flags(command, PLACE)
+        settings.TABLE.add_flags(command, DATA_SETTINGS)
     audit = commands.add_parser("audit", help="check that history, states, attempts, logs and blobs agree")
     audit.add_argument("--json", action="store_true", help="print the report as JSON")
-    audit.add_argument("--quick", action="store_true", help="do not read the bytes of the blobs")
-    settings.TABLE.add_flags(audit, PLACE)
+    audit.add_argument("--quick", action="store_true", help="do not read the contents of blobs")
+    settings.TABLE.add_flags(audit, DATA_SETTINGS)
     return top
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command; a mistake of the person who typed it exits with 2, any other refusal with 1."""
+    """Run the command. Wrong usage exits with 2, every other refusal with 1."""
     given = parser().parse_args(arguments)
-    # What the coordinator keeps is for its own user alone: logs and artifacts are other people's work.
+    # Only the coordinator's own user may read its files: logs and artifacts belong to other people.
     os.umask(0o077)
     try:
         chosen = settings.TABLE.load(vars(given), os.environ, given.config)
     except settings.SettingsError as problem:
         _fail(str(problem), 2)
-    from deborgen_coordinator.server import CannotStart
+    from deborgen_coordinator.server import CoordinatorCannotStart
     from deborgen_coordinator.storage.database import DatabaseDamaged, DatabaseUnavailable
 
     try:
         COMMANDS[given.command](given, chosen)
     except Refusal as refusal:
-        _fail(f"{refusal.message} {refusal.hint}".strip(), 1)
+        _fail("; ".join(filter(None, [refusal.message, refusal.hint])), 1)
     except DatabaseDamaged as problem:
-        _fail(f"The database is damaged: {problem}. Put the data back with: deborgen-coordinator restore FILE", 1)
-    except (CannotStart, DatabaseUnavailable, ValueError) as problem:
+        _fail(f"the database is damaged: {problem}; restore the data with: deborgen-coordinator restore FILE", 1)
+    except (CoordinatorCannotStart, DatabaseUnavailable, ValueError) as problem:
         _fail(str(problem), 1)
 
 
@@ -79,10 +82,10 @@ def _serve(given: argparse.Namespace, chosen: settings.Settings) -> None:
 
 
 @contextlib.contextmanager
-def _opened(chosen: settings.Settings, *, alone: bool = False) -> Iterator[Context]:
-    """The data, for a command that is over in a moment; with `alone` no coordinator may work on it meanwhile.
+def _open(chosen: settings.Settings, *, alone: bool = False) -> Iterator[Context]:
+    """The data, for a short command; with `alone` no coordinator may use the data at the same time.
 
-    It says what went wrong, and nothing else unless it was asked to.
+    Only warnings and errors are logged, unless the settings ask for another level than `info`.
     """
     from deborgen_coordinator.app import open_context
     from deborgen_coordinator.server import lock_data_dir
@@ -98,8 +101,8 @@ def _opened(chosen: settings.Settings, *, alone: bool = False) -> Iterator[Conte
 
 
 def _migrate(given: argparse.Namespace, chosen: settings.Settings) -> None:
-    with _opened(chosen, alone=True):
-        pass  # to open the data is to bring it up to date
+    with _open(chosen, alone=True):
+        pass  # opening the database migrates it
     print("The database is up to date.")
 
 
@@ -114,14 +117,14 @@ def _token(given: argparse.Namespace, chosen: settings.Settings) -> None:
     if given.expires_in:
         wanted["expires_in_seconds"] = parse_duration(given.expires_in)
     body = convert(wanted, NewToken)
-    with _opened(chosen) as context:
+    with _open(chosen) as context:
         print(create(context, COORDINATOR, body).token)
 
 
 def _backup(given: argparse.Namespace, chosen: settings.Settings) -> None:
     from deborgen_coordinator.operations.maintenance.backup import backup
 
-    with _opened(chosen) as context:
+    with _open(chosen) as context:
         backup(context, given.file)
     print(f"All data is in {given.file}.")
 
@@ -129,18 +132,18 @@ def _backup(given: argparse.Namespace, chosen: settings.Settings) -> None:
 def _restore(given: argparse.Namespace, chosen: settings.Settings) -> None:
     from deborgen_coordinator.operations.maintenance.backup import restore
 
-    with _opened(chosen, alone=True) as context:
+    with _open(chosen, alone=True) as context:
         restore(context, given.file)
-    print(f"All data of {given.file} is back.")
+    print(f"All data of {given.file} is restored.")
 
 
 def _audit(given: argparse.Namespace, chosen: settings.Settings) -> None:
-    """Print what does not agree; exits with 1 if there is anything."""
+    """Print the audit's findings; exit with 1 if there are any."""
     from deborgen_coordinator.operations.maintenance.audit import run_audit
 
     if chosen.uses_sqlite and not Path(chosen.data_dir).is_dir():
         _fail(f"there is no data in {chosen.data_dir}", 2)
-    with _opened(chosen) as context:
+    with _open(chosen) as context:
         report = run_audit(context, quick=given.quick)
     if given.json:
         print(json.dumps(report.as_json(), indent=2))

@@ -1,4 +1,4 @@
-"""Wiring only: the parts of a coordinator, put together, and taken apart in the right order."""
+"""Wiring: it puts the parts of a coordinator together, and closes them in the right order."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from pathlib import Path
 
 from deborgen_coordinator.blobs.local import LocalBlobs
 from deborgen_coordinator.clock import Clock, SystemClock
+from deborgen_coordinator.disk_reserve import DiskReserve
 from deborgen_coordinator.http.application import Application
-from deborgen_coordinator.http.reserve import Reserve
 from deborgen_coordinator.http.streams import Streams
 from deborgen_coordinator.operations.context import Context
 from deborgen_coordinator.operations.history import log_committed
-from deborgen_coordinator.operations.maintenance.sweep import Sweeper
-from deborgen_coordinator.operations.metrics import Metrics
+from deborgen_coordinator.operations.maintenance.lease_check import LeaseChecker
+from deborgen_coordinator.operations.metrics import CoordinatorMetrics
 from deborgen_coordinator.operations.wakeups import Wakeups
 from deborgen_coordinator.settings import Settings
 from deborgen_coordinator.storage.database import Row
@@ -21,15 +21,15 @@ from deborgen_coordinator.storage.store import Store
 
 
 def open_context(settings: Settings, clock: Clock | None = None) -> Context:
-    """The database, the blobs and those who wait, ready for operations. `close_context` ends it."""
+    """Open the database and the blobs for operations. Close it with `context.store.close()`."""
     wakeups = Wakeups(settings.max_waiters)
-    metrics = Metrics()
+    metrics = CoordinatorMetrics()
 
     def recorded(events: list[Row]) -> None:
         metrics.recorded(events)
         log_committed(events)
 
-    store = Store(settings.database, Path(settings.data_dir), wakeups.tell, recorded)
+    store = Store(settings.database, Path(settings.data_dir), wakeups.notify, recorded)
     return Context(
         settings=settings,
         store=store,
@@ -41,30 +41,30 @@ def open_context(settings: Settings, clock: Clock | None = None) -> Context:
 
 
 @dataclass
-class Coordinator:
-    """A running coordinator without its sockets."""
+class RunningCoordinator:
+    """A running coordinator, without its sockets."""
 
     ctx: Context
     flask: Application
     streams: Streams
-    sweeper: Sweeper
+    lease_checker: LeaseChecker
 
     def hang_up(self) -> None:
-        """Answer everybody who waits, and end the streams. Other requests still work."""
+        """Answer all waiting requests and end all streams. Other requests still work."""
         self.streams.close()
         self.ctx.wakeups.close()
 
     def close(self) -> None:
         self.hang_up()
-        self.sweeper.stop()
+        self.lease_checker.stop()
         self.ctx.store.close()
 
 
-def create_app(settings: Settings, clock: Clock | None = None) -> Coordinator:
-    """Start everything that a coordinator is made of, in this process."""
+def create_app(settings: Settings, clock: Clock | None = None) -> RunningCoordinator:
+    """Start all parts of a coordinator in this process."""
     ctx = open_context(settings, clock)
     streams = Streams(settings.max_streams, settings.max_transfers)
-    sweeper = Sweeper(ctx)
-    sweeper.start()
-    reserve = Reserve(Path(settings.data_dir), settings.disk_reserve if settings.uses_sqlite else 0)
-    return Coordinator(ctx, Application(ctx, streams, reserve), streams, sweeper)
+    lease_checker = LeaseChecker(ctx)
+    lease_checker.start()
+    reserve = DiskReserve(Path(settings.data_dir), settings.disk_reserve if settings.uses_sqlite else 0)
+    return RunningCoordinator(ctx, Application(ctx, streams, reserve), streams, lease_checker)

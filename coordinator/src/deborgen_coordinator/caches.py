@@ -1,4 +1,4 @@
-"""A cache that threads share: even a read reorders one of cachetools, so none of them is safe without a lock."""
+"""A cache that threads share. Even a read reorders a cache of cachetools, so each access takes a lock."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Time comes from the edge: one clock for the record, one for decisions."""
+"""Time comes from outside: a wall clock for the record, and a steady clock for decisions."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Protocol
 
 class Clock(Protocol):
     def wall(self) -> float:
-        """Seconds since 1970, for the record alone. It may jump; nothing may be decided by it."""
+        """Seconds since 1970, only for the record. It may jump, so no decision may depend on it."""
 
     def steady(self) -> float:
-        """Seconds that never jump, and mean something only within this process."""
+        """Seconds on a clock that never jumps, meaningful only within this process."""
 
 
 class SystemClock:

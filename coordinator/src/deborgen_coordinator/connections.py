@@ -1,9 +1,9 @@
-"""How requests are read from sockets: patiently for many, and never at the cost of the others.
+"""How requests are read from sockets, so that slow clients never block others.
 
-gunicorn's threaded worker gives every new connection a thread and reads from it there, so a few hundred idle or slow
-clients hold all threads. This worker collects the head and the first part of the body in its event loop, and takes a
-thread only for a request that is there. A client that is too slow is cut off. A client that sends its next request at
-once keeps its thread, because a change of threads can cost more than the request.
+gunicorn's threaded worker reads from every new connection in a thread, so a few hundred idle or slow clients occupy all
+threads. This worker collects the head and the first part of the body in its event loop, and uses a thread only for a
+request that has arrived. A client that is too slow is disconnected. A client that sends its next request at once keeps
+its thread, because switching threads can cost more than the request.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from deborgen_shared import headers
 from deborgen_shared.calls import JSON
 from deborgen_shared.errors import Code
 
-#: A request must be there (its head, and the first part of its body) this long after its first byte.
+#: A request's head and the first part of its body must arrive within this many seconds after its first byte.
 ARRIVAL_SECONDS = 20.0
-#: A new connection must send its first byte in this time.
+#: A new connection must send its first byte within this many seconds.
 GREETING_SECONDS = 20.0
-#: A closed connection may send what is on its way for this long, or the answer could be lost to a reset.
+#: After an answer, read and discard incoming bytes for this many seconds: a reset could destroy the answer.
 LINGER_SECONDS = 2.0
-#: What the event loop collects before it hands the request to a thread.
-PREFETCH = 64 * 1024
-HEAD_LIMIT = 64 * 1024
-#: A thread waits this long for the next request of a client that was just as quick, and serves this many in a row:
-#: then it is the turn of others.
+#: The event loop collects at most this much of a body before it passes the request to a thread.
+PREFETCH_BYTES = 64 * 1024
+HEAD_LIMIT_BYTES = 64 * 1024
+#: If a client sends its requests this quickly, its thread waits this many seconds for the next one, and serves at most
+#: this many requests in a row before other clients get a turn.
 FOLLOW_SECONDS = 0.02
 MOST_IN_A_ROW = 16
 
@@ -45,8 +45,8 @@ _LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*([0-9]{1,18})[ \t]*\r\n", re.IG
 _NO_PREFETCH = re.compile(rb"\r\n(?:transfer-encoding|expect):", re.IGNORECASE)
 
 
-class Connection(TConn):  # type: ignore[misc]
-    """A client, and what of its next request has arrived."""
+class ClientConnection(TConn):  # type: ignore[misc]
+    """A client's connection, with the bytes of its next request that have arrived."""
 
     def __init__(self, cfg: Any, sock: socket.socket, client: Any, server: Any) -> None:
         super().__init__(cfg, sock, client, server)
@@ -58,7 +58,7 @@ class Connection(TConn):  # type: ignore[misc]
         self.is_quick = False
 
     def init(self) -> None:
-        """Called in the thread that got the request: hand it what has arrived."""
+        """Called in the request's thread: pass it the bytes that have arrived."""
         if not self.initialized:
             super().init()
             self.parser.unreader = PacedUnreader(self.sock)
@@ -69,41 +69,41 @@ class Connection(TConn):  # type: ignore[misc]
         self.arrived.clear()
         self.needed = 0
 
-    def complete(self) -> bool:
-        """Whether enough has arrived to take a thread for it."""
+    def is_complete(self) -> bool:
+        """Whether enough bytes have arrived to start a thread."""
         if not self.needed:
             end = self.arrived.find(b"\r\n\r\n")
             if end < 0:
-                return len(self.arrived) > HEAD_LIMIT
+                return len(self.arrived) > HEAD_LIMIT_BYTES
             head = bytes(self.arrived[: end + 2])
             length = _LENGTH.search(head)
             self.needed = end + 4
             if length and not _NO_PREFETCH.search(head):
-                self.needed += min(int(length[1]), PREFETCH)
+                self.needed += min(int(length[1]), PREFETCH_BYTES)
         return len(self.arrived) >= self.needed
 
     def has_next(self) -> bool:
-        """Whether the next request is here, which is waited for a moment if the last one was as quick."""
+        """Whether the next request has arrived. Wait for it for a moment if the client is quick."""
         self.arrived += self.parser.unreader.take_buffered()
         if self.is_quick and not self.arrived:
             self.sock.settimeout(FOLLOW_SECONDS)
             try:
-                self.arrived += self.sock.recv(PREFETCH)
+                self.arrived += self.sock.recv(PREFETCH_BYTES)
             except OSError:
                 self.is_quick = False
-        return bool(self.arrived) and self.complete()
+        return bool(self.arrived) and self.is_complete()
 
 
 class PatientWorker(ThreadWorker):  # type: ignore[misc]
-    """gunicorn's threaded worker, with all waiting for clients done in the event loop."""
+    """gunicorn's threaded worker, which waits for clients only in the event loop."""
 
     alive: bool
-    #: Called once when the worker is told to stop: it ends what would wait for long.
+    #: Called once when the worker is told to stop: it ends long requests.
     on_stop: Callable[[], None] = staticmethod(lambda: None)
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.keepalived_conns: dict[Connection, None] = {}
+        self.keepalived_conns: dict[ClientConnection, None] = {}
         self.next_look = 0.0
         self.next_notice = 0.0
         self.stopped = False
@@ -124,27 +124,27 @@ class PatientWorker(ThreadWorker):  # type: ignore[misc]
             client, address = listener.accept()
         except OSError as problem:
             if problem.errno in (errno.EMFILE, errno.ENFILE):
-                self.log.error("no file descriptor is left for another connection")
+                self.log.error("cannot accept a connection: no file descriptor is left")
                 time.sleep(0.05)
             return
         try:
             client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            self.watch(Connection(self.cfg, client, address, listener.getsockname()), GREETING_SECONDS)
+            self.watch(ClientConnection(self.cfg, client, address, listener.getsockname()), GREETING_SECONDS)
             self.nr_conns += 1
         except OSError:
-            client.close()  # it was gone before it was here
+            client.close()  # the client has already disconnected
 
-    def watch(self, conn: Connection, seconds: float) -> None:
-        """Wait for the client in the event loop, for that long at most."""
+    def watch(self, conn: ClientConnection, seconds: float) -> None:
+        """Wait for the client in the event loop, for at most this many seconds."""
         conn.sock.setblocking(False)
         conn.watched_at = time.monotonic()
         conn.timeout = conn.watched_at + seconds
         self.keepalived_conns[conn] = None
         self.poller.register(conn.sock, selectors.EVENT_READ, partial(self.on_readable, conn))
 
-    def on_readable(self, conn: Connection, _: Any) -> None:
+    def on_readable(self, conn: ClientConnection, _: Any) -> None:
         try:
-            data = conn.sock.recv(PREFETCH)
+            data = conn.sock.recv(PREFETCH_BYTES)
         except BlockingIOError:
             return
         except OSError:
@@ -160,13 +160,13 @@ class PatientWorker(ThreadWorker):  # type: ignore[misc]
         conn.arrived += data
         if not conn.arrived:
             self.drop(conn)
-        elif conn.complete() or not data:
-            # A sender who stopped in the middle gets an answer too; no thread has to wait for it.
+        elif conn.is_complete() or not data:
+            # A sender that stopped in the middle of a request gets an answer too, and no thread waits for it.
             self.poller.unregister(conn.sock)
             del self.keepalived_conns[conn]
             self.enqueue_req(conn)
 
-    def drop(self, conn: Connection) -> None:
+    def drop(self, conn: ClientConnection) -> None:
         del self.keepalived_conns[conn]
         with contextlib.suppress(KeyError, ValueError, OSError):
             self.poller.unregister(conn.sock)
@@ -181,14 +181,14 @@ class PatientWorker(ThreadWorker):  # type: ignore[misc]
                 self.drop(conn)
 
     def notify(self) -> None:
-        """Tell the first process that this one lives: once per second, and not with every event."""
+        """Tell the arbiter that this process is alive: once per second, not with every event."""
         now = time.monotonic()
         if now >= self.next_notice:
             self.next_notice = now + 1.0
             super().notify()
 
-    def handle(self, conn: Connection) -> bool:
-        """Serve the request, and those that follow it at once; whether the connection can be used again."""
+    def handle(self, conn: ClientConnection) -> bool:
+        """Serve the request, and requests that follow at once; return whether the connection can be reused."""
         for _ in range(MOST_IN_A_ROW):
             if not super().handle(conn):
                 return False
@@ -196,8 +196,8 @@ class PatientWorker(ThreadWorker):  # type: ignore[misc]
                 break
         return True
 
-    def handle_request(self, req: PatientRequest, conn: Connection) -> bool:
-        """Answer the request; whether the connection can be used again. Without gunicorn's hooks, which nobody uses."""
+    def handle_request(self, req: PatientRequest, conn: ClientConnection) -> bool:
+        """Answer the request, without gunicorn's unused hooks; return whether the connection can be reused."""
         began = datetime.now()
         resp, environ = PatientResponse(req, conn.sock, self.cfg), req.environ(conn)
         if not self.alive or len(self.keepalived_conns) >= self.max_keepalived:
@@ -217,17 +217,17 @@ class PatientWorker(ThreadWorker):  # type: ignore[misc]
         except Exception:
             if not resp.headers_sent:
                 raise
-            # A part of the answer may be on its way, and a second answer would be taken for the rest of it.
+            # A part of the answer may have been sent, and a second answer would look like the rest of it.
             self.log.exception("Error handling request")
             return False
         return not resp.should_close()
 
-    def finish_request(self, conn: Connection, future: Any) -> None:
+    def finish_request(self, conn: ClientConnection, future: Any) -> None:
         try:
             reusable = not future.cancelled() and future.result() and self.alive
             if reusable:
                 conn.arrived += conn.parser.unreader.take_buffered()
-                if conn.arrived and conn.complete():
+                if conn.arrived and conn.is_complete():
                     self.enqueue_req(conn)
                 else:
                     self.watch(conn, ARRIVAL_SECONDS if conn.arrived else self.cfg.keepalive)
@@ -240,23 +240,23 @@ class PatientWorker(ThreadWorker):  # type: ignore[misc]
             self.nr_conns -= 1
             conn.close()
 
-    def _keepalive_after(self, conn: Connection, keepalive: bool) -> bool:
-        """A connection is used again only if no byte of a body is still to come: no thread waits for those."""
+    def _keepalive_after(self, conn: ClientConnection, keepalive: bool) -> bool:
+        """Reuse a connection only if its body has arrived completely: no thread waits for the rest of a body."""
         request = conn.parser.mesg
         if not keepalive or request.lacks_body() or not (request.is_read() or conn.parser.finish_body()):
             return False
-        conn.parser.mesg = None  # it is done with, and the parser need not look at it again
+        conn.parser.mesg = None  # the parser has no need to check it again
         return True
 
     def handle_error(self, req: Any, client: socket.socket, addr: Any, exc: BaseException) -> None:
-        """A request that is not HTTP gets the one shape of refusal too."""
-        broken = type(exc).__module__ != "gunicorn.http.errors"
-        if broken:
+        """Answer a request that is not valid HTTP with a refusal in the usual shape."""
+        internal = type(exc).__module__ != "gunicorn.http.errors"
+        if internal:
             self.log.exception("Error handling request")
         status, code, message = (
-            ("500 Internal Server Error", "internal", "The coordinator made a mistake; its log says which.")
-            if broken
-            else ("400 Bad Request", Code.MALFORMED, f"This is not a valid HTTP request: {exc}")
+            ("500 Internal Server Error", "internal", "the coordinator failed unexpectedly; its log says why")
+            if internal
+            else ("400 Bad Request", Code.MALFORMED, f"this is not a valid HTTP request: {exc}")
         )
         body = json.dumps({"error": {"code": code, "message": message, "hint": ""}}).encode()
         head = (

@@ -1,4 +1,4 @@
-"""One request as it is read from its connection, and its answer as it is sent."""
+"""How one request is read from its connection, and how its answer is sent."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from gunicorn.http.unreader import SocketUnreader
 
 from deborgen_coordinator.caches import SharedCache
 
-#: One read or one write in a thread may take this long.
+#: One read or one write in a thread may take this many seconds.
 STALL_SECONDS = 20.0
-#: After STALL_SECONDS, a body must have come at this many bytes a second on the average.
-LEAST_PACE = 1024
+#: After STALL_SECONDS, a body must have arrived with at least this many bytes per second on average.
+MIN_BYTES_PER_SECOND = 1024
 
-#: What was found in a head, by the bytes of the head: clients send the same ones again and again. At most this many
-#: heads are kept, each of at most this many bytes.
-MOST_HEADS = 1000
-LONGEST_HEAD = 2048
-_HEADS: SharedCache[bytes, dict[str, Any]] = SharedCache(LRUCache(MOST_HEADS))
-#: What a request does not share with others of the same head.
-_OWN = ("unreader", "peer_addr", "remote_addr", "body", "trailers", "req_number")
-#: What gunicorn adds for WSGI and nobody here uses. The first would keep the connection alive.
+#: Parsed request heads, by their bytes: clients send the same heads again and again. At most this many heads are
+#: cached, each of at most this many bytes.
+MAX_HEADS = 1000
+MAX_HEAD_BYTES = 2048
+_HEADS: SharedCache[bytes, dict[str, Any]] = SharedCache(LRUCache(MAX_HEADS))
+#: Attributes that requests with the same head do not share.
+_PER_REQUEST = ("unreader", "peer_addr", "remote_addr", "body", "trailers", "req_number")
+#: WSGI variables of gunicorn that nothing here uses. The first one would keep a reference to the connection.
 _UNUSED = ("wsgi.early_hints", "REMOTE_PORT")
 
 
 class PacedUnreader(SocketUnreader):  # type: ignore[misc]
-    """Reads for a thread, and gives up on a sender who keeps it waiting."""
+    """Reads for a thread, and gives up on a sender that is too slow."""
 
     def start(self) -> None:
         self.since = time.monotonic()
@@ -42,23 +42,23 @@ class PacedUnreader(SocketUnreader):  # type: ignore[misc]
         data: bytes = super().chunk(size_hint)
         self.received += len(data)
         elapsed = time.monotonic() - self.since
-        if elapsed > STALL_SECONDS and self.received < elapsed * LEAST_PACE:
+        if elapsed > STALL_SECONDS and self.received < elapsed * MIN_BYTES_PER_SECOND:
             raise ConnectionResetError(errno.ECONNRESET, "the sender is too slow")
         return data
 
 
 class PatientRequest(Request):  # type: ignore[misc]
-    """A request whose answer says `Connection: close` when a part of the body has not arrived by then.
+    """A request whose answer says `Connection: close` if a part of the body has not arrived by then.
 
-    The answer to a refused upload goes out before its body is read. A client that is not told so would send its next
-    request on a connection that is about to be closed.
+    A refused upload is answered before its body is read. Without that header, the client would send its next request on
+    a connection that is about to be closed.
 
-    The same bytes always mean the same: a head that gunicorn has read and accepted before is not read again.
+    A head that gunicorn has parsed and accepted before, byte by byte the same, is not parsed again.
     """
 
     must_close: bool
     body: Any
-    #: What WSGI wants to know of the head, once somebody has asked.
+    #: The WSGI variables of the head, once they were computed.
     described: dict[str, Any] | None = None
 
     def __init__(self, cfg: Any, unreader: PacedUnreader, peer_addr: Any, req_number: int = 1) -> None:
@@ -78,7 +78,7 @@ class PatientRequest(Request):  # type: ignore[misc]
         unreader.unread(arrived[end:])
 
     def environ(self, conn: Any) -> dict[str, Any]:
-        """The request as WSGI describes it."""
+        """The WSGI environment of the request."""
         own = {"wsgi.input": self.body, "gunicorn.socket": conn.sock, "REMOTE_ADDR": conn.client[0]}
         if self.described is None:
             _, found = wsgi.create(self, conn.sock, conn.client, conn.server, conn.cfg)
@@ -87,21 +87,21 @@ class PatientRequest(Request):  # type: ignore[misc]
         return self.described | own
 
     def _remember(self) -> None:
-        """Keep what was found in the head, unless it asks for more than to be read."""
+        """Cache the parsed head, unless its body is chunked or it expects `100 Continue`."""
         plain = isinstance(self.body.reader, LengthReader) and not self._expected_100_continue
-        if plain and 4 <= len(self.head) <= LONGEST_HEAD:
-            _HEADS.update({self.head: {name: value for name, value in vars(self).items() if name not in _OWN}})
+        if plain and 4 <= len(self.head) <= MAX_HEAD_BYTES:
+            _HEADS.update({self.head: {name: value for name, value in vars(self).items() if name not in _PER_REQUEST}})
 
     def should_close(self) -> bool:
         self.must_close = self.must_close or self.lacks_body()
         return bool(super().should_close())
 
     def is_read(self) -> bool:
-        """Whether the whole body has been taken from the connection."""
+        """Whether the whole body has been read from the connection."""
         return isinstance(self.body, io.BytesIO)
 
     def lacks_body(self) -> bool:
-        """Whether bytes of the body are still to come, or their number is not known."""
+        """Whether bytes of the body are missing, or their number is unknown."""
         if self.is_read():
             return False
         if not isinstance(self.body.reader, LengthReader) or self.body.failed:
@@ -110,7 +110,7 @@ class PatientRequest(Request):  # type: ignore[misc]
 
 
 class PatientResponse(wsgi.Response):  # type: ignore[misc]
-    """An answer whose head is sent together with the first piece of its body, so that the client wakes up once."""
+    """An answer whose head is sent together with the first piece of its body, so that the client wakes up only once."""
 
     head = b""
     headers_sent: bool

@@ -1,7 +1,7 @@
 """Numbers and names of jobs and attempts: `42.7` is the seventh job of run 42, `42.7/2` its second attempt.
 
-A job's key in the database is one number, the run's times 2^20 plus the index, so that the jobs of a run lie together
-and the order of keys is the order of submission.
+A job's key in the database is the run's number times 2^20 plus the index, so that the jobs of a run are adjacent and
+the order of keys is the order of submission.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def attempt_name(job: int, number: int) -> str:
 
 
 def parse_attempt(text: str) -> tuple[int, int]:
-    """The job's key and the attempt's number, of a name whose shape was checked already."""
+    """The job's key and the attempt's number. The caller has checked the form of the name."""
     job, number = text.split("/")
     run, index = job.split(".")
     if int(index) > MOST_JOBS:

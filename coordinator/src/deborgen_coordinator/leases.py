@@ -1,8 +1,8 @@
-"""What a lease is, when it ends, and what a failed attempt costs the job.
+"""When a lease ends, and what the end of an attempt means for its job.
 
-Leases are counted on the *lease clock*: a number in the database that only the sweep moves forward, by the time that
-passed on its steady clock since its last turn. While no coordinator runs, or it is stopped or asleep, the lease clock
-stands still, and no step of the wall clock touches it.
+Leases are counted on the *lease clock*: a number in the database that only the lease check moves forward, by the time
+that has passed on its steady clock since the last check. While no coordinator runs, or while it is stopped or asleep,
+the lease clock stands still. Changes of the wall clock do not affect it.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from typing import NamedTuple
 
 from deborgen_shared.states import INFRASTRUCTURE_FAILURES, PROGRAM_FAILURES, Outcome
 
-from .lifecycle import Event
+from .lifecycle import LifecycleEvent
 
-#: An attempt gets this much beyond its timeout before the coordinator ends it: the worker is the one to enforce it.
-TIMEOUT_MARGIN = 30.0
-#: How long a worker may take to prepare an attempt: its image, its workspace, its inputs.
+#: The coordinator ends an attempt this many seconds after its time limit at the earliest: workers enforce the limit.
+TIMEOUT_MARGIN_SECONDS = 30.0
+#: A worker may take this many seconds to prepare an attempt: its image, its workspace and its inputs.
 PREPARE_SECONDS = 3600.0
-#: Lost on so many different machines in a row, a job is poison.
+#: A job that was lost on this many different machines in a row is poisoned.
 POISON_MACHINES = 3
-#: So many infrastructure failures in a row, and a worker rests.
+#: A worker rests after this many infrastructure failures in a row.
 FAILURES_BEFORE_REST = 5
 FIRST_REST = 600.0
 LONGEST_REST = 86_400.0
@@ -28,67 +28,67 @@ LONGEST_BACKOFF = 3_600.0
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
-    """What one turn of the sweep does to the lease clock."""
+class ClockMove:
+    """How one lease check moves the lease clock; `regrant` gives every live lease one full period."""
 
     advance: float
     regrant: bool
 
 
-def turn(elapsed: float | None, lease_seconds: float) -> Turn:
-    """How far the lease clock moves after `elapsed` steady seconds since the last turn (None: the first one).
+def clock_move(elapsed: float | None, lease_seconds: float) -> ClockMove:
+    """How the lease clock moves `elapsed` steady seconds after the last check (None: this is the first check).
 
-    A turn that comes far too late means that nobody could have renewed anything: the clock stands still, and every
-    live lease gets one full period more. However short leases are, half of one is far too late.
+    If a check comes far too late, no lease could have been renewed meanwhile: the clock stands still, and every live
+    lease gets one full period. However short leases are, half a lease is far too late.
     """
     if elapsed is None or elapsed > too_late(lease_seconds) or elapsed < 0:
-        return Turn(0.0, regrant=True)
-    return Turn(elapsed, regrant=False)
+        return ClockMove(0.0, regrant=True)
+    return ClockMove(elapsed, regrant=False)
 
 
 def too_late(lease_seconds: float) -> float:
-    """A turn that comes later than this after the one before it came far too late."""
-    return max(2 * sweep_interval(lease_seconds), min(5.0, lease_seconds / 2))
+    """A check that comes more than this many seconds after the previous one is far too late."""
+    return max(2 * lease_check_interval(lease_seconds), min(5.0, lease_seconds / 2))
 
 
-def sweep_interval(lease_seconds: float) -> float:
-    """The seconds between two turns of the sweep: a twentieth of a lease."""
+def lease_check_interval(lease_seconds: float) -> float:
+    """The seconds between two lease checks: a twentieth of a lease."""
     return min(3.0, max(0.05, lease_seconds / 20))
 
 
 def longest_lag(lease_seconds: float) -> float:
-    """How far the stored lease clock can be behind the time that has really passed.
+    """How many seconds the stored lease clock can be behind the time that has really passed.
 
-    It moves once per turn, and a turn may take one interval to be committed; beyond that, all leases begin again.
+    It moves once per check, and the check may take one interval to commit. If it takes longer, all leases are extended.
     """
-    return too_late(lease_seconds) + sweep_interval(lease_seconds)
+    return too_late(lease_seconds) + lease_check_interval(lease_seconds)
 
 
 def lease_end(clock: float, lease_seconds: float) -> float:
-    """When a lease ends that is granted or renewed now, on the lease clock: never earlier than was promised."""
+    """The end, on the lease clock, of a lease that is granted or renewed now: never earlier than promised."""
     return clock + lease_seconds + longest_lag(lease_seconds)
 
 
 def expires_at(now: float, clock: float, lease_clock: float, lease_seconds: float) -> float:
-    """The promised end of a lease on the wall clock, for people."""
+    """The promised end of a lease on the wall clock; for people."""
     return now + lease_clock - clock - longest_lag(lease_seconds)
 
 
 def deadline(clock: float, timeout: float, used: float | None = None) -> float:
-    """When the coordinator ends an attempt whose worker renews its lease and does not keep to the time limit.
+    """When the coordinator ends an attempt whose worker renews the lease but does not enforce the time limit.
 
-    `used` is how long its program has run by now, without the time in which it was stopped. Before it began, its
-    preparation may take its own time.
+    `used` is how many seconds the program has run, without the time in which it was stopped. None means that it has not
+    started; then the preparation has its own limit.
     """
     left = PREPARE_SECONDS + timeout if used is None else timeout - used
-    return clock + left + max(TIMEOUT_MARGIN, 0.1 * timeout)
+    return clock + left + max(TIMEOUT_MARGIN_SECONDS, 0.1 * timeout)
 
 
-class Ended(NamedTuple):
-    """An attempt that has ended, and all that the verdict on it depends on.
+class EndedAttempt(NamedTuple):
+    """An attempt that has ended, with everything that the verdict depends on.
 
-    `lost_on` counts the different machines in a row that lost the job, or took it and never named it again. `elsewhere`
-    says whether another machine could take it: a job that was given back prefers that one.
+    `lost_on` counts the different machines in a row that lost the job, or claimed it and never named it. `elsewhere`
+    says whether another machine could run the job: a released job prefers another machine.
     """
 
     outcome: Outcome
@@ -104,41 +104,41 @@ class Ended(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What happens to a job whose attempt ended, why, and how long it waits before the next try.
+    """What happens to a job whose attempt has ended, why, and how many seconds it waits before the next attempt.
 
-    `refund`: the attempt is not counted. `avoid`: the job is kept from the same machine for a while.
+    `refund`: the attempt is not counted. `avoid`: the same machine does not get the job for a while.
     """
 
-    event: Event
+    event: LifecycleEvent
     reason: str = ""
     backoff: float = 0.0
     refund: bool = False
     avoid: bool = False
 
 
-def verdict(ended: Ended) -> Verdict:
-    """What an attempt's end means for its job: the event. Which state follows, the table of the lifecycle says."""
+def verdict(ended: EndedAttempt) -> Verdict:
+    """What the end of an attempt means for its job. The lifecycle table gives the state that follows the event."""
     outcome, reason = ended.outcome, ended.reason
     infrastructure = outcome in INFRASTRUCTURE_FAILURES
     if outcome is Outcome.SUCCEEDED:
-        return Verdict(Event.SUCCEEDED)
+        return Verdict(LifecycleEvent.SUCCEEDED)
     if outcome is Outcome.CANCELED:
-        return Verdict(Event.CANCELED, reason)
+        return Verdict(LifecycleEvent.CANCELED, reason)
     if ended.cancel_requested and (outcome is Outcome.RELEASED or infrastructure):
-        return Verdict(Event.CANCELED, reason)
+        return Verdict(LifecycleEvent.CANCELED, reason)
     if ended.lost_on >= POISON_MACHINES:
-        return Verdict(Event.FAILED, f"poisoned: lost on {ended.lost_on} different machines in a row")
+        return Verdict(LifecycleEvent.FAILED, f"poisoned: lost on {ended.lost_on} different machines in a row")
     if outcome is Outcome.RELEASED:
-        return Verdict(Event.REQUEUED, reason, refund=True, avoid=ended.elsewhere)
+        return Verdict(LifecycleEvent.REQUEUED, reason, refund=True, avoid=ended.elsewhere)
     again = infrastructure or (ended.retry_program and outcome in PROGRAM_FAILURES)
     if again and ended.attempts < ended.max_attempts and not ended.cancel_requested:
         wait = min(LONGEST_BACKOFF, ended.backoff * 2 ** max(0, ended.attempts - 1))
-        return Verdict(Event.REQUEUED, reason, backoff=wait, avoid=infrastructure)
-    return Verdict(Event.FAILED, reason)
+        return Verdict(LifecycleEvent.REQUEUED, reason, backoff=wait, avoid=infrastructure)
+    return Verdict(LifecycleEvent.FAILED, reason)
 
 
 def rest(failures: int, rests: int) -> float:
-    """How long a worker rests after `failures` infrastructure failures in a row, having rested `rests` times before."""
+    """How many seconds a worker rests after this many infrastructure failures in a row, and this many earlier rests."""
     if failures < FAILURES_BEFORE_REST:
         return 0.0
-    return min(LONGEST_REST, FIRST_REST * 2.0 ** min(rests, 32))  # a float ends at 2 to the 1024th
+    return min(LONGEST_REST, FIRST_REST * 2.0 ** min(rests, 32))  # a float overflows at 2 to the power of 1024

@@ -1,4 +1,4 @@
-"""The lifecycle of a job: the whole truth about its states, on one screen."""
+"""The lifecycle of a job: all its states and transitions in one table."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from deborgen_shared.errors import Code, Refusal
 from deborgen_shared.states import State
 
 
-class Event(StrEnum):
+class LifecycleEvent(StrEnum):
     """What can happen to a job."""
 
     CLAIMED = "claimed"
@@ -19,28 +19,28 @@ class Event(StrEnum):
     CANCELED = State.CANCELED
 
 
-TRANSITIONS: dict[tuple[State, Event], State] = {
-    (State.QUEUED, Event.CLAIMED): State.RUNNING,
-    (State.QUEUED, Event.RESUMED): State.RUNNING,
-    (State.QUEUED, Event.CANCELED): State.CANCELED,
-    (State.RUNNING, Event.SUCCEEDED): State.SUCCEEDED,
-    (State.RUNNING, Event.FAILED): State.FAILED,
-    (State.RUNNING, Event.CANCELED): State.CANCELED,
-    (State.RUNNING, Event.REQUEUED): State.QUEUED,
+TRANSITIONS: dict[tuple[State, LifecycleEvent], State] = {
+    (State.QUEUED, LifecycleEvent.CLAIMED): State.RUNNING,
+    (State.QUEUED, LifecycleEvent.RESUMED): State.RUNNING,
+    (State.QUEUED, LifecycleEvent.CANCELED): State.CANCELED,
+    (State.RUNNING, LifecycleEvent.SUCCEEDED): State.SUCCEEDED,
+    (State.RUNNING, LifecycleEvent.FAILED): State.FAILED,
+    (State.RUNNING, LifecycleEvent.CANCELED): State.CANCELED,
+    (State.RUNNING, LifecycleEvent.REQUEUED): State.QUEUED,
 }
 
 
 class InvalidTransition(Refusal):
-    """An event that the state does not accept. Nothing changed."""
+    """An event that the job's state does not accept. Nothing was changed."""
 
-    def __init__(self, state: State, event: Event) -> None:
+    def __init__(self, state: State, event: LifecycleEvent) -> None:
         super().__init__(Code.INVALID_TRANSITION, f"a {state} job cannot be {event}", "look at its history")
         self.state = state
         self.event = event
 
 
-def advance(state: State, event: Event) -> State:
-    """The state after the event; an event that the state does not accept is refused, and nothing changes."""
+def advance(state: State, event: LifecycleEvent) -> State:
+    """The state after the event. Raise InvalidTransition if the state does not accept the event."""
     try:
         return TRANSITIONS[state, event]
     except KeyError:

@@ -1,8 +1,7 @@
-"""The coordinator's own log: text for people, or one JSON object a line, on standard error.
+"""The coordinator's own log on standard error: text for people, or one JSON object per line.
 
-Every action carries what it was about (run, job, attempt, worker, lease) as fields of the record. Secrets never reach
-a line: requests are logged by method and path alone, and what looks like a token is masked should it slip into a
-message.
+Every action is logged with its run, job, attempt, worker and lease as fields. Secrets never reach the log: requests are
+logged by method and path only, and everything that looks like a token is masked.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ _BEARER = re.compile(r"(?i)(bearer\s+)\S+")
 
 
 def masked(text: str) -> str:
-    """The text, without the secret part of any token in it."""
+    """The text with the secret part of every token masked."""
     if "dbg_" in text:
         text = _TOKEN.sub(r"dbg_\1_\2_***", text)
     return _BEARER.sub(r"\1***", text)
@@ -32,7 +31,7 @@ class TextFormatter(logging.Formatter):
     """`2026-01-31T12:00:00.123Z info deborgen.leases lease expired job=42.7 attempt=42.7/2`"""
 
     def format(self, record: logging.LogRecord) -> str:
-        start = f"{_moment(record)} {record.levelname.lower()} {record.name} "
+        start = f"{_timestamp(record)} {record.levelname.lower()} {record.name} "
         lines = getattr(record, "lines", None) or [(record.getMessage(), {})]
         text = "\n".join(start + _on_one_line(message, fields) for message, fields in lines)
         if record.exc_info:
@@ -41,10 +40,10 @@ class TextFormatter(logging.Formatter):
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object a line, with a field for all that is known of what it is about."""
+    """One JSON object per line, with the run, job, attempt, worker and lease as fields."""
 
     def format(self, record: logging.LogRecord) -> str:
-        start = {"time": _moment(record), "level": record.levelname.lower(), "logger": record.name}
+        start = {"time": _timestamp(record), "level": record.levelname.lower(), "logger": record.name}
         if lines := getattr(record, "lines", None):
             return masked("\n".join(_encode({**start, "message": text, **fields}).decode() for text, fields in lines))
         line = {**start, "message": masked(record.getMessage())}
@@ -54,17 +53,17 @@ class JsonFormatter(logging.Formatter):
 
 
 def _on_one_line(message: str, fields: dict[str, object]) -> str:
-    """A line break in a message must not look like another line of the log."""
+    """The message on one line: a line break in it must not look like another log line."""
     spelled = message + "".join(f" {name}={value}" for name, value in fields.items())
     return spelled.replace("\r", "\\r").replace("\n", "\\n")
 
 
-def _moment(record: logging.LogRecord) -> str:
+def _timestamp(record: logging.LogRecord) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created)) + f".{int(record.msecs):03d}Z"
 
 
 def configure(log_format: str, level: str) -> None:
-    """Send everything that is logged to standard error, in the one format."""
+    """Send all log records to standard error, in this format."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter() if log_format == "json" else TextFormatter())
     root = logging.getLogger()

@@ -1,4 +1,4 @@
-"""May this worker run this job, and which job comes first."""
+"""Whether a worker can run a job, and which job comes first."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from deborgen_shared.states import RunAs
 
 @dataclass(frozen=True, slots=True)
 class Amounts:
-    """Resources: what a job asks for, what a worker has, or what is free there. A worker may leave its disk unsaid."""
+    """Resources: what a job asks for, what a worker has, or what is free on it. A worker need not report its disk."""
 
     cpus: float = 0.0
     memory: int = 0
@@ -28,7 +28,7 @@ class Amounts:
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """What placement looks at. Jobs with the same needs share a class."""
+    """What a job needs from a machine. Jobs with the same needs share a class."""
 
     resources: Amounts
     requires: Mapping[str, str]
@@ -37,8 +37,8 @@ class Needs:
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
-    """What placement knows of a worker."""
+class MachineOffer:
+    """What a worker's machine offers."""
 
     labels: Mapping[str, Any]
     capacity: Amounts
@@ -52,8 +52,8 @@ def _spell(value: Any) -> str:
     return str(value)
 
 
-def lacks(machine: Machine, needs: Needs) -> str:
-    """Why this machine can never run such a job, as its owner offers it now; empty if it can."""
+def lacks(machine: MachineOffer, needs: Needs) -> str:
+    """Why this machine can never run such a job with its current offer; empty if it can."""
     for key, wanted in needs.requires.items():
         if key not in machine.labels:
             return f"has no label '{key}', the job requires {key}: {wanted}"
@@ -63,14 +63,14 @@ def lacks(machine: Machine, needs: Needs) -> str:
     if not needs.runner.offered(machine.labels):
         if needs.runner is RunAs.CONTAINER:
             return "cannot run containers, the job has an image"
-        return "runs no plain processes, the job has no image"
+        return "does not run plain processes, the job has no image"
     if needs.network != "none" and _spell(machine.labels.get(f"network.{needs.network}", "false")) != "true":
-        return "gives jobs no network, the job asks for internet"
-    return _short_of(machine.capacity, needs.resources, "in all")
+        return "does not give jobs a network, the job asks for internet"
+    return _short_of(machine.capacity, needs.resources, "in total")
 
 
 def short(free: Amounts, needs: Needs) -> str:
-    """What is not free at the moment; empty if the job fits."""
+    """Which resource is not free at the moment; empty if the job fits."""
     return _short_of(free, needs.resources, "free")
 
 
@@ -88,7 +88,7 @@ def _short_of(have: Amounts, asked: Amounts, word: str) -> str:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Head:
-    """The first job of a lane: the queue of one submitter's jobs of one class, in their order."""
+    """The first job of a lane. A lane is the queue of one submitter's ready jobs of one class."""
 
     rank: int
     job: int
@@ -97,14 +97,14 @@ class Head:
     avoid: int
 
 
-#: The first jobs of a lane, at most so many, each with its rank.
+#: Returns at most this many first jobs of a lane, each with its rank.
 Fetch = Callable[[Head, int], list[tuple[int, int]]]
 
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What a worker asks for: at most this many jobs, packed into what is free, or with `ahead` each of a size that
-    fits it."""
+    """What a worker asks for: at most this many jobs that fit into the free resources together. With `ahead`, each job
+    only has to fit alone."""
 
     most: int
     free: Amounts
@@ -120,12 +120,12 @@ def choose(
     used: Mapping[int, float] | None = None,
     room: Mapping[int, int] | None = None,
 ) -> list[tuple[int, Needs]]:
-    """The jobs to give, in order.
+    """The jobs to grant, in order.
 
-    `heads` are of lanes that this worker may take from. `fetch` gives up to so many jobs of a lane, first ones first,
-    once per lane: its cost does not depend on how long the lane is. `used` (fair share) puts the submitter who has
-    used least first; without it the order is FIFO within a priority. `room` is how many more jobs a submitter may have
-    running; a submitter that is not in it has no cap.
+    `heads` belong to lanes that this worker may take jobs from. `fetch` is called at most once per lane and returns its
+    first jobs; its cost does not depend on the lane's length. With `used` (fair share) the submitter with the least
+    usage comes first; without it the order is FIFO within a priority. `room` is the number of further jobs that a
+    submitter may have running; a submitter who is not in it has no limit.
     """
     usage = dict(used) if used is not None else None
     left = dict(room or {})
@@ -142,7 +142,7 @@ def choose(
     while lanes and len(chosen) < most:
         order, head, jobs = heapq.heappop(lanes)
         now = key(head)
-        if now != order:  # the submitter was given something since this lane was put in line
+        if now != order:  # the submitter was granted a job since this lane was pushed
             heapq.heappush(lanes, (now, head, jobs))
             continue
         needs = needs_of(head.class_id)

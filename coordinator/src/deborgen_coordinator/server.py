@@ -1,7 +1,8 @@
 """Serving: gunicorn with one worker process and many threads.
 
-The first process holds the sockets and restarts the second; the second holds the database, the writer, the sweep and
-all requests. Whoever of the two lives holds the lock of the data directory, so that no other coordinator starts on it.
+The arbiter process holds the sockets and restarts the worker process. The worker process holds the database, the writer
+and the lease check, and serves all requests. While either of them lives, it holds the lock of the data directory, so
+that no other coordinator can use it.
 """
 
 from __future__ import annotations
@@ -30,20 +31,21 @@ from deborgen_coordinator.settings import Settings
 
 log = logging.getLogger("deborgen.server")
 
-#: A stop takes at most this long; whatever is then still under way is cut.
+#: A stop takes at most this many seconds; requests that are still in progress are then cut off.
 GRACE_SECONDS = 8
 KEEP_ALIVE_SECONDS = 75
+#: Wait this many seconds for the lock of the data directory.
 LOCK_SECONDS = 3.0
-#: macOS says that files may be opened without limit, and allows a process this many (OPEN_MAX).
+#: macOS reports no limit of open files, but allows a process this many (OPEN_MAX).
 MACOS_FILES = 10_240
 
 
-class CannotStart(Exception):
-    """Why the coordinator does not start, in one sentence for whoever started it."""
+class CoordinatorCannotStart(Exception):
+    """Why the coordinator does not start, in one line for the person who started it."""
 
 
 class QuietLogger(Logger):  # type: ignore[misc]
-    """gunicorn's own words, through the coordinator's log."""
+    """Sends gunicorn's messages to the coordinator's log."""
 
     def setup(self, cfg: Any) -> None:
         self.error_log = logging.getLogger("gunicorn.error")
@@ -55,7 +57,7 @@ class QuietLogger(Logger):  # type: ignore[misc]
     def access(self, resp: Any, req: Any, environ: Any, request_time: Any) -> None:
         if self.access_log.isEnabledFor(logging.DEBUG):
             milliseconds = request_time.total_seconds() * 1000
-            # The path alone: what people search for is nobody's business, and headers hold secrets.
+            # Only the path: queries are private, and headers hold secrets.
             self.access_log.debug(
                 "%s %s %s %.1f ms", environ.get("REQUEST_METHOD"), environ.get("PATH_INFO"), resp.status, milliseconds
             )
@@ -74,7 +76,7 @@ class QuietLogger(Logger):  # type: ignore[misc]
 
 
 class ServingWorker(PatientWorker):
-    """The process that does the work: the coordinator lives here, from after the fork to the end."""
+    """The worker process: the coordinator runs here, from the fork to the end."""
 
     def init_process(self) -> None:
         _die_with_parent(self.ppid)
@@ -98,25 +100,25 @@ class ServingWorker(PatientWorker):
         print(f"deborgen-coordinator is ready at http://{shown}:{port}", flush=True)  # noqa: T201
         if not list_tokens(self.coordinator.ctx).items:
             settings = self.app.settings
-            place = f"--database {settings.database}" if not settings.uses_sqlite else f"--data-dir {settings.data_dir}"
+            data = f"--database {settings.database}" if not settings.uses_sqlite else f"--data-dir {settings.data_dir}"
             print(  # noqa: T201
-                "There is no token yet. Make the first one with:\n"
-                f"  deborgen-coordinator token create --role admin --name YOU {logs.masked(place)}",
+                "There is no token yet. Create the first one with:\n"
+                f"  deborgen-coordinator token create --role admin --name YOU {logs.masked(data)}",
                 flush=True,
             )
 
 
-class Keeper(Arbiter):  # type: ignore[misc]
-    """The first process. One worker, never two: the signals that make gunicorn start another are not for us."""
+class SingleWorkerArbiter(Arbiter):  # type: ignore[misc]
+    """gunicorn's arbiter with exactly one worker process: it ignores the signals that would start another one."""
 
     def handle_hup(self) -> None:
-        log.warning("HUP changes nothing: restart the coordinator to change its settings")
+        log.warning("ignored a signal that would start another worker; restart the coordinator to change its settings")
 
     handle_ttin = handle_ttou = handle_usr2 = handle_hup
 
 
 class Server(BaseApplication):  # type: ignore[misc]
-    """gunicorn, configured from the settings alone: no file and no variable of its own changes it."""
+    """gunicorn, configured only from our settings: its own files and variables are ignored."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -132,13 +134,13 @@ class Server(BaseApplication):  # type: ignore[misc]
             "worker_connections": _connections(settings.max_connections),
             "keepalive": KEEP_ALIVE_SECONDS,
             "graceful_timeout": GRACE_SECONDS,
-            # A stopped machine that wakes up must not lose its worker for it.
+            # A machine that wakes up from sleep must not lose its worker process.
             "timeout": 300,
             "logger_class": QuietLogger,
             "http_parser": "python",
             "limit_request_line": 8190,
             "limit_request_fields": 64,
-            # Headers of proxies are believed from nobody: nothing here depends on them.
+            # Trust no proxy's headers: nothing here depends on them.
             "forwarded_allow_ips": "",
             "forwarder_headers": "",
             "secure_scheme_headers": {},
@@ -150,22 +152,24 @@ class Server(BaseApplication):  # type: ignore[misc]
             self.cfg.set(name, value)
 
     def run(self) -> None:
-        Keeper(self).run()
+        SingleWorkerArbiter(self).run()
 
     def load(self) -> Any:
         raise NotImplementedError("the worker starts the application")
 
 
 def serve(settings: Settings) -> None:
-    """Serve until told to stop. Whatever keeps it from starting is one sentence."""
+    """Serve until stopped. A problem at the start is reported in one line."""
     logs.configure(settings.log_format, settings.log_level)
     try:
         Path(settings.data_dir).mkdir(parents=True, exist_ok=True, mode=0o700)
     except OSError as problem:
-        raise CannotStart(f"The data directory {settings.data_dir} cannot be made: {problem.strerror}.") from None
+        raise CoordinatorCannotStart(
+            f"cannot create the data directory {settings.data_dir}: {problem.strerror}"
+        ) from None
     os.environ.pop("SCRIPT_NAME", None)
     with lock_data_dir(settings):
-        # Bring the database up to date, and find out here, where it can be said, if it cannot be used.
+        # Migrate the database. If it cannot be used, report that here, before gunicorn starts.
         context = app.open_context(settings)
         context.store.close()
         _try_to_listen(settings.listen)
@@ -173,21 +177,21 @@ def serve(settings: Settings) -> None:
 
 
 def _try_to_listen(address: str) -> None:
-    """Find out here, where it can be said in a sentence, whether the address can be had."""
+    """Check whether the address can be used, to report it in one line before gunicorn starts."""
     host, _, port = address.rpartition(":")
     host = host.strip("[]")
     try:
-        family, kind, _, _, place = socket.getaddrinfo(host, int(port), type=socket.SOCK_STREAM)[0]
+        family, kind, _, _, target = socket.getaddrinfo(host, int(port), type=socket.SOCK_STREAM)[0]
         with socket.socket(family, kind) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind(place)
+            probe.bind(target)
     except OSError as problem:
-        raise CannotStart(f"The coordinator cannot listen on {address}: {problem.strerror}.") from None
+        raise CoordinatorCannotStart(f"cannot listen on {address}: {problem.strerror}") from None
 
 
 @contextlib.contextmanager
 def lock_data_dir(settings: Settings) -> Iterator[None]:
-    """With SQLite one coordinator works on a data directory at a time. The lock ends with the last of its processes."""
+    """With SQLite, only one coordinator uses a data directory at a time. The lock ends with its last process."""
     if not settings.uses_sqlite:
         yield
         return
@@ -198,13 +202,13 @@ def lock_data_dir(settings: Settings) -> Iterator[None]:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
             except BlockingIOError:
-                # The processes of a coordinator that was just killed may take a moment to be gone.
+                # The processes of a coordinator that was just killed may take a moment to end.
                 if time.monotonic() > deadline:
                     lock.seek(0)
                     pid = lock.read(20).strip()
-                    raise CannotStart(
-                        f"Another coordinator{f' (process {pid})' if pid else ''} is using {settings.data_dir}. "
-                        "Stop it first, or give this one a data directory of its own with --data-dir."
+                    raise CoordinatorCannotStart(
+                        f"another coordinator{f' (process {pid})' if pid else ''} is using {settings.data_dir}; "
+                        "stop it first, or choose another directory with --data-dir"
                     ) from None
                 time.sleep(0.05)
         lock.truncate(0)
@@ -214,9 +218,9 @@ def lock_data_dir(settings: Settings) -> Iterator[None]:
 
 
 def _die_with_parent(parent: int) -> None:
-    """A worker without its first process would hold the data directory for nobody.
+    """End this worker process when its arbiter ends: it would only keep the data directory locked.
 
-    Linux ends it at once. Elsewhere the worker looks for its first process once per second.
+    Linux does this at once. Elsewhere the worker process checks for its arbiter once per second.
     """
     with contextlib.suppress(AttributeError):
         ctypes.CDLL(None, use_errno=True).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
@@ -225,7 +229,7 @@ def _die_with_parent(parent: int) -> None:
 
 
 def _connections(wanted: int) -> int:
-    """As many as the settings and the limit of open files allow."""
+    """The number of connections that the settings and the limit of open files allow."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     for more in (hard, MACOS_FILES) if soft != hard else ():
         with contextlib.suppress(ValueError, OSError):

@@ -1,7 +1,7 @@
-"""One table of settings. The flags, the environment, the configuration file and docs/settings.md all follow it.
+"""The table of all settings. The flags, the environment, the configuration file and docs/settings.md derive from it.
 
-A setting is given by its flag, else by its variable `DEBORGEN_…`, else by its line in the TOML file that `--config`
-names, else it has its default. A value that makes no sense is refused with one sentence before anything starts.
+A setting comes from its flag, else from its variable `DEBORGEN_…`, else from its line in the TOML file that `--config`
+names, else it has its default. A value that makes no sense is refused in one line before anything starts.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def default_data_dir() -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """What the coordinator was told. Durations are seconds, sizes are bytes."""
+    """The coordinator's settings. Durations are seconds, sizes are bytes."""
 
     listen: str = setting("127.0.0.1:8765", Kind("address", _address), "address to listen on; port 0 picks a free one")
     data_dir: str = setting(
@@ -68,45 +68,51 @@ class Settings:
         Kind("database URL", _database),
         "postgresql://… to use PostgreSQL; empty means SQLite in the data directory",
     )
-    lease_seconds: float = setting(60.0, duration(0.1), "how long an attempt stays a worker's without a heartbeat")
-    heartbeat_seconds: float = setting(10.0, duration(0.05), "how often workers are told to send a heartbeat")
+    lease_seconds: float = setting(60.0, duration(0.1), "how long a worker keeps an attempt without a heartbeat")
+    heartbeat_seconds: float = setting(10.0, duration(0.05), "how often workers send a heartbeat")
     scheduler: str = setting(
-        "fifo", choice("fifo", "fair"), "which job first: the oldest, or one of the submitter who has used least"
+        "fifo",
+        choice("fifo", "fair"),
+        "which job comes first: the oldest, or one of the submitter with the least usage",
     )
     max_running_per_submitter: int = setting(
         0, whole(0), "how many jobs of one submitter may run at once; 0 means no limit"
     )
-    max_waiters: int = setting(32, whole(1), "claims that may wait on the server at once")
+    max_waiters: int = setting(32, whole(1), "how many claims may wait on the server at once")
     poll_rate: float = setting(
-        20.0, number(), "polls a second that all workers together may make once the waiters are full"
+        20.0, number(), "how many polls per second all workers together may make when no more claims can wait"
     )
-    threads: int = setting(96, whole(4), "requests that are handled at once")
-    max_connections: int = setting(4000, whole(8), "connections that may be open at once")
-    max_streams: int = setting(16, whole(0), "live event streams and followed logs at once")
-    max_transfers: int = setting(16, whole(1), "uploads and downloads of more than 64 KiB at once")
+    threads: int = setting(96, whole(4), "how many requests are handled at once")
+    max_connections: int = setting(4000, whole(8), "how many connections may be open at once")
+    max_streams: int = setting(16, whole(0), "how many event streams and followed logs may be open at once")
+    max_transfers: int = setting(16, whole(1), "how many uploads and downloads of more than 64 KiB may run at once")
     max_body: int = setting(8 * 2**20, SIZE, "largest JSON body of a worker", "8MiB")
     max_document: int = setting(2**20, SIZE, "largest job file, and largest JSON body of a person", "1MiB")
-    max_log_chunk: int = setting(4 * 2**20, SIZE, "largest piece of log in one request, after unpacking", "4MiB")
+    max_log_chunk: int = setting(4 * 2**20, SIZE, "largest piece of a log in one request, after unpacking", "4MiB")
     max_blob: int = setting(64 * 2**30, SIZE, "largest blob", "64GiB")
     disk_reserve: int = setting(
         32 * 2**20,
         SIZE,
-        "disk space kept for heartbeats and results when the disk is full (SQLite); 0 keeps none",
+        "disk space that is reserved for heartbeats and results on a full disk (SQLite); 0 reserves none",
         "32MiB",
     )
-    max_jobs_per_run: int = setting(100_000, whole(1), "jobs that one run may have")
+    max_jobs_per_run: int = setting(100_000, whole(1), "how many jobs a run may have")
     allowed_hosts: str = setting(
-        "", TEXT, "names, separated by commas, that a request may give as its Host; empty allows every name"
+        "", TEXT, "host names, separated by commas, that requests may use; empty allows every name"
     )
     default_max_attempts: int = setting(
-        3, whole(*limits.MAX_ATTEMPTS), "attempts that a job may have if its job file does not say max_attempts"
+        3, whole(*limits.MAX_ATTEMPTS), "how many attempts a job may have if its job file does not set max_attempts"
     )
-    default_image: str = setting("", TEXT, "container image of jobs that name none; empty means no container")
-    retention_days: int = setting(0, whole(0), "days that finished runs are kept; 0 keeps them for ever")
+    default_image: str = setting("", TEXT, "container image of jobs that do not name one; empty means no container")
+    retention_days: int = setting(
+        0, whole(0), "how many days the logs and artifacts of finished runs are kept; 0 keeps them forever"
+    )
     retention_bytes: int = setting(
-        0, SIZE, "bytes of blobs above which the oldest finished runs are removed; 0 is no bound"
+        0,
+        SIZE,
+        "size of all blobs above which the oldest finished runs lose their logs and artifacts; 0 means no limit",
     )
-    log_format: str = setting("text", choice("text", "json"), "how the coordinator's own log reads")
+    log_format: str = setting("text", choice("text", "json"), "format of the coordinator's own log")
     log_level: str = setting("info", choice("debug", "info", "warning", "error"), "minimum log level")
 
     def __post_init__(self) -> None:

@@ -100,7 +100,7 @@ class PathName:
 
     def value(self, text: str) -> Any:
         if not re.fullmatch(self.pattern, text, re.ASCII):
-            raise Refusal(Code.NOT_FOUND, f"There is nothing by the name {text[:100]!r} here.", self.hint)
+            raise Refusal(Code.NOT_FOUND, f"there is nothing named {text[:100]!r} here", self.hint)
         return self.read(text)
 
 

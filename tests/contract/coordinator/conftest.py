@@ -22,7 +22,7 @@ def database(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def make_pool(tmp_path: Path, database: str) -> Iterator[Callable[..., InProcessCoordinator]]:
-    """Makes coordinators with settings of the test's own; they are stopped with the test."""
+    """Creates coordinators with the test's own settings, and stops them after the test."""
     made: list[InProcessCoordinator] = []
 
     def make(**settings: Any) -> InProcessCoordinator:

@@ -1,4 +1,4 @@
-"""What the coordinator keeps at hand is no older than it may be, by the clock that never jumps."""
+"""Cached values are never older than allowed, measured on the steady clock."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import pytest
 
 from deborgen_coordinator.operations import tokens
 from deborgen_coordinator.operations.authenticate import authenticate
-from deborgen_coordinator.operations.context import BELIEVE_SECONDS, COORDINATOR
-from deborgen_coordinator.operations.fleet import KEEP_SECONDS
+from deborgen_coordinator.operations.context import COORDINATOR, TOKEN_CACHE_SECONDS
+from deborgen_coordinator.operations.worker_fit import KEEP_SECONDS
 from deborgen_shared.errors import Refusal
 from deborgen_shared.messages import NewToken
 from support.in_process import InProcessCoordinator
 
 
-def test_a_token_that_another_process_revoked_is_believed_for_a_second(
+def test_a_token_that_another_process_revoked_is_accepted_for_one_more_second(
     make_pool: Callable[..., InProcessCoordinator],
 ) -> None:
     pool, other = make_pool(), make_pool()
@@ -24,12 +24,12 @@ def test_a_token_that_another_process_revoked_is_believed_for_a_second(
     tokens.revoke(other.ctx, COORDINATOR, made.id)
     pool.clock.step_wall(-7200)
     assert authenticate(pool.ctx, made.token).name == "ada"
-    pool.clock.pass_by(BELIEVE_SECONDS)
+    pool.clock.pass_by(TOKEN_CACHE_SECONDS)
     with pytest.raises(Refusal, match="not a valid token"):
         authenticate(pool.ctx, made.token)
 
 
-def test_a_token_that_this_process_revoked_is_worth_nothing_at_once(pool: InProcessCoordinator) -> None:
+def test_a_token_that_this_process_revoked_is_refused_at_once(pool: InProcessCoordinator) -> None:
     made = tokens.create(pool.ctx, COORDINATOR, NewToken(role="viewer", name="ada"))
     authenticate(pool.ctx, made.token)
     tokens.revoke(pool.ctx, COORDINATOR, made.id)
@@ -37,8 +37,8 @@ def test_a_token_that_this_process_revoked_is_worth_nothing_at_once(pool: InProc
         authenticate(pool.ctx, made.token)
 
 
-def test_a_machine_that_has_joined_is_seen_a_second_later(pool: InProcessCoordinator) -> None:
-    """A warning says what no machine can run; it is of one moment, whatever it says."""
+def test_a_new_worker_is_noticed_within_a_second(pool: InProcessCoordinator) -> None:
+    """A warning that no machine can run a job is cached for a second."""
 
     def warnings() -> list[str]:
         return pool.submit(resources={"gpus": 1}).warnings

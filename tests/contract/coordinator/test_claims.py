@@ -1,4 +1,4 @@
-"""Claims that are repeated, that ride on a finish, and that nobody ever spoke of again; and how long a lease lives."""
+"""Claims that are repeated, that come with a finish, and whose attempts are never named; and how long a lease lasts."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from datetime import datetime
 
 import pytest
 
-from deborgen_coordinator.leases import longest_lag, sweep_interval, too_late
+from deborgen_coordinator.leases import lease_check_interval, longest_lag, too_late
 from deborgen_coordinator.operations.workers.claim import claim
 from deborgen_shared import messages as m
 from support.in_process import LEASE, PAST_LEASE, InProcessCoordinator
@@ -32,17 +32,17 @@ def test_rule_02_a_repeated_claim_gets_only_the_attempts_that_still_live(pool: I
     assert worker.claim(2, request="r1") == [second]
 
 
-def test_rule_02_a_claim_that_found_nothing_does_not_use_its_id_up(pool: InProcessCoordinator) -> None:
+def test_rule_02_a_claim_that_found_nothing_does_not_consume_its_id(pool: InProcessCoordinator) -> None:
     worker = pool.worker()
     assert worker.claim(request="r1") == []
     pool.submit()
     assert worker.claim(request="r1") == ["1.1/1"]
 
 
-def test_rule_02_a_lease_never_ends_before_the_promised_time_however_late_the_sweep_is(
+def test_rule_02_a_lease_never_ends_before_the_promised_time_however_late_the_check_is(
     pool: InProcessCoordinator,
 ) -> None:
-    """The lease is granted just before a turn of the sweep that comes as late as one may. Seen to fail when a lease
+    """The lease is granted just before a lease check that comes as late as it may. Seen to fail when a lease
     ends when the stored clock says so, however late that clock is."""
     late = too_late(LEASE) - 0.01
     pool.submit()
@@ -51,18 +51,18 @@ def test_rule_02_a_lease_never_ends_before_the_promised_time_however_late_the_sw
     [attempt] = worker.claim()
     left = LEASE
     while left > 0:
-        pool.sweeper.turn()
+        pool.lease_checker.run_once()
         assert pool.job("1.1").state == "running", f"it ended {left:.1f} s before its time"
         step = min(late, left)
         pool.clock.pass_by(step)
         left -= step
-    pool.sweeper.turn()
+    pool.lease_checker.run_once()
     assert worker.beat(attempt) == {attempt: "continue"}
 
 
 @pytest.mark.parametrize("lease", [1.0, 2.0, 12.0, 60.0, 600.0])
-def test_the_longest_lag_covers_a_late_turn_and_its_commit(lease: float) -> None:
-    assert longest_lag(lease) >= too_late(lease) + sweep_interval(lease)
+def test_the_longest_lag_covers_a_late_check_and_its_commit(lease: float) -> None:
+    assert longest_lag(lease) >= too_late(lease) + lease_check_interval(lease)
 
 
 def test_rule_02_the_answer_says_how_long_the_request_waited(pool: InProcessCoordinator) -> None:
@@ -74,7 +74,7 @@ def test_rule_02_the_answer_says_how_long_the_request_waited(pool: InProcessCoor
     assert answer.waited_seconds == 0.0
 
 
-def test_rule_08_an_attempt_that_was_never_named_is_taken_up_again_and_counts(pool: InProcessCoordinator) -> None:
+def test_rule_08_an_attempt_that_was_never_named_is_resumed_and_counts(pool: InProcessCoordinator) -> None:
     """Its worker was cut off right after the claim, started it, and came back. Seen to fail when only an attempt that
     was lost can be taken up again."""
     pool.submit(max_attempts=1)
@@ -98,8 +98,8 @@ def test_rule_08_a_result_of_an_attempt_that_was_never_named_counts(pool: InProc
     assert (job.state, job.attempts) == ("succeeded", 1)
 
 
-def test_rule_15_a_job_that_three_machines_took_and_never_named_is_poison(pool: InProcessCoordinator) -> None:
-    """Perhaps it kills its machine in its first second. Seen to fail when only lost attempts count."""
+def test_rule_15_a_job_that_three_machines_claimed_and_never_named_is_poisoned(pool: InProcessCoordinator) -> None:
+    """The job may crash its machine in the first second. Seen to fail when only lost attempts count."""
     pool.submit(max_attempts=1)
     for at in range(3):
         assert pool.worker(f"pc{at}").claim() == [f"1.1/{at + 1}"]
@@ -109,7 +109,7 @@ def test_rule_15_a_job_that_three_machines_took_and_never_named_is_poison(pool: 
     assert job.reason.startswith("poisoned")
 
 
-def test_rule_15_a_job_whose_machines_go_down_before_they_name_it_is_poison(pool: InProcessCoordinator) -> None:
+def test_rule_15_a_job_whose_machines_crash_before_they_name_it_is_poisoned(pool: InProcessCoordinator) -> None:
     """Each machine is up again before the lease ends, and says that the attempt may have run. Seen to fail when only
     a heartbeat counts as its word."""
     pool.submit(max_attempts=9, retry={"backoff": "1s"})
@@ -122,7 +122,7 @@ def test_rule_15_a_job_whose_machines_go_down_before_they_name_it_is_poison(pool
     assert pool.job("1.1").reason.startswith("poisoned")
 
 
-def test_rule_15_what_machines_give_back_is_not_poison(pool: InProcessCoordinator) -> None:
+def test_rule_15_released_jobs_are_not_poisoned(pool: InProcessCoordinator) -> None:
     pool.submit(max_attempts=1)
     for at in range(4):
         worker = pool.worker(f"pc{at}")
@@ -143,8 +143,8 @@ def test_a_finish_carries_the_next_claim(pool: InProcessCoordinator) -> None:
     assert answer.waited_seconds == 0.0
 
 
-def test_a_finish_with_a_claim_may_be_repeated_and_its_claim_may_be_asked_for_alone(pool: InProcessCoordinator) -> None:
-    """Seen to fail when a repeat is given another job."""
+def test_a_finish_with_a_claim_may_be_repeated_as_a_whole_or_as_the_claim_alone(pool: InProcessCoordinator) -> None:
+    """Seen to fail when a repeat gets another job."""
     pool.submit(sweep={"grid": {"n": [1, 2, 3]}})
     worker = pool.worker()
     first = worker.take()
@@ -155,7 +155,7 @@ def test_a_finish_with_a_claim_may_be_repeated_and_its_claim_may_be_asked_for_al
     assert worker.claim(request="r2") == ["1.2/1"]
 
 
-def test_a_finish_without_a_claim_says_nothing_of_assignments(pool: InProcessCoordinator) -> None:
+def test_the_answer_to_a_finish_without_a_claim_has_no_assignments_field(pool: InProcessCoordinator) -> None:
     pool.submit()
     worker = pool.worker()
     answer = worker.finish_and_claim(worker.take(), request=None)
@@ -168,14 +168,14 @@ def test_a_finish_that_finds_no_work_answers_with_no_assignments(pool: InProcess
     assert worker.finish_and_claim(worker.take()).assignments == []
 
 
-def test_a_finish_that_gives_a_job_back_is_given_nothing(pool: InProcessCoordinator) -> None:
+def test_a_finish_that_releases_a_job_gets_no_new_one(pool: InProcessCoordinator) -> None:
     pool.submit(sweep={"grid": {"n": [1, 2]}})
     worker = pool.worker()
     answer = worker.finish_and_claim(worker.take(), "released")
     assert (answer.results, answer.assignments) == ({"1.1/1": "accepted"}, [])
 
 
-def test_a_worker_that_is_sent_to_rest_by_its_result_is_given_nothing_with_it(pool: InProcessCoordinator) -> None:
+def test_a_worker_that_must_rest_after_its_result_gets_no_job_with_it(pool: InProcessCoordinator) -> None:
     pool.submit(sweep={"grid": {"n": {"from": 1, "to": 20}}})
     worker = pool.worker()
     for _ in range(4):
@@ -183,8 +183,8 @@ def test_a_worker_that_is_sent_to_rest_by_its_result_is_given_nothing_with_it(po
     assert worker.finish_and_claim(worker.take(), "error", reason="no disk").assignments == []
 
 
-def test_a_job_that_was_given_back_prefers_another_machine_for_a_minute(pool: InProcessCoordinator) -> None:
-    """Seen to fail when a release is not kept from its machine."""
+def test_a_released_job_prefers_another_machine_for_a_minute(pool: InProcessCoordinator) -> None:
+    """Seen to fail when the same machine gets a released job at once."""
     pool.submit()
     tired, fresh = pool.worker("tired"), pool.worker("fresh")
     pool.sleep(3)
@@ -193,7 +193,7 @@ def test_a_job_that_was_given_back_prefers_another_machine_for_a_minute(pool: In
     assert fresh.claim() == ["1.1/2"]
 
 
-def test_a_job_that_was_given_back_stays_with_the_only_machine_that_could_take_it(pool: InProcessCoordinator) -> None:
+def test_a_released_job_may_return_to_the_only_machine_that_can_run_it(pool: InProcessCoordinator) -> None:
     pool.submit(requires={"gpu": True})
     only = pool.worker("only", labels={"gpu": True})
     pool.worker("other")
@@ -231,7 +231,7 @@ def test_the_start_of_a_short_program_comes_with_its_result(pool: InProcessCoord
     assert types.index("job.started") < types.index("attempt.started") < types.index("job.succeeded")
 
 
-def test_a_lease_shows_when_it_ends(pool: InProcessCoordinator) -> None:
+def test_a_job_shows_when_its_lease_ends(pool: InProcessCoordinator) -> None:
     pool.submit()
     worker = pool.worker()
     [assignment] = worker.assignments()

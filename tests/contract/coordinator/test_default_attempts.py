@@ -1,4 +1,4 @@
-"""How many attempts a job has that says nothing about it: the pool's number, recorded when the job is submitted."""
+"""The number of attempts of a job that does not set it: the pool's default, recorded when the job is submitted."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ STEPS: dict[str, Any] = {
 def submit(
     pool: InProcessCoordinator, document: dict[str, Any] | None = None, key: str | None = None, **keys: Any
 ) -> int:
-    """Submit exactly this; the number of the run. The coordinator's own `submit` would say one attempt."""
+    """Submit exactly this document; return the run's number. The pool's own `submit` would set one attempt."""
     body = {**(document or {"run": "true"}), **keys}
     return submitting.submit(pool.ctx, person("alice"), body, key, repr(body))[0].id
 
 
 def attempts(pool: InProcessCoordinator, run: int, count: int = 1) -> list[int]:
-    """What every answer about these jobs says, which must be the same."""
+    """The number of attempts in every answer about these jobs, which must be the same."""
     said = [pool.job(f"{run}.{index}") for index in range(1, count + 1)]
     listed = list_jobs(pool.ctx, JobsQuery(run=run, limit=1000)).items
     assert [job.max_attempts for job in said] == [job.max_attempts for job in listed]
@@ -51,7 +51,7 @@ def set_default(pool: InProcessCoordinator, number: int) -> None:
     pool.restart()
 
 
-def test_rule_06_a_job_that_says_nothing_survives_two_machines_that_fail(pool: InProcessCoordinator) -> None:
+def test_rule_06_a_job_without_max_attempts_survives_two_failed_machines(pool: InProcessCoordinator) -> None:
     submit(pool, retry={"backoff": "1s"})
     for number in (1, 2):
         worker = pool.worker(f"pc{number}")
@@ -86,7 +86,7 @@ def test_rule_06_the_pools_number_is_recorded_at_submit(pool: InProcessCoordinat
     assert json.loads(told)["spec"]["max_attempts"] == 3, "its worker is told the same"
 
 
-def test_rule_06_the_recorded_number_counts_when_the_setting_is_another(pool: InProcessCoordinator) -> None:
+def test_rule_06_the_recorded_number_counts_after_the_setting_has_changed(pool: InProcessCoordinator) -> None:
     submit(pool)
     set_default(pool, 1)
     worker = pool.worker()
@@ -103,7 +103,7 @@ def test_rule_06_a_retry_keeps_what_was_recorded(pool: InProcessCoordinator) -> 
     assert attempts(pool, 2) == [3]
 
 
-def test_rule_06_a_submit_that_is_sent_again_is_the_same_run_with_the_same_number(pool: InProcessCoordinator) -> None:
+def test_rule_06_a_repeated_submit_gets_the_same_run_with_the_same_number(pool: InProcessCoordinator) -> None:
     submit(pool, key="k")
     set_default(pool, 7)
     assert submit(pool, key="k") == 1
@@ -113,7 +113,7 @@ def test_rule_06_a_submit_that_is_sent_again_is_the_same_run_with_the_same_numbe
 def test_rule_06_jobs_that_were_submitted_to_the_first_release_keep_their_one_attempt(
     pool: InProcessCoordinator,
 ) -> None:
-    """It stored a 1 for jobs that said nothing. A spec without any number means the same."""
+    """It stored 1 for jobs that did not set the number. A spec without a number means the same."""
     submit(pool, max_attempts=1)
     submit(pool, name="older")
 

@@ -11,7 +11,7 @@ from peewee import BigAutoField
 
 from deborgen_coordinator.operations.context import Context
 from deborgen_coordinator.storage import hot
-from deborgen_coordinator.storage.database import Connection
+from deborgen_coordinator.storage.database import DatabaseConnection
 from deborgen_coordinator.storage.models import TABLES, Job
 from support.in_process import InProcessCoordinator
 
@@ -21,22 +21,22 @@ DIGEST = "d" * 64
 
 #: For each statement, values with which it finds or changes something in the pool of `stocked`.
 SAMPLES: dict[str, tuple[Any, ...]] = {
-    "worker_named": ("pc1",), "hold_worker": ("pc1",), "lease_clock": (), "claim_of": (1, "first"), "any_ready": (),
+    "worker_named": ("pc1",), "lock_worker": ("pc1",), "lease_clock": (), "claim_of": (1, "first"), "any_ready": (),
     "first_of_lane": (1, 1, 0, 5), "start_job": (1, 5.0, OTHER), "add_claim": (1, "second", 5.0),
     "add_attempt": (OTHER, 1, 1, "s", 1, 1.0, 2.0, 3.0, 4.0), "runs_among(1)": (RUN,), "runs_among(3)": (RUN, 2, 77),
-    "move_run": (-1, 0, 1, 0, 0, -1, 5.0, RUN), "see_worker": ("paused", "lunch", None, "{}", None, 1.0, 2.0, 1),
-    "attempts_held_by": (1,), "renew_lease": (99.0, 1.0, 50.0, JOB, 1, 1, "session"),
+    "move_run": (-1, 0, 1, 0, 0, -1, 5.0, RUN), "record_heartbeat": ("paused", "lunch", None, "{}", None, 1.0, 2.0, 1),
+    "live_attempts_of": (1,), "renew_lease": (99.0, 1.0, 50.0, JOB, 1, 1, "session"),
     "set_progress": (0.5, "half", JOB), "attempt_numbered": (JOB, 1),
     "end_attempt": ("failed", "no", 9.0, 1, 2.0, 3.0, 4, "image", DIGEST, 6, 7.0, 1, JOB, 1),
     "finish_job": ("failed", "no", 1, "{}", "[]", 9.0, JOB, 1), "finish_jobs_of_only_step": (1, RUN),
     "charge": (2.5, 1), "add_log_chunk": (JOB, 1, 0, b"bytes\xff"), "set_log_size": (6, JOB, 1),
-    "size_of_blob": (DIGEST,), "hold_blob": (DIGEST,), "add_artifact": (JOB, 1, "out", DIGEST, 3),
+    "size_of_blob": (DIGEST,), "lock_blob": (DIGEST,), "add_artifact": (JOB, 1, "out", DIGEST, 3),
     "submission_under": (1, "key"), "add_submission": (1, "other", DIGEST, RUN),
     "add_run": ("name", 1, "{}", "[]", None, 2, 1, 5.0),
     "add_label": (RUN, "project", "thesis"), "add_step": (2, 7, "b", "[]", 1, 1, 2, 2, 2, 0),
     "add_job": ((2 << 20) + 9, 1, 1, 1, 1, 0, "{}", 1, "queued"),
     "expired_attempts": (1e9, 5), "overdue_attempts": (1e9, 5), "wake_jobs": (1e9,), "stop_avoiding": (1e9,),
-    "silent_workers": (1e9,), "hold_lease_clock": (), "move_lease_clock": (5.0, "me"),
+    "silent_workers": (1e9,), "lock_lease_clock": (), "move_lease_clock": (5.0, "me"),
     "add_event": (1.0, "job.queued", OTHER, None, "pc1", "person:alice", None, "queued", None),
 }  # fmt: skip
 
@@ -60,15 +60,15 @@ def stocked(pool: InProcessCoordinator) -> Context:
     return pool.ctx
 
 
-def everything(connection: Connection) -> list[Any]:
+def everything(connection: DatabaseConnection) -> list[Any]:
     return [sorted(map(str, connection.rows(model.select()))) for model in TABLES]
 
 
-def rows_and_effect(connection: Connection, execute: Any) -> Any:
-    """What a statement gives and what it leaves behind; it is undone."""
+def rows_and_effect(connection: DatabaseConnection, execute: Any) -> Any:
+    """The rows of a statement and its effect on the database; the effect is undone."""
     for model in TABLES:
         if isinstance(model._meta.primary_key, BigAutoField):
-            connection.set_counter(model)  # which PostgreSQL does not undo
+            connection.reset_counter(model)  # which PostgreSQL does not undo
     connection.begin_writing("test")
     try:
         cursor = execute()
@@ -96,7 +96,7 @@ def test_the_lanes_are_the_first_ready_jobs_of_each_submitter_and_class(pool: In
             pool.submit(resources={"cpus": cpus}, by=by)
             pool.submit(resources={"cpus": cpus}, by=by, priority=5)
 
-    def look(reader: Connection) -> Any:
+    def look(reader: DatabaseConnection) -> Any:
         lane = (Job.job_class, Job.submitter, Job.avoid)
         ready = reader.rows(Job.select(*lane, Job.rank, Job.id).where(Job.ready == 1).order_by(*lane, Job.rank, Job.id))
         first: dict[Any, Any] = {}
@@ -130,7 +130,7 @@ def texts(path: Path) -> list[str]:
 ITS_OWN_WORDS = {"sqlite.py", "postgres.py", "database.py", "schema.py", "hot.py"}
 
 
-def test_no_other_module_of_storage_holds_sql() -> None:
+def test_no_other_module_of_storage_contains_sql() -> None:
     verbs = ("SELECT ", "INSERT ", "UPDATE ", "DELETE ", "WITH ", "CREATE ", "ALTER ", "PRAGMA ")
     found = [
         f"{path.name}: {text}"

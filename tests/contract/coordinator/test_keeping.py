@@ -1,4 +1,4 @@
-"""What is kept, for how long, and how it is brought back: logs, blobs, retention, backup and restore."""
+"""Logs, blobs, retention, backup and restore: what is kept, for how long, and how it is restored."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from deborgen_coordinator.operations import blobs
 from deborgen_coordinator.operations.attempts import logs
 from deborgen_coordinator.operations.authenticate import authenticate
 from deborgen_coordinator.operations.context import COORDINATOR
-from deborgen_coordinator.operations.maintenance import backup, tidy
-from deborgen_coordinator.operations.maintenance.tidy import DAY, LATE_LOG_SECONDS, TIDY_SECONDS, Tidier
+from deborgen_coordinator.operations.maintenance import backup, cleanup
+from deborgen_coordinator.operations.maintenance.cleanup import CLEANUP_SECONDS, DAY, LATE_LOG_SECONDS, Cleaner
 from deborgen_coordinator.operations.runs.retry import retry_run
 from deborgen_coordinator.operations.tokens import create
 from deborgen_coordinator.storage import blobs as blob_rows
@@ -39,7 +39,7 @@ def here(pool: InProcessCoordinator, digest: str) -> bool:
     return not blobs.missing(pool.ctx, [digest]).missing
 
 
-def test_log_bytes_are_taken_once_and_a_gap_is_refused(pool: InProcessCoordinator) -> None:
+def test_log_bytes_are_stored_once_and_a_gap_is_refused(pool: InProcessCoordinator) -> None:
     pool.submit()
     worker = pool.worker()
     (attempt,) = worker.start()
@@ -84,22 +84,22 @@ def test_a_finished_log_is_sealed_into_a_blob_with_the_same_bytes(pool: InProces
     worker.write_log(attempt, data)
     worker.finish(attempt, log_size=len(data))
     before = [pool.log("1.1"), logs.read(pool.ctx, 1, 1, 1, 300_000, 10)]
-    assert Tidier(pool.ctx).seal_logs() == 1
+    assert Cleaner(pool.ctx).seal_logs() == 1
     assert logs.view(pool.ctx, 1, 1, 1).blob == hashlib.sha256(data).hexdigest()
     assert pool.ctx.store.read(lambda reader: reader.one("SELECT count(*) FROM log_chunk")) == (0,)
     assert [pool.log("1.1"), logs.read(pool.ctx, 1, 1, 1, 300_000, 10)] == before == [data, data[300_000:300_010]]
-    assert Tidier(pool.ctx).seal_logs() == 0
+    assert Cleaner(pool.ctx).seal_logs() == 0
 
 
-def test_a_log_whose_end_never_came_is_sealed_after_a_while(pool: InProcessCoordinator) -> None:
+def test_an_incomplete_log_is_sealed_after_a_while(pool: InProcessCoordinator) -> None:
     pool.submit()
     worker = pool.worker()
     (attempt,) = worker.start()
     worker.write_log(attempt, b"half")
     worker.finish(attempt, log_size=100)
-    assert Tidier(pool.ctx).seal_logs() == 0
+    assert Cleaner(pool.ctx).seal_logs() == 0
     pool.clock.pass_by(LATE_LOG_SECONDS + 1)
-    assert Tidier(pool.ctx).seal_logs() == 1
+    assert Cleaner(pool.ctx).seal_logs() == 1
     assert pool.log("1.1") == b"half"
 
 
@@ -109,7 +109,7 @@ def test_a_log_whose_end_never_came_is_sealed_after_a_while(pool: InProcessCoord
 def test_fault_20_log_uploads_dropped_repeated_and_reordered_store_exactly_the_written_bytes(
     data: bytes, cuts: list[tuple[int, int]], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """Seen to fail when log bytes that are here already are stored once more."""
+    """Seen to fail when known log bytes are stored once more."""
     pool = InProcessCoordinator(tmp_path_factory.mktemp("logs"))
     pool.submit()
     worker = pool.worker()
@@ -123,36 +123,36 @@ def test_fault_20_log_uploads_dropped_repeated_and_reordered_store_exactly_the_w
     size = logs.view(pool.ctx, 1, 1, 1).size
     worker.write_log(attempt, data[size:], size)
     worker.finish(attempt, log_size=len(data))
-    Tidier(pool.ctx).seal_logs()
+    Cleaner(pool.ctx).seal_logs()
     assert pool.log("1.1") == data
     pool.stop()
 
 
-def test_blobs_that_nothing_refers_to_go_after_a_day_and_others_stay(pool: InProcessCoordinator) -> None:
+def test_unreferenced_blobs_are_removed_after_a_day_and_others_stay(pool: InProcessCoordinator) -> None:
     loose, file, made = put(pool, b"loose"), put(pool, b"file"), put(pool, b"made")
     pool.submit(files=[{"path": "a", "sha256": file, "size": 4, "mode": 0o644}])
     worker = pool.worker()
     (attempt,) = worker.start()
     worker.finish(attempt, artifacts=[m.Artifact(path="out", sha256=made, size=4)])
-    tidier = Tidier(pool.ctx)
+    cleaner = Cleaner(pool.ctx)
     pool.clock.pass_by(DAY - 10)
-    assert tidier.collect_blobs() == 0
+    assert cleaner.collect_blobs() == 0
     pool.clock.pass_by(20)
-    assert tidier.collect_blobs() == 1
+    assert cleaner.collect_blobs() == 1
     assert [here(pool, digest) for digest in (loose, file, made)] == [False, True, True]
-    assert tidier.collect_blobs() == 0
+    assert cleaner.collect_blobs() == 0
 
 
-def test_a_blob_that_somebody_asked_for_stays_another_day(pool: InProcessCoordinator) -> None:
+def test_a_requested_blob_stays_another_day(pool: InProcessCoordinator) -> None:
     digest = put(pool, b"loose")
     pool.clock.pass_by(DAY - 10)
     assert here(pool, digest)
     pool.clock.pass_by(DAY - 10)
-    assert Tidier(pool.ctx).collect_blobs() == 0
+    assert Cleaner(pool.ctx).collect_blobs() == 0
 
 
 @pytest.mark.parametrize("keep", [{"retention_days": 7}, {"retention_bytes": 10}])
-def test_retention_lets_go_of_bytes_and_keeps_the_history(make_pool: Any, keep: dict[str, int]) -> None:
+def test_retention_removes_bytes_and_keeps_the_history(make_pool: Any, keep: dict[str, int]) -> None:
     pool = make_pool(**keep)
     worker = pool.worker()
     for at in range(2):
@@ -160,16 +160,16 @@ def test_retention_lets_go_of_bytes_and_keeps_the_history(make_pool: Any, keep: 
         (attempt,) = worker.start()
         worker.write_log(attempt, b"log %d of eight" % at)
         worker.finish(attempt, log_size=14, result={"at": at})
-        Tidier(pool.ctx).seal_logs()
+        Cleaner(pool.ctx).seal_logs()
         pool.clock.pass_by(5 * DAY)
-    Tidier(pool.ctx).turn()
+    Cleaner(pool.ctx).run_once()
     kept = b"log 1 of eight" if "retention_days" in keep else b""
     assert [pool.log("1.1"), pool.log("2.1")] == [b"", kept]
     assert [pool.job(f"{n}.1").result for n in (1, 2)] == [{"at": 0}, {"at": 1}]
     assert len(pool.events(run=1)) == 5
 
 
-def test_a_log_that_was_let_go_of_has_ended_and_takes_nothing_more(make_pool: Any) -> None:
+def test_a_removed_log_is_complete_and_accepts_no_more_bytes(make_pool: Any) -> None:
     pool = make_pool(retention_days=7)
     pool.submit()
     worker = pool.worker()
@@ -177,70 +177,68 @@ def test_a_log_that_was_let_go_of_has_ended_and_takes_nothing_more(make_pool: An
     worker.write_log(attempt, b"all of it")
     worker.finish(attempt, log_size=9)
     pool.clock.pass_by(8 * DAY)
-    Tidier(pool.ctx).turn()
+    Cleaner(pool.ctx).run_once()
     assert logs.view(pool.ctx, 1, 1, 1) == logs.LogView(1, 0, True, None)
     with pytest.raises(Refusal) as caught:
         worker.write_log(attempt, b"all of it")
     assert caught.value.code is Code.STALE_ATTEMPT
 
 
-def test_what_cannot_be_sealed_keeps_nothing_else_from_being_tidied(
+def test_a_log_that_cannot_be_sealed_does_not_stop_the_rest_of_the_cleanup(
     make_pool: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """On a full disk the one needs room that the others make."""
+    """On a full disk, sealing needs the space that the rest of the cleanup frees."""
     pool = make_pool()
     done: list[str] = []
 
     def full(*_: object) -> int:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(Tidier, "seal_logs", full)
+    monkeypatch.setattr(Cleaner, "seal_logs", full)
     monkeypatch.setattr(LocalBlobs, "remove_orphans", full)
-    monkeypatch.setattr(Tidier, "apply_retention", lambda _tidier: done.append("retention"))
-    monkeypatch.setattr(Tidier, "collect_blobs", lambda _tidier: done.append("blobs"))
+    monkeypatch.setattr(Cleaner, "apply_retention", lambda _cleaner: done.append("retention"))
+    monkeypatch.setattr(Cleaner, "collect_blobs", lambda _cleaner: done.append("blobs"))
     with pytest.raises(OSError, match="No space left"):
-        Tidier(pool.ctx).turn()
+        Cleaner(pool.ctx).run_once()
     assert done == ["retention", "blobs"]
 
 
-def test_tidying_up_never_holds_up_the_leases(make_pool: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cleanup_never_delays_the_lease_check(make_pool: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     pool: InProcessCoordinator = make_pool(lease_seconds=1, heartbeat_seconds=0.4)
     tidying = threading.Event()
 
-    def endlessly(tidier: Tidier, stop: threading.Event) -> None:
+    def endlessly(cleaner: Cleaner, stop: threading.Event) -> None:
         tidying.set()
         stop.wait()
 
-    monkeypatch.setattr(Tidier, "turn", endlessly)
+    monkeypatch.setattr(Cleaner, "run_once", endlessly)
     pool.submit()
     pool.worker().start()
-    pool.sweeper.start()
+    pool.lease_checker.start()
     assert tidying.wait(20)
 
     def expired() -> bool:
-        pool.clock.pass_by(0.02)  # less than what a turn of the sweep calls late
+        pool.clock.pass_by(0.02)  # less than a lease check considers late
         return pool.job("1.1").state == "failed"
 
     wait_until(expired)
-    pool.sweeper.stop()
+    pool.lease_checker.stop()
 
 
-def test_all_that_is_due_is_tidied_up_at_once_however_much_it_is(
-    make_pool: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tidy, "BATCH", 2)
+def test_one_cleanup_does_all_due_work_however_much_it_is(make_pool: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cleanup, "BATCH", 2)
     pool = make_pool(retention_days=7)
     pool.submit(sweep={"grid": {"n": {"from": 1, "to": 5}}})
     worker = pool.worker()
     for attempt in worker.start(5):
         worker.write_log(attempt, attempt.encode())
         worker.finish(attempt, log_size=5)
-    tidier = Tidier(pool.ctx)
-    tidier.turn()
+    cleaner = Cleaner(pool.ctx)
+    cleaner.run_once()
     views = [logs.view(pool.ctx, 1, n, 1) for n in range(1, 6)]
     assert all(view.blob for view in views)
     pool.clock.pass_by(8 * DAY)
-    tidier.turn()
+    cleaner.run_once()
     assert not any(here(pool, str(view.blob)) for view in views)
 
 
@@ -251,9 +249,9 @@ def test_retention_is_off_by_default(pool: InProcessCoordinator) -> None:
     worker.write_log(attempt, b"x")
     worker.finish(attempt, log_size=1)
     pool.clock.pass_by(5000 * DAY)
-    Tidier(pool.ctx).turn()
-    pool.clock.pass_by(TIDY_SECONDS)
-    Tidier(pool.ctx).turn()
+    Cleaner(pool.ctx).run_once()
+    pool.clock.pass_by(CLEANUP_SECONDS)
+    Cleaner(pool.ctx).run_once()
     assert pool.log("1.1") == b"x"
 
 
@@ -265,13 +263,13 @@ def filled(pool: InProcessCoordinator) -> str:
     worker.finish(
         first, artifacts=[m.Artifact(path="out", sha256=put(pool, b"made"), size=4)], log_size=7, result={"x": 1.5}
     )
-    Tidier(pool.ctx).seal_logs()
+    Cleaner(pool.ctx).seal_logs()
     worker.write_log(second, b"still in chunks \x00")
     return create(pool.ctx, COORDINATOR, m.NewToken(role="submitter", name="alice")).token
 
 
 @pytest.mark.parametrize("into", ["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
-def test_a_backup_brings_everything_back_into_either_database(
+def test_a_backup_restores_everything_into_either_database(
     pool: InProcessCoordinator, tmp_path: Path, into: str, request: pytest.FixtureRequest
 ) -> None:
     token = filled(pool)
@@ -290,7 +288,7 @@ def test_a_backup_brings_everything_back_into_either_database(
         other.stop()
 
 
-def test_a_retry_comes_back_wherever_its_row_lay(make_pool: Any, tmp_path: Path) -> None:
+def test_a_retry_is_restored_wherever_its_row_was(make_pool: Any, tmp_path: Path) -> None:
     pool = make_pool()
     pool.submit(sweep={"grid": {"n": [1, 2]}})
     worker = pool.worker()
@@ -305,30 +303,30 @@ def test_a_retry_comes_back_wherever_its_row_lay(make_pool: Any, tmp_path: Path)
     fresh.stop()
 
 
-def test_a_backup_stands_though_blobs_are_collected_meanwhile(
+def test_a_backup_is_complete_even_if_blobs_are_collected_meanwhile(
     pool: InProcessCoordinator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     digest = put(pool, b"nobody refers to it")
     pool.clock.pass_by(2 * DAY)
-    original = blob_rows.every
+    original = blob_rows.list_all
 
     def meanwhile(reader: Any) -> Any:
         found = original(reader)
-        Tidier(pool.ctx).collect_blobs()
+        Cleaner(pool.ctx).collect_blobs()
         return found
 
-    monkeypatch.setattr(blob_rows, "every", meanwhile)
+    monkeypatch.setattr(blob_rows, "list_all", meanwhile)
     backup.backup(pool.ctx, tmp_path / "all.tar.gz")
     with tarfile.open(tmp_path / "all.tar.gz") as archive:
         assert f"blobs/{digest}" in archive.getnames()
     pool.clock.pass_by(backup.HOLD_SECONDS + 1)
-    assert Tidier(pool.ctx).collect_blobs() == 1
+    assert Cleaner(pool.ctx).collect_blobs() == 1
 
 
 def test_a_backup_is_not_restored_over_data(pool: InProcessCoordinator, tmp_path: Path) -> None:
     filled(pool)
     backup.backup(pool.ctx, tmp_path / "b.tar.gz")
-    with pytest.raises(Refusal, match="has data already"):
+    with pytest.raises(Refusal, match="already has data"):
         backup.restore(pool.ctx, tmp_path / "b.tar.gz")
 
 
@@ -370,6 +368,6 @@ def without_manifest(file: Path) -> None:
 def test_a_backup_that_fails_leaves_no_file(pool: InProcessCoordinator, tmp_path: Path) -> None:
     put(pool, b"gone")
     pool.ctx.blobs.delete(hashlib.sha256(b"gone").hexdigest())
-    with pytest.raises(Refusal, match="not whole"):
+    with pytest.raises(Refusal, match="is incomplete"):
         backup.backup(pool.ctx, tmp_path / "b.tar.gz")
     assert list(tmp_path.glob("b.tar.gz*")) == []

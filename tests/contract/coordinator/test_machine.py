@@ -1,4 +1,4 @@
-"""The lifecycle under every order of events that hypothesis can think of: the real operations, a clock of the test's.
+"""The lifecycle under every order of events that hypothesis finds, with the real operations and a fake clock.
 
 Answers get lost, messages come twice and late, workers restart and forget, the coordinator restarts. What must hold is
 checked after every step. The last tests plant a fault each and see that the machine finds it.
@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
-from deborgen_coordinator.operations.maintenance import sweep
+from deborgen_coordinator.operations.maintenance import lease_check
 from deborgen_coordinator.storage import attempts, jobs, workers
 from deborgen_shared.states import TERMINAL, Outcome, State
 from support.in_process import LEASE, PAST_LEASE, InProcessCoordinator, InProcessWorker
@@ -28,7 +28,7 @@ IN_MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None
 
 
 class Lifecycle(RuleBasedStateMachine):
-    """Two workers, one coordinator, and all that can go wrong between them."""
+    """Two workers, one coordinator, and everything that can go wrong between them."""
 
     attempts_given = Bundle("attempts_given")
 
@@ -199,7 +199,7 @@ def test_the_lifecycle_holds_in_every_order_of_events() -> None:
 
 
 def no_fence(patch: pytest.MonkeyPatch) -> None:
-    """Results are taken for any attempt of this worker's, current or not, and written without a condition."""
+    """Results are accepted for any attempt of the worker, current or not, and written unconditionally."""
     real = attempts.get
 
     def current_by_decree(tx: Any, job: int, number: int) -> Any:
@@ -232,7 +232,7 @@ def no_idempotent_claim(patch: pytest.MonkeyPatch) -> None:
 
 
 def check_then_write(patch: pytest.MonkeyPatch) -> None:
-    """What is claimed was looked up a moment ago, and is taken without asking whether it is still there."""
+    """Jobs are looked up first and claimed later, without checking that they are still ready."""
     real = jobs.first_of_lane
 
     def late(tx: Any, head: Any, most: int) -> Any:
@@ -252,19 +252,19 @@ def check_then_write(patch: pytest.MonkeyPatch) -> None:
 
 
 def lease_counted_while_down(patch: pytest.MonkeyPatch) -> None:
-    """A restart gives live leases no further time, and the clock runs on while nobody is there."""
-    patch.setattr(sweep, "turn", lambda elapsed, lease: _Turn(elapsed or 2 * LEASE))
+    """A restart does not extend live leases, and the lease clock moves while no coordinator runs."""
+    patch.setattr(lease_check, "clock_move", lambda elapsed, lease: _ClockMove(elapsed or 2 * LEASE))
 
 
 @dataclasses.dataclass(frozen=True)
-class _Turn:
+class _ClockMove:
     advance: float
     regrant: bool = False
 
 
 def registration_without_memory(patch: pytest.MonkeyPatch) -> None:
-    """A repeated registration is taken for a new one."""
-    patch.setattr(workers, "session", lambda *args: None)
+    """A repeated registration is treated as a new one."""
+    patch.setattr(workers, "lost_by_session", lambda *args: None)
     patch.setattr(workers, "add_session", lambda *args: None)
 
 
@@ -279,7 +279,8 @@ def registration_without_memory(patch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_the_machine_finds_a_planted_fault(plant: Any, finding: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A fault may break several rules. Which is seen first depends on the draw, and so on the source of the machine."""
+    """A fault may break several rules. Which one is seen first depends on the random draws, and so on the source of
+    this machine."""
     plant(monkeypatch)
     hunt = settings(QUICK, max_examples=300, phases=[Phase.generate], report_multiple_bugs=False, print_blob=False)
     with pytest.raises(Exception, match=finding):

@@ -1,4 +1,4 @@
-"""Databases of older releases are carried forward without losing a row, and end up like a fresh one."""
+"""Databases of older releases are migrated without losing a row, and get the schema of a new one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from deborgen_coordinator.storage import schema
-from deborgen_coordinator.storage.database import Connection, Database, database_for
+from deborgen_coordinator.storage.database import Database, DatabaseConnection, database_for
 from support.in_process import InProcessCoordinator
 from support.postgres import PostgresCluster
 
@@ -37,8 +37,8 @@ def empty_database(tmp_path: Path, request: pytest.FixtureRequest, database: str
     return database_for(cluster.database(), tmp_path)
 
 
-def first_schema(connection: Connection) -> None:
-    """Make the tables as the first release did."""
+def first_schema(connection: DatabaseConnection) -> None:
+    """Create the tables as the first release did."""
     sql = (DATA / "schema_0001.sql").read_text()
     for word, spelling in WORDS[connection.shared].items():
         sql = sql.replace("{" + word + "}", spelling)
@@ -49,8 +49,8 @@ def first_schema(connection: Connection) -> None:
     connection.run("INSERT INTO schema_version (version) VALUES (1)")
 
 
-def migrate_to(connection: Connection, version: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Carry the database forward as the release did whose schema had this version."""
+def migrate_to(connection: DatabaseConnection, version: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Migrate the database as far as the release with this schema version did."""
     known = {number: step for number, step in schema.steps().items() if number <= version}
     with monkeypatch.context() as patch:
         patch.setattr(schema, "steps", lambda: known)
@@ -58,7 +58,7 @@ def migrate_to(connection: Connection, version: int, monkeypatch: pytest.MonkeyP
 
 
 def normalised(sql: str | None) -> str:
-    """The text of a condition, without what is only spelling."""
+    """The text of a condition in a normalized form."""
     return re.sub(r'[\s"()]+', " ", sql or "").strip().lower()
 
 
@@ -74,8 +74,8 @@ def checks_of(sql: str) -> Counter[str]:
     return found
 
 
-def sqlite_schema(connection: Connection) -> Any:
-    """Tables, columns, keys, conditions and indexes, as SQLite itself tells them."""
+def sqlite_schema(connection: DatabaseConnection) -> Any:
+    """Tables, columns, keys, conditions and indexes, as SQLite itself reports them."""
     found: dict[str, Any] = {}
     for name, sql in connection.rows("SELECT name, sql FROM sqlite_master WHERE type = 'table' ORDER BY name"):
         # The columns of a key are never null here, whether the table says so or not.
@@ -95,7 +95,7 @@ def sqlite_schema(connection: Connection) -> Any:
     return found
 
 
-def postgres_schema(connection: Connection) -> Any:
+def postgres_schema(connection: DatabaseConnection) -> Any:
     return [
         connection.rows(
             "SELECT table_name, column_name, data_type, is_nullable, column_default FROM information_schema.columns"
@@ -135,8 +135,8 @@ def test_a_migrated_schema_equals_a_fresh_one(tmp_path: Path, request: pytest.Fi
     assert schema_of(prepared(old)) == schema_of(fresh)
 
 
-def load(connection: Connection) -> dict[str, tuple[list[str], list[list[Any]]]]:
-    """Put in the rows of a pool of schema 5, with jobs in every state; the rows of each table."""
+def load(connection: DatabaseConnection) -> dict[str, tuple[list[str], list[list[Any]]]]:
+    """Load the rows of a pool of schema 5, with jobs in every state; return the rows per table."""
     loaded = {}
     connection.run("DELETE FROM lease_clock")
     for line in (DATA / "pool_0005.jsonl").read_text().splitlines():
@@ -149,10 +149,10 @@ def load(connection: Connection) -> dict[str, tuple[list[str], list[list[Any]]]]
     return loaded
 
 
-def test_a_pool_of_the_release_before_is_migrated_without_losing_a_row(
+def test_a_pool_of_the_previous_release_is_migrated_without_losing_a_row(
     tmp_path: Path, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Seen to fail when a step forgets the rows of the column that it makes anew."""
+    """Seen to fail when a step forgets the values of the column that it creates again."""
     connection = database_for(database, tmp_path).connect(readonly=False)
     first_schema(connection)
     migrate_to(connection, 5, monkeypatch)
@@ -170,7 +170,7 @@ def as_bytes(value: Any) -> Any:
 
 
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True)
-def test_a_pool_of_the_release_before_goes_on_where_it_stood(
+def test_a_pool_of_the_previous_release_continues_where_it_stopped(
     tmp_path: Path, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     connection = database_for(database, tmp_path).connect(readonly=False)
@@ -193,7 +193,7 @@ def test_fault_60_a_migration_that_fails_half_way_leaves_the_old_database_as_it_
     old = prepared(empty_database(tmp_path, request, database, "old"))
     before = schema_of(old)
 
-    def broken(connection: Connection) -> None:
+    def broken(connection: DatabaseConnection) -> None:
         for _ in range(2):
             connection.run("CREATE TABLE half (id BIGINT)")
 

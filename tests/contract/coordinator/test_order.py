@@ -1,4 +1,4 @@
-"""Which job comes first, and who may have it."""
+"""Which job comes first, and which worker gets it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_first_come_first_served_within_a_priority(pool: InProcessCoordinator) -
     assert pool.worker().claim(10) == ["2.1/1", "2.2/1", "1.1/1", "1.2/1", "3.1/1"]
 
 
-def test_classes_of_different_needs_share_one_order(pool: InProcessCoordinator) -> None:
+def test_jobs_of_different_classes_share_one_order(pool: InProcessCoordinator) -> None:
     for at in range(6):
         pool.submit(resources={"cpus": 1 + at % 3})
     assert pool.worker().claim(10) == [f"{n}.1/1" for n in range(1, 7)]
@@ -67,7 +67,7 @@ def test_jobs_are_packed_into_what_is_free(pool: InProcessCoordinator) -> None:
     assert given == ["1.1/1", "1.2/1", "2.1/1", "2.2/1"]
 
 
-def test_jobs_that_follow_each_other_need_not_fit_together(pool: InProcessCoordinator) -> None:
+def test_jobs_that_run_one_after_another_need_not_fit_together(pool: InProcessCoordinator) -> None:
     pool.submit(sweep=sweep(10), resources={"cpus": 3})
     pool.submit(resources={"cpus": 5})
     pool.submit(sweep=sweep(10))
@@ -76,7 +76,7 @@ def test_jobs_that_follow_each_other_need_not_fit_together(pool: InProcessCoordi
     assert given == [f"1.{n}/1" for n in range(1, 11)] + [f"3.{n}/1" for n in range(1, 4)], "none is larger than 4"
 
 
-def test_fair_share_serves_who_has_used_least(make_pool: Any) -> None:
+def test_fair_share_serves_the_submitter_with_the_least_usage(make_pool: Any) -> None:
     pool = make_pool(scheduler="fair")
     worker = pool.worker()
     pool.submit(by="alice", sweep=sweep(3))
@@ -92,7 +92,7 @@ def test_fair_share_takes_turns_between_equals(make_pool: Any) -> None:
     assert pool.worker().claim(4) == ["1.1/1", "2.1/1", "1.2/1", "2.2/1"]
 
 
-def test_a_cap_on_running_jobs_holds_for_each_submitter(make_pool: Any) -> None:
+def test_the_limit_of_running_jobs_applies_to_each_submitter(make_pool: Any) -> None:
     pool = make_pool(max_running_per_submitter=2)
     pool.submit(by="alice", sweep=sweep(5))
     pool.submit(by="bob", sweep=sweep(1))
@@ -112,7 +112,7 @@ def test_identical_specs_are_stored_once(pool: InProcessCoordinator) -> None:
     assert count == [(2,), (2,)]
 
 
-def test_why_tells_a_line_for_each_worker(pool: InProcessCoordinator) -> None:
+def test_why_has_one_line_per_worker(pool: InProcessCoordinator) -> None:
     pool.submit(resources={"memory": "16GiB"})
     paused = pool.worker("pc1", memory=64 * GIB)
     paused.beat(state="paused", reason="paused by its owner until 18:00")
@@ -122,15 +122,15 @@ def test_why_tells_a_line_for_each_worker(pool: InProcessCoordinator) -> None:
 
     heartbeat(pool.ctx, busy.actor, "pc3", busy_body)
     why = explaining.why(pool.ctx, 1, 1)
-    assert why.summary == "it waits: no worker can take it now"
+    assert why.summary == "Queued: no worker can run it right now."
     assert [(line.worker, line.reason) for line in why.workers] == [
         ("pc1", "paused by its owner until 18:00"),
-        ("pc2", "has 8GiB of memory in all, the job asks for 16GiB"),
+        ("pc2", "has 8GiB of memory in total, the job asks for 16GiB"),
         ("pc3", "has 8GiB of memory free, the job asks for 16GiB"),
     ]
 
 
-def test_a_submit_warns_of_what_no_worker_can_run(pool: InProcessCoordinator) -> None:
+def test_a_submit_warns_if_no_worker_can_run_a_job(pool: InProcessCoordinator) -> None:
     assert "no worker has joined yet" in pool.submit().warnings[0]
     pool.clock.pass_by(2)
     pool.worker("pc1")

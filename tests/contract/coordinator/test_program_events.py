@@ -27,7 +27,7 @@ def recorded(pool: InProcessCoordinator, job: str = "1.1") -> list[m.Event]:
 
 
 def told(pool: InProcessCoordinator, job: str = "1.1") -> list[tuple[int, str]]:
-    """The number and the type of each event that the history has of the job's program."""
+    """The number and the type of each program event of the job in the history."""
     return [(each.data["number"], each.data["type"]) for each in recorded(pool, job)]
 
 
@@ -38,7 +38,7 @@ def refused(code: Code, call: Callable[..., Any], *args: Any, **more: Any) -> Re
     return caught.value
 
 
-def test_an_event_of_a_program_is_in_the_history_with_all_that_is_known_of_it(pool: InProcessCoordinator) -> None:
+def test_a_program_event_is_in_the_history_with_its_job_attempt_and_worker(pool: InProcessCoordinator) -> None:
     pool.submit()
     worker = pool.worker()
     attempt = worker.take()
@@ -50,7 +50,7 @@ def test_an_event_of_a_program_is_in_the_history_with_all_that_is_known_of_it(po
     assert pool.audit().clean
 
 
-def test_events_that_are_there_are_skipped_and_a_gap_is_refused_with_the_count(pool: InProcessCoordinator) -> None:
+def test_known_events_are_skipped_and_a_gap_is_refused_with_the_count(pool: InProcessCoordinator) -> None:
     pool.submit()
     worker = pool.worker()
     attempt = worker.take()
@@ -72,7 +72,7 @@ def test_events_without_a_number_are_appended(pool: InProcessCoordinator) -> Non
     assert told(pool) == [(0, "a"), (1, "a"), (2, "b")]
 
 
-def test_null_uses_a_number_and_records_nothing(pool: InProcessCoordinator) -> None:
+def test_null_consumes_a_number_and_records_nothing(pool: InProcessCoordinator) -> None:
     pool.submit()
     worker = pool.worker()
     attempt = worker.take()
@@ -95,7 +95,7 @@ def test_events_above_the_limit_are_counted_and_dropped(
     assert worker.finish(attempt) == "accepted"
 
 
-def test_an_event_that_is_too_large_is_refused_by_its_place_and_nothing_is_recorded(
+def test_an_event_that_is_too_large_is_refused_by_its_position_and_nothing_is_recorded(
     pool: InProcessCoordinator,
 ) -> None:
     pool.submit()
@@ -109,7 +109,7 @@ def test_an_event_that_is_too_large_is_refused_by_its_place_and_nothing_is_recor
     assert worker.send_events(attempt, fits, first=0).count == 1
 
 
-def test_rule_03_events_of_an_attempt_that_is_over_are_stale_and_the_history_says_so_once(
+def test_rule_03_events_of_an_ended_attempt_are_stale_and_the_history_says_so_once(
     pool: InProcessCoordinator,
 ) -> None:
     pool.submit()
@@ -124,7 +124,7 @@ def test_rule_03_events_of_an_attempt_that_is_over_are_stale_and_the_history_say
     assert stale.data == {"what": "events"}
 
 
-def test_rule_03_events_are_taken_from_the_session_that_holds_the_lease_alone(pool: InProcessCoordinator) -> None:
+def test_rule_03_events_are_accepted_only_from_the_session_that_holds_the_lease(pool: InProcessCoordinator) -> None:
     pool.submit(max_attempts=3, retry={"backoff": "1s"})
     old, new = pool.worker("old"), pool.worker("new")
     first = old.take()
@@ -142,7 +142,7 @@ def test_rule_03_events_are_taken_from_the_session_that_holds_the_lease_alone(po
     assert [(each.attempt, each.data["type"]) for each in recorded(pool)] == [("1.1/2", "mine")]
 
 
-def test_rule_08_an_attempt_that_is_taken_up_again_goes_on_with_its_events(pool: InProcessCoordinator) -> None:
+def test_rule_08_a_resumed_attempt_continues_with_its_events(pool: InProcessCoordinator) -> None:
     pool.submit(max_attempts=3, retry={"backoff": "10m"})
     worker = pool.worker()
     attempt = worker.take()
@@ -179,7 +179,7 @@ def test_events_that_are_lost_repeated_and_reordered_are_recorded_once_and_in_or
 def test_events_and_their_count_are_stored_together_or_not_at_all(
     pool: InProcessCoordinator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Seen to fail when the events are recorded in a transaction of their own."""
+    """Seen to fail when the events are recorded in a separate transaction."""
     pool.submit()
     worker = pool.worker()
     attempt = worker.take()
@@ -200,7 +200,7 @@ def test_events_and_their_count_are_stored_together_or_not_at_all(
     assert told(pool) == [(0, "a"), (1, "b")]
 
 
-def test_a_restored_backup_goes_on_with_the_number_after_the_last(pool: InProcessCoordinator, tmp_path: Path) -> None:
+def test_a_restored_backup_continues_with_the_next_number(pool: InProcessCoordinator, tmp_path: Path) -> None:
     pool.submit()
     worker = pool.worker()
     attempt = worker.take()

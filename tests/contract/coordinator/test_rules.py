@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from deborgen_coordinator.leases import FAILURES_BEFORE_REST, FIRST_REST
-from deborgen_coordinator.lifecycle import TRANSITIONS, Event
+from deborgen_coordinator.lifecycle import TRANSITIONS, LifecycleEvent
 from deborgen_coordinator.operations import blobs
 from deborgen_coordinator.operations.jobs.look import get_job
 from deborgen_coordinator.operations.runs.retry import retry_run
@@ -57,7 +57,7 @@ def test_rule_02_the_same_claim_gets_the_same_attempts_back_and_never_more(pool:
     assert worker.claim(5, request="r2") == ["1.3/1", "1.4/1", "1.5/1"]
 
 
-def test_rule_02_a_used_up_claim_gets_nothing_new(pool: InProcessCoordinator) -> None:
+def test_rule_02_an_answered_claim_gets_nothing_new(pool: InProcessCoordinator) -> None:
     pool.submit(sweep={"grid": {"n": {"from": 1, "to": 5}}})
     worker = pool.worker()
     (attempt,) = worker.claim(1, request="r1")
@@ -77,7 +77,7 @@ def test_rule_02_an_attempt_that_was_never_named_is_released_when_its_lease_ends
     assert pool.worker("pc2").claim() == ["1.1/2"]
 
 
-def test_rule_03_what_is_not_of_the_current_attempt_is_stale_and_changes_nothing(pool: InProcessCoordinator) -> None:
+def test_rule_03_a_message_for_an_older_attempt_is_stale_and_changes_nothing(pool: InProcessCoordinator) -> None:
     pool.submit(max_attempts=3, retry={"backoff": "1s"})
     old, new = pool.worker("old"), pool.worker("new")
     (first,) = old.start()
@@ -130,7 +130,7 @@ def test_rule_04_the_first_terminal_result_wins_and_its_repeat_is_recorded_once(
     assert pool.types(job="1.1").count("result.stale") == 1
 
 
-def test_rule_04_a_repeat_is_the_same_result_whatever_part_of_the_log_goes_with_it(pool: InProcessCoordinator) -> None:
+def test_rule_04_a_repeated_result_is_the_same_whatever_part_of_the_log_it_carries(pool: InProcessCoordinator) -> None:
     pool.submit()
     worker = pool.worker()
     (attempt,) = worker.start()
@@ -141,7 +141,7 @@ def test_rule_04_a_repeat_is_the_same_result_whatever_part_of_the_log_goes_with_
 
 
 @pytest.mark.parametrize("step", [86_400.0, -86_400.0])
-def test_rule_05_a_step_of_the_wall_clock_decides_nothing(pool: InProcessCoordinator, step: float) -> None:
+def test_rule_05_a_change_of_the_wall_clock_decides_nothing(pool: InProcessCoordinator, step: float) -> None:
     pool.submit(timeout="1h")
     worker = pool.worker()
     (attempt,) = worker.start()
@@ -159,7 +159,7 @@ def test_rule_06_a_failure_of_the_program_is_final(pool: InProcessCoordinator, o
     assert pool.job("1.1").state == "failed"
 
 
-def test_rule_06_a_program_that_opted_in_is_tried_again(pool: InProcessCoordinator) -> None:
+def test_rule_06_a_program_that_opted_in_is_retried(pool: InProcessCoordinator) -> None:
     pool.submit(max_attempts=2, retry={"program": True, "backoff": "1s"})
     worker = pool.worker()
     worker.finish(worker.take(), "failed")
@@ -169,7 +169,7 @@ def test_rule_06_a_program_that_opted_in_is_tried_again(pool: InProcessCoordinat
     assert pool.job("1.1").state == "failed"
 
 
-def test_rule_06_infrastructure_is_tried_again_after_a_backoff_while_attempts_are_left(
+def test_rule_06_infrastructure_failures_are_retried_after_a_backoff_while_attempts_are_left(
     pool: InProcessCoordinator,
 ) -> None:
     pool.submit(max_attempts=2, retry={"backoff": "30s"})
@@ -193,7 +193,7 @@ def test_rule_06_a_job_that_a_machine_could_not_run_is_offered_elsewhere_first(p
     assert pool.worker("pc2").claim() == ["1.1/2"]
 
 
-def test_rule_06_with_nobody_else_the_same_machine_gets_it_in_the_end(pool: InProcessCoordinator) -> None:
+def test_rule_06_without_another_machine_the_same_one_gets_the_job_in_the_end(pool: InProcessCoordinator) -> None:
     pool.submit(max_attempts=3, retry={"backoff": "3s"})
     worker = pool.worker("pc1")
     worker.finish(worker.take(), "error", reason="no such image")
@@ -276,7 +276,7 @@ def test_rule_08_a_worker_that_was_away_takes_its_lease_up_again(pool: InProcess
     assert (job.state, job.attempts, len(job.history)) == ("succeeded", 1, 1)
 
 
-def test_rule_08_a_finished_result_of_a_worker_that_was_away_counts_too(pool: InProcessCoordinator) -> None:
+def test_rule_08_the_result_of_a_worker_that_was_away_counts_too(pool: InProcessCoordinator) -> None:
     pool.submit(max_attempts=2)
     worker = pool.worker()
     (attempt,) = worker.start()
@@ -285,7 +285,7 @@ def test_rule_08_a_finished_result_of_a_worker_that_was_away_counts_too(pool: In
     assert pool.job("1.1").state == "succeeded"
 
 
-def test_rule_08_once_somebody_else_has_claimed_it_the_old_attempt_is_stale(pool: InProcessCoordinator) -> None:
+def test_rule_08_once_another_worker_has_claimed_the_job_the_old_attempt_is_stale(pool: InProcessCoordinator) -> None:
     pool.submit(max_attempts=2, retry={"backoff": "1s"})
     worker, other = pool.worker("pc1"), pool.worker("pc2")
     (attempt,) = worker.start()
@@ -305,19 +305,19 @@ def test_rule_09_time_in_which_the_coordinator_was_down_does_not_count(pool: InP
     assert worker.beat(attempt) == {attempt: "continue"}
 
 
-def test_rule_09_a_sweep_that_comes_far_too_late_expires_nothing(pool: InProcessCoordinator) -> None:
+def test_rule_09_a_lease_check_that_comes_far_too_late_expires_nothing(pool: InProcessCoordinator) -> None:
     pool.submit()
     worker = pool.worker()
     worker.start()
-    pool.clock.pass_by(10 * LEASE)  # stopped or asleep: no turn of the sweep in all that time
-    pool.sweeper.turn()
+    pool.clock.pass_by(10 * LEASE)  # stopped or asleep: no lease check in all that time
+    pool.lease_checker.run_once()
     pool.sleep(LEASE)
     assert pool.job("1.1").state == "running"
     pool.sleep(PAST_LEASE - LEASE)
     assert pool.job("1.1").state == "failed"
 
 
-def test_rule_10_a_restarted_worker_goes_on_with_what_it_holds(pool: InProcessCoordinator) -> None:
+def test_rule_10_a_restarted_worker_keeps_the_attempts_that_it_holds(pool: InProcessCoordinator) -> None:
     pool.submit(sweep={"grid": {"n": [1, 2]}})
     worker = pool.worker()
     first, second = worker.start(2)
@@ -347,7 +347,7 @@ def test_rule_10_a_repeated_registration_loses_nothing_and_gets_the_same_answer(
     assert worker.beat(second) == {second: "continue"}
 
 
-def test_rule_11_a_result_is_taken_as_long_as_the_lease_could_not_be_lost(pool: InProcessCoordinator) -> None:
+def test_rule_11_a_result_is_accepted_as_long_as_the_lease_could_not_expire(pool: InProcessCoordinator) -> None:
     pool.submit()
     worker = pool.worker()
     (attempt,) = worker.start()
@@ -376,7 +376,7 @@ def test_rule_13_a_cancel_of_a_queued_job_is_a_promise(pool: InProcessCoordinato
     assert pool.cancel("1.1") == {"1.1": "already_terminal"}
 
 
-def test_rule_13_a_cancel_looks_and_writes_in_one_transaction(
+def test_rule_13_a_cancel_reads_and_writes_in_one_transaction(
     pool: InProcessCoordinator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Seen to fail when the job is looked up before the transaction that cancels it."""
@@ -412,7 +412,7 @@ def test_rule_13_if_the_program_finished_first_its_result_wins(pool: InProcessCo
 
 
 @pytest.mark.parametrize("end", ["lost", "error", "released"])
-def test_rule_13_a_job_whose_cancel_was_asked_for_is_never_tried_again(pool: InProcessCoordinator, end: str) -> None:
+def test_rule_13_a_job_with_a_requested_cancel_is_never_retried(pool: InProcessCoordinator, end: str) -> None:
     pool.submit(max_attempts=5, retry={"program": True})
     worker = pool.worker()
     (attempt,) = worker.start()
@@ -436,8 +436,8 @@ def test_rule_14_a_worker_that_renews_past_the_limit_is_ended(pool: InProcessCoo
     assert (job.state, job.history[0].outcome) == ("failed", "timeout")
 
 
-def test_rule_14_only_used_time_counts_and_preparation_has_its_own(pool: InProcessCoordinator) -> None:
-    """Seen to fail when time in which a program was stopped counts, or the time that its image took to come."""
+def test_rule_14_only_used_time_counts_and_preparation_has_its_own_limit(pool: InProcessCoordinator) -> None:
+    """Seen to fail when time in which a program was stopped counts, or the time that its image took to download."""
     pool.submit(timeout="60s")
     worker = pool.worker()
     (attempt,) = worker.start()
@@ -451,7 +451,7 @@ def test_rule_14_only_used_time_counts_and_preparation_has_its_own(pool: InProce
     assert worker.finish(attempt) == "accepted"
 
 
-def test_rule_15_a_job_lost_on_three_machines_in_a_row_is_poison(pool: InProcessCoordinator) -> None:
+def test_rule_15_a_job_lost_on_three_machines_in_a_row_is_poisoned(pool: InProcessCoordinator) -> None:
     pool.submit(max_attempts=50, retry={"backoff": "1s"})
     for at in range(3):
         worker = pool.worker(f"pc{at}")
@@ -462,7 +462,7 @@ def test_rule_15_a_job_lost_on_three_machines_in_a_row_is_poison(pool: InProcess
     assert job.reason.startswith("poisoned")
 
 
-def test_rule_15_the_same_machine_three_times_is_not_poison(pool: InProcessCoordinator) -> None:
+def test_rule_15_a_job_lost_three_times_on_one_machine_is_not_poisoned(pool: InProcessCoordinator) -> None:
     pool.submit(max_attempts=50, retry={"backoff": "1s"})
     for at in range(4):
         worker = pool.worker("pc1")
@@ -495,8 +495,8 @@ def test_rule_15_jobs_lost_together_count_as_one_failure(pool: InProcessCoordina
     assert len(worker.claim(2)) == 2
 
 
-def test_a_worker_that_is_silent_for_long_is_offline_until_it_is_heard_of_again(pool: InProcessCoordinator) -> None:
-    """Seen to fail when the sweep does not look for silent workers."""
+def test_a_silent_worker_is_offline_until_its_next_heartbeat(pool: InProcessCoordinator) -> None:
+    """Seen to fail when the lease check does not look for silent workers."""
     worker, talker = pool.worker("pc1"), pool.worker("pc2")
     for _ in range(int(LEASE / 10)):
         pool.sleep(10)
@@ -504,7 +504,7 @@ def test_a_worker_that_is_silent_for_long_is_offline_until_it_is_heard_of_again(
     assert get_worker(pool.ctx, "pc1").state == "open", "one lease of silence is not too long"
     pool.sleep(10)
     gone = get_worker(pool.ctx, "pc1")
-    assert (gone.state, gone.reason) == ("offline", "not heard of for longer than a lease")
+    assert (gone.state, gone.reason) == ("offline", "no heartbeat for longer than a lease")
     assert get_worker(pool.ctx, "pc2").state == "open"
     [offline] = [event for event in pool.events() if event.type == "worker.offline"]
     assert (offline.worker, offline.actor) == ("pc1", "admin:coordinator")
@@ -528,7 +528,7 @@ def test_rule_16_the_history_tells_who_ran_what_where_and_how_it_ended(pool: InP
     assert [event.seq for event in pool.events()] == list(range(1, len(pool.events()) + 1))
 
 
-def test_a_transition_that_the_table_does_not_know_is_refused(pool: InProcessCoordinator) -> None:
+def test_a_transition_that_is_not_in_the_table_is_refused(pool: InProcessCoordinator) -> None:
     pool.submit()
     worker = pool.worker()
     worker.finish(worker.take())
@@ -547,7 +547,7 @@ def test_a_refused_transition_is_in_the_history_and_changes_nothing_else(
         before = len(pool.events())
         with monkeypatch.context() as patch:
             if refuses == "the table":
-                patch.delitem(TRANSITIONS, (State.RUNNING, Event.SUCCEEDED))
+                patch.delitem(TRANSITIONS, (State.RUNNING, LifecycleEvent.SUCCEEDED))
             else:
                 patch.setattr(job_rows, "finish", lambda *_, **__: 0)
             refused(Code.INVALID_TRANSITION, worker.finish, attempt)
@@ -578,7 +578,7 @@ def test_only_the_submitter_or_an_admin_cancels(pool: InProcessCoordinator) -> N
     assert get_job(pool.ctx, 1, 1).state == "queued"
 
 
-def test_at_most_one_attempt_of_a_job_lives_whatever_the_code_does(pool: InProcessCoordinator) -> None:
+def test_the_database_allows_at_most_one_live_attempt_per_job(pool: InProcessCoordinator) -> None:
     pool.submit()
     worker = pool.worker()
     worker.start()

@@ -1,4 +1,4 @@
-"""Several coordinators on one PostgreSQL: what one does between two statements of another harms nothing."""
+"""Several coordinators on one PostgreSQL: what one does between two statements of another breaks nothing."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from deborgen_coordinator.operations import blobs as blob_operations
-from deborgen_coordinator.operations.maintenance.tidy import DAY, Tidier
+from deborgen_coordinator.operations.maintenance.cleanup import DAY, Cleaner
 from deborgen_coordinator.operations.runs import retry
 from deborgen_coordinator.storage import blobs, jobs, runs, workers
 from deborgen_shared.errors import Code, Refusal
@@ -29,7 +29,7 @@ def pair(tmp_path: Path, postgres_url: str) -> Iterator[tuple[InProcessCoordinat
 
 
 def once_after(monkeypatch: pytest.MonkeyPatch, module: Any, name: str, then: Callable[[], object]) -> list[object]:
-    """Have `then` done by somebody else right after the first call of that function; what it returned."""
+    """Run `then` right after the first call of this function, as another process would; return its result."""
     original = getattr(module, name)
     done: list[object] = []
 
@@ -74,7 +74,7 @@ def test_the_same_retry_at_two_coordinators_makes_one_run(
     assert one.types().count("run.submitted") == 2
 
 
-def test_the_same_first_registration_at_two_coordinators_is_one(
+def test_the_same_first_registration_at_two_coordinators_counts_once(
     pair: tuple[InProcessCoordinator, InProcessCoordinator], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one, _ = pair
@@ -85,7 +85,7 @@ def test_the_same_first_registration_at_two_coordinators_is_one(
     assert one.types(worker="pc1").count("worker.registered") == 1
 
 
-def test_rule_12_a_blob_that_a_submit_is_about_to_name_is_not_collected_by_another_coordinator(
+def test_rule_12_a_blob_that_a_submit_is_about_to_use_is_not_collected_by_another_coordinator(
     pair: tuple[InProcessCoordinator, InProcessCoordinator], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one, two = pair
@@ -93,7 +93,7 @@ def test_rule_12_a_blob_that_a_submit_is_about_to_name_is_not_collected_by_anoth
     blob_operations.put(one.ctx, digest, [b"input"])
     two.clock.pass_by(2 * DAY)
     collected: list[int] = []
-    collector = threading.Thread(target=lambda: collected.append(Tidier(two.ctx).collect_blobs()), daemon=True)
+    collector = threading.Thread(target=lambda: collected.append(Cleaner(two.ctx).collect_blobs()), daemon=True)
 
     def collect() -> None:
         collector.start()

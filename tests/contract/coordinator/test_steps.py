@@ -1,4 +1,4 @@
-"""Steps that follow each other, what they hand on, and runs that are tried again."""
+"""Steps that need each other, their inputs, and retried runs."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def through(pool: InProcessCoordinator, worker: InProcessWorker) -> None:
         worker.finish(attempt, artifacts=[artifact(pool, "out.txt", attempt.encode())])
 
 
-def test_a_step_starts_when_all_it_needs_has_succeeded(pool: InProcessCoordinator) -> None:
+def test_a_step_starts_when_all_steps_that_it_needs_have_succeeded(pool: InProcessCoordinator) -> None:
     submit(pool, PIPELINE)
     worker = pool.worker()
     (first,) = worker.start(10)
@@ -66,7 +66,7 @@ def test_a_step_starts_when_all_it_needs_has_succeeded(pool: InProcessCoordinato
     assert pool.run(1).state == "succeeded"
 
 
-def test_what_a_step_left_is_handed_on(pool: InProcessCoordinator) -> None:
+def test_a_steps_artifacts_become_inputs_of_the_next_step(pool: InProcessCoordinator) -> None:
     submit(pool, PIPELINE)
     worker = pool.worker()
     (first,) = worker.start(10)
@@ -81,7 +81,7 @@ def test_what_a_step_left_is_handed_on(pool: InProcessCoordinator) -> None:
 
 
 @pytest.mark.parametrize("how", ["failed", "canceled"])
-def test_what_needs_a_step_that_did_not_succeed_is_canceled(pool: InProcessCoordinator, how: str) -> None:
+def test_steps_that_need_an_unsuccessful_step_are_canceled(pool: InProcessCoordinator, how: str) -> None:
     submit(pool, PIPELINE)
     worker = pool.worker()
     (first,) = worker.start()
@@ -91,7 +91,7 @@ def test_what_needs_a_step_that_did_not_succeed_is_canceled(pool: InProcessCoord
     assert worker.start(10) == []
 
 
-def test_one_failure_in_a_sweep_cancels_what_follows_and_not_its_siblings(pool: InProcessCoordinator) -> None:
+def test_one_failure_in_a_sweep_cancels_later_steps_and_not_its_siblings(pool: InProcessCoordinator) -> None:
     submit(pool, PIPELINE)
     worker = pool.worker()
     worker.finish(*worker.start(10))
@@ -140,7 +140,7 @@ def test_a_retry_of_all_runs_everything_again(pool: InProcessCoordinator) -> Non
     assert pool.run(again.id).state == "succeeded"
 
 
-def test_files_of_a_job_that_was_tried_again_come_from_the_later_run_alone(pool: InProcessCoordinator) -> None:
+def test_inputs_from_a_retried_job_come_only_from_the_later_run(pool: InProcessCoordinator) -> None:
     submit(pool, PIPELINE)
     worker = pool.worker()
     through(pool, worker)
@@ -152,7 +152,7 @@ def test_files_of_a_job_that_was_tried_again_come_from_the_later_run_alone(pool:
 
 
 @pytest.mark.parametrize("only", ["canceled", "failed"])
-def test_a_retry_takes_along_what_its_jobs_need_and_what_did_not_succeed(pool: InProcessCoordinator, only: str) -> None:
+def test_a_retry_includes_the_unsuccessful_jobs_that_its_jobs_need(pool: InProcessCoordinator, only: str) -> None:
     submit(pool, {"steps": [
         {"id": "a", "run": "true", "sweep": {"grid": {"n": [1, 2]}}}, {"id": "b", "run": "true"},
         {"id": "c", "run": "true", "needs": []}, {"id": "d", "run": "true", "needs": ["c"]},
@@ -170,7 +170,7 @@ def test_a_retry_takes_along_what_its_jobs_need_and_what_did_not_succeed(pool: I
     assert [job.id for job in listed] == ["2.1", "2.2", "2.3"]
 
 
-def test_a_retry_of_what_failed_leaves_alone_what_somebody_canceled_elsewhere(pool: InProcessCoordinator) -> None:
+def test_a_retry_of_failed_jobs_leaves_out_jobs_that_a_person_canceled(pool: InProcessCoordinator) -> None:
     submit(pool, {"steps": [
         {"id": "a", "run": "true"}, {"id": "b", "run": "true"}, {"id": "c", "run": "true", "needs": []},
     ]})  # fmt: skip
@@ -189,7 +189,7 @@ def retried(pool: InProcessCoordinator, run: int, only: str) -> list[str]:
     return [job.id for job in list_jobs(pool.ctx, JobsQuery(run=new.id)).items]
 
 
-def test_a_retry_of_what_failed_goes_by_what_happened_and_not_by_the_words_of_a_reason(
+def test_a_retry_of_failed_jobs_depends_on_events_and_not_on_the_wording_of_a_reason(
     pool: InProcessCoordinator,
 ) -> None:
     """Seen to fail when every reason that begins like the coordinator's own counts as one of the coordinator's."""
@@ -201,7 +201,7 @@ def test_a_retry_of_what_failed_goes_by_what_happened_and_not_by_the_words_of_a_
     assert retried(pool, 1, "failed") == ["2.1", "2.3"]
 
 
-def test_a_retry_of_what_failed_takes_along_what_followed_a_cancel_of_its_sibling(pool: InProcessCoordinator) -> None:
+def test_a_retry_of_failed_jobs_includes_dependents_of_a_canceled_sibling(pool: InProcessCoordinator) -> None:
     submit(pool, {"steps": [{"id": "a", "run": "true", "sweep": {"grid": {"n": [1, 2]}}}, {"id": "b", "run": "true"}]})
     pool.cancel("1.1")
     worker = pool.worker()
@@ -220,7 +220,7 @@ def test_a_repeated_retry_under_one_key_makes_one_run(pool: InProcessCoordinator
 
 
 def test_fault_05_the_same_key_with_another_body_is_refused_and_nothing_is_stored(pool: InProcessCoordinator) -> None:
-    """Seen to fail when a key says nothing about its body."""
+    """Seen to fail when a key is not tied to its body."""
     pool.submit(key="k")
     assert pool.submit(key="k").id == 1
     with pytest.raises(Refusal) as caught:
@@ -257,7 +257,9 @@ def test_templates_are_filled_in_for_each_job(pool: InProcessCoordinator) -> Non
         {"workspace": {"shared": "data"}},
     ],
 )
-def test_what_cannot_be_executed_yet_is_refused_not_ignored(pool: InProcessCoordinator, keys: dict[str, Any]) -> None:
+def test_keys_that_are_not_supported_yet_are_refused_not_ignored(
+    pool: InProcessCoordinator, keys: dict[str, Any]
+) -> None:
     with pytest.raises(Refusal) as caught:
         pool.submit(**keys)
     assert caught.value.code is Code.INVALID_JOB
@@ -275,7 +277,7 @@ def test_files_must_have_been_uploaded(pool: InProcessCoordinator) -> None:
     data = b"print(1)"
     digest = hashlib.sha256(data).hexdigest()
     files = [{"path": "sim.py", "sha256": digest, "size": len(data), "mode": 0o644}]
-    with pytest.raises(Refusal, match="is not here"):
+    with pytest.raises(Refusal, match="was not uploaded"):
         pool.submit(files=files)
     blobs.put(pool.ctx, digest, [data])
     pool.submit(files=files)

@@ -1,4 +1,4 @@
-"""The storage keeps its promises on SQLite and on PostgreSQL alike."""
+"""The storage keeps its promises on SQLite and on PostgreSQL."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from deborgen_coordinator.operations import metrics
-from deborgen_coordinator.operations.maintenance.tidy import Tidier
+from deborgen_coordinator.operations.maintenance.cleanup import Cleaner
 from deborgen_coordinator.storage import sqlite
 from deborgen_coordinator.storage.database import DatabaseDamaged, DatabaseUnavailable
 from deborgen_coordinator.storage.store import Store
@@ -37,12 +37,12 @@ def names(store: Store) -> list[str]:
     return sorted(row[0] for row in store.read(lambda reader: reader.rows("SELECT name FROM submitter")))
 
 
-def test_what_was_written_is_read(store: Store) -> None:
+def test_a_write_can_be_read(store: Store) -> None:
     store.write(add_submitter("alice"))
     assert names(store) == ["alice"]
 
 
-def test_a_transaction_that_raises_is_undone_and_the_others_of_its_group_stay(store: Store) -> None:
+def test_a_transaction_that_raises_is_undone_and_the_rest_of_its_group_is_kept(store: Store) -> None:
     """A first transaction holds the writer, so that the three behind it share one commit."""
     hold, entered = threading.Event(), threading.Event()
     caught: list[Exception] = []
@@ -76,7 +76,7 @@ def test_a_transaction_that_raises_is_undone_and_the_others_of_its_group_stay(st
     assert len(caught) == 1
 
 
-def test_many_writers_at_once_never_see_a_lock(store: Store) -> None:
+def test_concurrent_writers_never_meet_a_lock(store: Store) -> None:
     def write(part: int) -> None:
         for n in range(20):
             store.write(add_submitter(f"{part}-{n}"))
@@ -152,7 +152,7 @@ def test_sqlite_is_in_wal_mode_and_flushes_every_commit(tmp_path: Path) -> None:
 
 
 def test_fault_44_a_damaged_database_file_is_refused(tmp_path: Path) -> None:
-    """Seen to fail when nobody looks whether the whole file is sound."""
+    """Seen to fail when nobody checks whether the whole file is valid."""
     Store("", tmp_path).close()
     path = tmp_path / "deborgen.sqlite"
     whole = path.read_bytes()
@@ -195,10 +195,10 @@ def test_fault_44_a_large_file_is_served_at_once_and_damage_is_noticed_while_ser
     monkeypatch.setattr(sqlite, "READ_AT_START", 0)
     pool = InProcessCoordinator(tmp_path)
     fill(pool.ctx.store)
-    Tidier(pool.ctx).turn()
+    Cleaner(pool.ctx).run_once()
     assert pool.ctx.store.damage == ""
     damage_last_page(tmp_path / "deborgen.sqlite")
-    Tidier(pool.ctx).turn()
+    Cleaner(pool.ctx).run_once()
     assert pool.ctx.store.damage
     with pytest.raises(DatabaseUnavailable, match="the database is damaged, and nothing is written to it"):
         metrics.check_health(pool.ctx)
@@ -206,7 +206,7 @@ def test_fault_44_a_large_file_is_served_at_once_and_damage_is_noticed_while_ser
     pool.stop()
 
 
-def test_fault_44_a_read_or_a_write_that_meets_damage_is_a_refusal_and_stops_all_writing(tmp_path: Path) -> None:
+def test_fault_44_a_read_or_write_of_a_damaged_page_is_refused_and_stops_all_writing(tmp_path: Path) -> None:
     """Seen to fail when damage that is met is an error like any other."""
     store = Store("", tmp_path)
     fill(store)
@@ -218,7 +218,7 @@ def test_fault_44_a_read_or_a_write_that_meets_damage_is_a_refusal_and_stops_all
     store.close()
 
 
-def test_fault_44_a_large_file_that_was_cut_is_refused_at_the_start(
+def test_fault_44_a_large_truncated_file_is_refused_at_the_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Seen to fail when a large file that was cut is an error like any other."""
@@ -234,7 +234,7 @@ def test_fault_44_a_large_file_that_was_cut_is_refused_at_the_start(
 
 
 def test_fault_42_a_file_that_another_process_keeps_locked_is_a_refusal_and_then_all_is_well(tmp_path: Path) -> None:
-    """Seen to fail when what the database refuses is passed on as it is."""
+    """Seen to fail when an error of the database is passed on as it is."""
     store = Store("", tmp_path)
     intruder = sqlite3.connect(tmp_path / "deborgen.sqlite", isolation_level=None)
     intruder.execute("BEGIN IMMEDIATE")
@@ -248,7 +248,7 @@ def test_fault_42_a_file_that_another_process_keeps_locked_is_a_refusal_and_then
     store.close()
 
 
-def test_an_interrupted_write_leaves_nobody_waiting(tmp_path: Path, database: str) -> None:
+def test_an_interrupted_write_leaves_no_thread_waiting(tmp_path: Path, database: str) -> None:
     store = Store(database, tmp_path)
 
     def interrupted(tx: Tx) -> None:
@@ -266,7 +266,7 @@ def test_an_interrupted_write_leaves_nobody_waiting(tmp_path: Path, database: st
 
 
 @pytest.mark.postgres
-def test_a_commit_whose_answer_was_lost_is_asked_after_and_never_done_twice(
+def test_a_commit_whose_answer_was_lost_is_looked_up_and_never_repeated(
     tmp_path: Path, postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The connection is cut just after, then just before, the server has committed."""
@@ -292,7 +292,7 @@ def test_a_commit_whose_answer_was_lost_is_asked_after_and_never_done_twice(
 
 
 @pytest.mark.postgres
-def test_a_commit_that_never_reached_the_server_is_made_again_though_the_server_still_waits_for_it(
+def test_a_commit_that_never_reached_the_server_is_repeated_even_if_the_server_still_waits_for_it(
     tmp_path: Path, postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import psycopg
@@ -319,7 +319,7 @@ def test_a_commit_that_never_reached_the_server_is_made_again_though_the_server_
 
 @pytest.mark.postgres
 @pytest.mark.parametrize("strangers", [0, 100])
-def test_a_commit_that_a_crash_of_postgres_swallowed_is_made_again_at_once(
+def test_a_commit_that_a_crash_of_postgres_lost_is_repeated_at_once(
     tmp_path: Path, own_postgres: PostgresCluster, monkeypatch: pytest.MonkeyPatch, strangers: int
 ) -> None:
     """Nothing of the transaction had reached the server's disk, so the server does not know its number any more, or has
@@ -346,7 +346,7 @@ def test_a_commit_that_a_crash_of_postgres_swallowed_is_made_again_at_once(
     store.close()
 
 
-def test_a_writer_that_closes_leaves_no_trace_of_itself(tmp_path: Path, database: str) -> None:
+def test_a_closed_writer_leaves_no_row_behind(tmp_path: Path, database: str) -> None:
     for name in ("alice", "bob"):
         store = Store(database, tmp_path)
         store.write(add_submitter(name))
@@ -356,7 +356,7 @@ def test_a_writer_that_closes_leaves_no_trace_of_itself(tmp_path: Path, database
     connection.close()
 
 
-def test_fault_68_text_with_nul_is_taken_by_either_database(pool: InProcessCoordinator) -> None:
+def test_fault_68_text_with_nul_is_accepted_by_either_database(pool: InProcessCoordinator) -> None:
     """Seen to fail when NUL goes to PostgreSQL as it is."""
     pool.submit()
     worker = pool.worker()
@@ -406,10 +406,10 @@ def test_fault_45_postgres_restarted_under_load_loses_nothing(tmp_path: Path, ow
 
 
 @pytest.mark.postgres
-def test_a_reader_that_was_kept_over_a_restart_of_the_server_is_replaced(
+def test_a_pooled_reader_is_replaced_after_a_restart_of_the_server(
     tmp_path: Path, own_postgres: PostgresCluster
 ) -> None:
-    """Each would refuse one request, long after the server is back."""
+    """Otherwise each pooled reader would refuse one request after the server is back."""
     store = Store(own_postgres.database(), tmp_path)
     store.write(add_submitter("ada"))
     assert names(store) == ["ada"]

@@ -1,4 +1,4 @@
-"""Long polls: they wake for work, their number is bounded, and several coordinators may share one PostgreSQL."""
+"""Waiting claims: they wake for jobs, their number is limited, and several coordinators can share one PostgreSQL."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ import pytest
 
 from deborgen_coordinator.app import open_context
 from deborgen_coordinator.operations.context import Context
-from deborgen_coordinator.operations.maintenance.sweep import PATIENCE_SECONDS, Sweeper
+from deborgen_coordinator.operations.maintenance.lease_check import PATIENCE_SECONDS, LeaseChecker
 from deborgen_coordinator.operations.workers import claim as claims
 from deborgen_coordinator.operations.workers import finish as finishing
-from deborgen_coordinator.operations.workers.claim import NoWork
+from deborgen_coordinator.operations.workers.claim import NoJobs
 from deborgen_coordinator.operations.workers.steer import steer
 from deborgen_shared import messages as m
 from support.clock import FakeClock
@@ -31,7 +31,7 @@ def waiting(ctx: Context) -> int:
 
 
 def queued(ctx: Context) -> int:
-    """How many wait to be woken for a job, at this moment."""
+    """The number of claims that are waiting for a job at this moment."""
     return len(ctx.wakeups._waiters["jobs"])
 
 
@@ -57,7 +57,7 @@ def test_a_waiting_claim_wakes_for_a_submit(pool: InProcessCoordinator) -> None:
     assert waiting(pool.ctx) == 0
 
 
-def test_the_end_of_a_job_wakes_a_claim_where_a_cap_held_its_submitter_back(
+def test_the_end_of_a_job_wakes_a_claim_if_its_submitter_was_at_the_limit(
     make_pool: Callable[..., InProcessCoordinator],
 ) -> None:
     """Seen to fail when only new and requeued jobs wake a claim: it waited out its time."""
@@ -90,10 +90,10 @@ def test_a_waiting_claim_wakes_for_a_release_and_for_the_end_of_a_backoff(pool: 
     assert [a.attempt for a in found[0].assignments] == ["1.1/3"]
 
 
-def test_one_new_job_costs_one_look_however_many_wait(
+def test_one_new_job_costs_one_transaction_however_many_claims_wait(
     pool: InProcessCoordinator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each look is a transaction: thirty idle workers must not make thirty of them for every job."""
+    """Thirty idle workers must not cost thirty transactions for every job."""
     looks: list[str] = []
     look = claims.take
 
@@ -119,7 +119,7 @@ def test_one_new_job_costs_one_look_however_many_wait(
 
 
 def test_a_job_is_not_given_to_a_claim_whose_worker_is_gone(pool: InProcessCoordinator) -> None:
-    """It would lie there until its lease is over. Seen to fail when nobody asks whether it is."""
+    """The job would stay there until its lease expires. Seen to fail when nobody checks the connection."""
     here, dead = pool.worker("here"), pool.worker("dead")
     one = in_thread(lambda: claim(pool.ctx, here, "r"))
     wait_until(lambda: queued(pool.ctx) == 1)
@@ -130,11 +130,11 @@ def test_a_job_is_not_given_to_a_claim_whose_worker_is_gone(pool: InProcessCoord
     one[0].join(20)
     two[0].join(20)
     assert [a.attempt for a in one[1][0].assignments] == ["1.1/1"]
-    assert isinstance(two[1][0], NoWork)
+    assert isinstance(two[1][0], NoJobs)
 
 
 def test_a_job_is_not_given_to_a_waiting_worker_whose_heartbeats_have_stopped(pool: InProcessCoordinator) -> None:
-    """Its connection looks alive, and its machine is gone. Seen to fail when only the connection is asked."""
+    """Its connection looks alive, but its machine is gone. Seen to fail when only the connection is checked."""
     here, dead = pool.worker("here"), pool.worker("dead")
     one = in_thread(lambda: claim(pool.ctx, here, "r", wait=600))
     wait_until(lambda: queued(pool.ctx) == 1)
@@ -146,10 +146,10 @@ def test_a_job_is_not_given_to_a_waiting_worker_whose_heartbeats_have_stopped(po
     two[0].join(20)
     one[0].join(20)
     assert [a.attempt for a in one[1][0].assignments] == ["1.1/1"]
-    assert isinstance(two[1][0], NoWork)
+    assert isinstance(two[1][0], NoJobs)
 
 
-def test_what_the_first_cannot_take_reaches_whoever_can(pool: InProcessCoordinator) -> None:
+def test_a_job_that_the_first_worker_cannot_run_reaches_one_that_can(pool: InProcessCoordinator) -> None:
     machines = [pool.worker("large", labels={"gpu": True})] + [pool.worker(f"pc{at}") for at in range(9)]
     waits = []
     for at, worker in enumerate(machines, 1):
@@ -164,7 +164,7 @@ def test_what_the_first_cannot_take_reaches_whoever_can(pool: InProcessCoordinat
     assert [len(found[0].assignments) for _, found in waits] == [1] + [64] * 9
 
 
-def test_a_look_that_fails_lets_the_next_one_look(pool: InProcessCoordinator, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_claim_that_fails_wakes_the_next_one(pool: InProcessCoordinator, monkeypatch: pytest.MonkeyPatch) -> None:
     look = claims.take
 
     def broken(work: Any, *rest: Any, **options: Any) -> Any:
@@ -192,7 +192,7 @@ def test_a_look_that_fails_lets_the_next_one_look(pool: InProcessCoordinator, mo
 
 
 def finish(ctx: Context, worker: InProcessWorker, attempt: str, request: str, cpus: float) -> m.Finished:
-    """A result, and with it a claim for so many CPUs."""
+    """A result with a claim for this many CPUs."""
     claim = m.NextClaim(request_id=request, free=m.Resources(cpus=cpus, memory=GIB), max=8)
     result = m.Result(attempt=attempt, outcome="succeeded", seconds=1.0)
     return finishing.finish(ctx, worker.actor, worker.name, m.Finish(worker.session, [result], claim))
@@ -211,7 +211,7 @@ def waits_with_a_part(pool: InProcessCoordinator) -> tuple[InProcessWorker, str,
 
 
 def test_a_finish_with_the_request_of_a_waiting_claim_is_answered_and_the_claim_too(pool: InProcessCoordinator) -> None:
-    """With the same attempts, and none besides. Seen to fail when the claim is not woken."""
+    """Both get the same attempts, and no others. Seen to fail when the claim is not woken."""
     worker, attempt, thread, found = waits_with_a_part(pool)
     pool.submit(resources={"cpus": 2, "memory": "16MiB"})
     wait_until(lambda: queued(pool.ctx) == 1)
@@ -222,8 +222,10 @@ def test_a_finish_with_the_request_of_a_waiting_claim_is_answered_and_the_claim_
     assert waiting(pool.ctx) == 0
 
 
-def test_a_waiting_claim_asks_for_what_a_finish_with_its_request_has_said_is_free(pool: InProcessCoordinator) -> None:
-    """Seen to fail when it goes on to ask for a part of the room: a large job waits for it in vain."""
+def test_a_waiting_claim_asks_for_the_free_room_that_a_finish_with_its_request_reports(
+    pool: InProcessCoordinator,
+) -> None:
+    """Seen to fail when it still asks for a part of the room: a large job waits in vain."""
     worker, attempt, thread, found = waits_with_a_part(pool)
     assert finish(pool.ctx, worker, attempt, "r1", 2.0).assignments == []
     pool.submit(resources={"cpus": 2, "memory": "16MiB"})
@@ -231,7 +233,7 @@ def test_a_waiting_claim_asks_for_what_a_finish_with_its_request_has_said_is_fre
     assert [a.attempt for a in found[0].assignments] == ["2.1/1"]
 
 
-def test_a_finish_with_another_request_leaves_a_waiting_claim_as_it_is(pool: InProcessCoordinator) -> None:
+def test_a_finish_with_another_request_does_not_change_a_waiting_claim(pool: InProcessCoordinator) -> None:
     """Older workers have more than one claim, each for a part of the room."""
     worker, attempt, thread, found = waits_with_a_part(pool)
     assert finish(pool.ctx, worker, attempt, "r2", 2.0).assignments == []
@@ -241,13 +243,15 @@ def test_a_finish_with_another_request_leaves_a_waiting_claim_as_it_is(pool: InP
     assert [a.attempt for a in found[0].assignments] == ["3.1/1"]
 
 
-def test_beyond_the_places_to_wait_the_answer_comes_at_once_with_a_pace_for_the_whole_fleet(make_pool: Any) -> None:
+def test_without_a_waiting_slot_a_claim_is_answered_at_once_with_a_poll_interval_for_all_workers(
+    make_pool: Any,
+) -> None:
     pool = make_pool(max_waiters=1, poll_rate=2)
     machines = [pool.worker(f"pc{at}") for at in range(21)]
     thread, _ = in_thread(lambda: claim(pool.ctx, machines[0], "r"))
     wait_until(lambda: waiting(pool.ctx) == 1)
     answers = [claim(pool.ctx, worker, "r") for worker in machines[1:]]
-    assert all(isinstance(answer, NoWork) for answer in answers)
+    assert all(isinstance(answer, NoJobs) for answer in answers)
     # twenty who ask every ten seconds are two a second, as the setting says
     assert all(9 <= answer.retry_after <= 11 for answer in answers)
     pool.ctx.wakeups.close()
@@ -260,14 +264,14 @@ def test_a_stop_answers_every_long_poll(pool: InProcessCoordinator) -> None:
     wait_until(lambda: waiting(pool.ctx) == 1)
     pool.ctx.wakeups.close()
     thread.join(5)
-    assert isinstance(found[0], NoWork)
+    assert isinstance(found[0], NoJobs)
 
 
-def test_a_paused_worker_gets_nothing_and_is_told_to_ask_seldom(pool: InProcessCoordinator) -> None:
+def test_a_paused_worker_gets_nothing_and_is_told_to_poll_rarely(pool: InProcessCoordinator) -> None:
     pool.submit()
     worker = pool.worker()
     steer(pool.ctx, worker.actor, "pc1", m.SteerWorker(paused=True))
-    assert isinstance(answer := claim(pool.ctx, worker, "r1"), NoWork)
+    assert isinstance(answer := claim(pool.ctx, worker, "r1"), NoJobs)
     assert answer.retry_after >= 5
     steer(pool.ctx, worker.actor, "pc1", m.SteerWorker(paused=False))
     assert worker.claim() == ["1.1/1"]
@@ -291,8 +295,8 @@ def test_a_claim_that_waits_at_one_coordinator_wakes_for_a_submit_at_another(tmp
 
 
 @pytest.mark.postgres
-def test_a_claim_looks_again_soon_at_what_another_coordinator_held_and_left(tmp_path: Path, postgres_url: str) -> None:
-    """Nobody tells it when the other one is done. Seen to fail when it waits for a signal."""
+def test_a_claim_soon_retries_jobs_that_another_coordinator_had_locked(tmp_path: Path, postgres_url: str) -> None:
+    """No signal says when the other one is done. Seen to fail when it waits for a signal."""
     pool = InProcessCoordinator(tmp_path, postgres_url)
     pool.submit()
     worker = pool.worker()
@@ -330,28 +334,28 @@ def test_fault_08_64_claimers_on_1000_jobs_get_disjoint_ones(tmp_path: Path, dat
 
 
 @pytest.mark.postgres
-def test_of_two_coordinators_one_sweeps_and_the_other_takes_over_when_it_stands_still(
+def test_of_two_coordinators_one_checks_leases_and_the_other_takes_over_when_it_stops(
     tmp_path: Path, postgres_url: str
 ) -> None:
     one = InProcessCoordinator(tmp_path / "one", postgres_url)
     two_clock = FakeClock()
     two_ctx = open_context(one.settings, two_clock)
-    two = Sweeper(two_ctx)
-    assert one.sweeper.turn().leading
-    assert not two.turn().leading
+    two = LeaseChecker(two_ctx)
+    assert one.lease_checker.run_once().leading
+    assert not two.run_once().leading
     one.submit()
     worker = one.worker()
     worker.start()
     two_clock.pass_by(PATIENCE_SECONDS / 2)
     one.sleep(3)
-    assert not two.turn().leading
+    assert not two.run_once().leading
     two_clock.pass_by(PATIENCE_SECONDS + 30)
-    assert two.turn().leading
+    assert two.run_once().leading
     assert one.job("1.1").state == "running"
-    assert not one.sweeper.turn().leading
+    assert not one.lease_checker.run_once().leading
     for _ in range(int(PAST_LEASE / 3)):
         two_clock.pass_by(3)
-        two.turn()
+        two.run_once()
     assert one.job("1.1").state == "failed"
     two_ctx.store.close()
     one.stop()

@@ -1,4 +1,4 @@
-"""The unit of work: what belongs together is stored together, and settles when it closes."""
+"""The unit of work: changes that belong together are stored together, and settle when it closes."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import pytest
 
 from deborgen_coordinator import ids
 from deborgen_coordinator.leases import Verdict
-from deborgen_coordinator.lifecycle import Event
+from deborgen_coordinator.lifecycle import LifecycleEvent
 from deborgen_coordinator.operations.lookup import find_run
-from deborgen_coordinator.operations.work import Ending, Refused, Work
-from deborgen_coordinator.storage import attempts, workers
+from deborgen_coordinator.operations.work import AttemptEnding, RefusedTransition, Work
+from deborgen_coordinator.storage import attempts, lease_clock
 from deborgen_coordinator.storage.transactions import Tx
 from deborgen_shared.states import Outcome
 from support.in_process import InProcessCoordinator, person
@@ -21,7 +21,7 @@ STEPS = {"steps": [{"id": "a", "run": "true"}, {"id": "b", "run": "true", "needs
 
 
 def test_runs_and_steps_settle_when_the_unit_closes(pool: InProcessCoordinator) -> None:
-    """Seen to fail when nothing is done at the close."""
+    """Seen to fail when the unit does nothing when it closes."""
     pool.submit(STEPS)
 
     def cancel_the_first(work: Work) -> int:
@@ -33,7 +33,7 @@ def test_runs_and_steps_settle_when_the_unit_closes(pool: InProcessCoordinator) 
     assert pool.job("1.2").reason == "step 'a', which it needs, did not succeed"
 
 
-def test_a_transaction_at_hand_can_be_a_unit(pool: InProcessCoordinator) -> None:
+def test_a_unit_can_use_an_existing_transaction(pool: InProcessCoordinator) -> None:
     pool.submit(STEPS)
 
     def cancel_all(tx: Tx) -> None:
@@ -45,7 +45,7 @@ def test_a_transaction_at_hand_can_be_a_unit(pool: InProcessCoordinator) -> None
     assert {event.actor for event in pool.events() if event.type == "job.canceled"} == {"submitter:alice"}
 
 
-def test_a_unit_that_fails_leaves_nothing(pool: InProcessCoordinator) -> None:
+def test_a_unit_that_fails_changes_nothing(pool: InProcessCoordinator) -> None:
     pool.submit(STEPS)
 
     def fail(work: Work) -> None:
@@ -69,9 +69,9 @@ def test_a_refused_transition_undoes_its_unit_and_is_in_the_history(pool: InProc
         held = attempts.get(work.tx, *ids.parse_attempt(name))
         assert held is not None
         for _ in range(2):
-            work.conclude(held, Verdict(Event.FAILED), Ending(Outcome.FAILED, "why", 1.0))
+            work.conclude(held, Verdict(LifecycleEvent.FAILED), AttemptEnding(Outcome.FAILED, "why", 1.0))
 
-    with pytest.raises(Refused, match="cannot be failed"):
+    with pytest.raises(RefusedTransition, match="cannot be failed"):
         pool.ctx.work(person("alice"), end_it_twice)
     assert (pool.run(1).jobs.queued, pool.run(1).jobs.running) == (1, 1)
     [refused] = [event for event in pool.events() if event.type == "transition.refused"]
@@ -96,6 +96,6 @@ def test_the_time_and_the_lease_clock_are_read_once_per_unit(
         return count_and_read
 
     monkeypatch.setattr(pool.clock, "wall", counted("wall", pool.clock.wall))
-    monkeypatch.setattr(workers, "clock", counted("lease clock", workers.clock))
+    monkeypatch.setattr(lease_clock, "read", counted("lease clock", lease_clock.read))
     worker.beat(*given, began_seconds_ago=1.0)
     assert sorted(reads) == ["lease clock", "wall"]

@@ -1,4 +1,4 @@
-"""How a worker's machine is doing: told when it registers and with its heartbeats, and shown with the worker."""
+"""The metrics of a worker's machine: reported when it registers and with its heartbeats, and shown with the worker."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def shown(pool: InProcessCoordinator) -> m.Metrics | None:
     return get_worker(pool.ctx, "pc1").metrics
 
 
-def test_metrics_are_shown_as_they_were_told(pool: InProcessCoordinator) -> None:
+def test_metrics_are_shown_as_they_were_reported(pool: InProcessCoordinator) -> None:
     worker = pool.worker()
     assert shown(pool) is None
     worker.beat(metrics=FULL)
@@ -35,14 +35,14 @@ def test_metrics_are_shown_as_they_were_told(pool: InProcessCoordinator) -> None
 
 
 def test_a_heartbeat_without_metrics_keeps_the_last_ones(pool: InProcessCoordinator) -> None:
-    """Seen to fail when what a heartbeat leaves out is stored as nothing."""
+    """Seen to fail when a heartbeat without metrics deletes the stored ones."""
     worker = pool.worker()
     worker.beat(metrics=FULL)
     worker.beat()
     assert shown(pool) == FULL
 
 
-def test_a_registration_tells_the_metrics_of_its_session(pool: InProcessCoordinator) -> None:
+def test_a_registration_reports_the_metrics_of_its_session(pool: InProcessCoordinator) -> None:
     worker = pool.worker()
     worker.register(metrics=FULL)
     assert shown(pool) == FULL
@@ -59,7 +59,7 @@ def test_metrics_outlive_a_restart_of_the_coordinator_and_a_silence(pool: InProc
 
 
 @pytest.mark.parametrize("metrics", [{}, {"gpus": []}, {"load": 0}, {"load": None, "gpus": [{}]}, {"fan": 900}])
-def test_everything_in_them_is_optional_and_what_is_not_known_is_ignored(
+def test_all_metrics_are_optional_and_unknown_ones_are_ignored(
     pool: InProcessCoordinator, metrics: dict[str, Any]
 ) -> None:
     worker = pool.worker()

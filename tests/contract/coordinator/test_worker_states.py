@@ -1,4 +1,4 @@
-"""What a worker says of itself: who gets jobs, what is recorded, and what people are told."""
+"""The state that a worker reports: whether it gets jobs, what is recorded, and what people see."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ def steer(pool: InProcessCoordinator, worker: InProcessWorker, **order: bool) ->
 
 
 @pytest.mark.parametrize("state", FIRST_WORDS)
-def test_only_an_open_or_a_limited_worker_is_given_jobs(pool: InProcessCoordinator, state: str) -> None:
-    """Seen to fail when only a paused worker is given nothing."""
+def test_only_an_open_or_a_limited_worker_gets_jobs(pool: InProcessCoordinator, state: str) -> None:
+    """Seen to fail when only a paused worker gets nothing."""
     pool.submit()
     worker = pool.worker()
     worker.beat(state=state)
@@ -52,7 +52,7 @@ def test_only_an_open_or_a_limited_worker_is_given_jobs(pool: InProcessCoordinat
 
 
 @pytest.mark.parametrize("state", FIRST_WORDS)
-def test_every_state_is_told_with_its_reason_and_its_end(pool: InProcessCoordinator, state: str) -> None:
+def test_every_state_is_shown_with_its_reason_and_its_end(pool: InProcessCoordinator, state: str) -> None:
     worker = pool.worker()
     worker.beat(state=state, reason="for a reason", until=IN_TWO_HOURS)
     seen = shown(pool)
@@ -79,13 +79,13 @@ def test_a_worker_is_free_until_no_other_job_fits_and_then_busy(pool: InProcessC
         assert (shown(pool).availability, shown(pool).state) == (expected, "open"), free
 
 
-def test_what_a_worker_never_offered_does_not_make_it_busy(pool: InProcessCoordinator) -> None:
+def test_a_resource_that_a_worker_does_not_offer_does_not_make_it_busy(pool: InProcessCoordinator) -> None:
     worker = pool.worker(cpus=1, memory=0)
     worker.beat(free=m.Resources(cpus=1))
     assert shown(pool).availability == "free"
 
 
-def test_an_admins_pause_and_drain_are_told_before_the_worker_has_heard_of_them(pool: InProcessCoordinator) -> None:
+def test_an_admins_pause_and_drain_are_shown_before_the_worker_knows_of_them(pool: InProcessCoordinator) -> None:
     worker = pool.worker()
     worker.beat(state="limited", reason="on battery")
     steer(pool, worker, paused=True)
@@ -101,7 +101,7 @@ def test_an_admins_pause_and_drain_are_told_before_the_worker_has_heard_of_them(
     assert shown(pool).until is None, "the end of a pause is not the end of a drain"
 
 
-def test_what_keeps_a_worker_closed_is_told_rather_than_an_admins_pause(pool: InProcessCoordinator) -> None:
+def test_the_reason_why_a_worker_is_closed_is_shown_before_an_admins_pause(pool: InProcessCoordinator) -> None:
     worker = pool.worker()
     steer(pool, worker, paused=True)
     worker.beat(state="closed", reason="its owner offers it at 22:00-07:00 only")
@@ -141,11 +141,11 @@ def test_why_names_the_state_that_keeps_a_job_from_a_worker(pool: InProcessCoord
         (False, "closed: only 200MiB of disk are free"),
         (False, "yielding: its owner is at the keyboard"),
         (False, "asleep"),
-        (True, "can take it with its next claim"),
+        (True, "can run it with its next claim"),
     ]
 
 
-def test_the_history_tells_when_a_worker_stops_and_goes_on_taking_jobs(pool: InProcessCoordinator) -> None:
+def test_the_history_records_when_a_worker_stops_and_resumes_taking_jobs(pool: InProcessCoordinator) -> None:
     """Seen to fail when every change of state is recorded."""
     worker = pool.worker()
     for state in ("open", "limited", "yielding", "yielding", "paused", "limited", "open"):
@@ -174,7 +174,7 @@ def test_a_new_session_begins_open_and_with_no_end(pool: InProcessCoordinator) -
         {"session": "S", "state": "draining", "reason": "stopping"},
     ],
 )
-def test_a_heartbeat_of_the_last_release_is_still_understood(pool: InProcessCoordinator, body: Any) -> None:
+def test_a_heartbeat_of_the_previous_release_is_understood(pool: InProcessCoordinator, body: Any) -> None:
     pool.submit()
     worker = pool.worker()
     worker.start()
@@ -188,7 +188,7 @@ def test_a_heartbeat_of_the_last_release_is_still_understood(pool: InProcessCoor
 def test_the_workers_of_an_older_database_keep_their_states(
     tmp_path: Path, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Seen to fail when the column is made anew without its values."""
+    """Seen to fail when the column is created again without its values."""
     opened = database_for(database, tmp_path)
     connection = opened.connect(readonly=False)
     first_schema(connection)
@@ -208,6 +208,6 @@ def test_the_workers_of_an_older_database_keep_their_states(
     connection.close()
 
 
-def test_the_words_of_this_page_are_those_of_the_contract() -> None:
+def test_the_states_in_this_module_are_those_of_the_contract() -> None:
     assert set(FIRST_WORDS) == set(WorkerState) - {WorkerState.RESTING, WorkerState.OFFLINE, WorkerState.LEFT}
     assert {state for state in FIRST_WORDS if state in WORKING} == {"open", "limited"}

@@ -1,4 +1,4 @@
-"""The coordinator that the contract is checked on: a real one, in a process of its own."""
+"""The coordinator whose contract is tested: a real one, in its own process."""
 
 from support.coordinator import coordinator, own_coordinator
 from support.postgres import own_postgres, postgres, postgres_url

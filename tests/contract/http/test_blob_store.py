@@ -1,4 +1,4 @@
-"""The store of bytes: whole and verified, or not there."""
+"""The blob store: a blob is complete and verified, or it does not exist."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from deborgen_coordinator.blobs import NoSpace, WrongDigest, WrongOffset
+from deborgen_coordinator.blobs import DigestMismatch, NoSpace, OffsetMismatch
 from deborgen_coordinator.blobs.local import LocalBlobs
 
 
@@ -73,7 +73,7 @@ def test_fault_40_a_flipped_bit_is_refused_by_digest_and_the_repeat_works(blobs:
     data = bytearray(os.urandom(5000))
     digest = digest_of(bytes(data))
     data[1234] ^= 4
-    with pytest.raises(WrongDigest):
+    with pytest.raises(DigestMismatch):
         blobs.put(digest, [bytes(data)], nothing)
     assert files(tmp_path / "blobs") == []
     data[1234] ^= 4
@@ -82,7 +82,7 @@ def test_fault_40_a_flipped_bit_is_refused_by_digest_and_the_repeat_works(blobs:
 
 
 def test_fault_19_an_upload_cut_fifty_times_at_random_bytes_is_resumed(blobs: LocalBlobs) -> None:
-    """Seen to fail when a broken upload is thrown away."""
+    """Seen to fail when an interrupted upload is discarded."""
     chance = random.Random(19)
     data = chance.randbytes(400_000)
     digest = digest_of(data)
@@ -111,7 +111,7 @@ def test_an_upload_in_parts_is_whole_when_its_length_is_reached(blobs: LocalBlob
     assert content(blobs, digest) == data
 
 
-def test_a_blob_in_many_parts_is_hashed_once_and_not_once_a_part(
+def test_a_blob_in_many_parts_is_hashed_once_and_not_once_per_part(
     blobs: LocalBlobs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data = os.urandom(400_000)
@@ -137,7 +137,7 @@ def test_a_blob_in_many_parts_is_hashed_once_and_not_once_a_part(
     assert hashed == len(data)
 
 
-def test_a_hash_that_was_kept_is_not_believed_after_somebody_else_wrote_to_the_upload(
+def test_a_cached_hash_is_discarded_after_another_process_wrote_to_the_upload(
     blobs: LocalBlobs, tmp_path: Path
 ) -> None:
     data = b"right" * 1000
@@ -147,17 +147,17 @@ def test_a_hash_that_was_kept_is_not_believed_after_somebody_else_wrote_to_the_u
     with pytest.raises(Cut):
         other.put(digest, cut_after(b"wrong" * 600, 3000), nothing)
     assert blobs.offset(digest) == 3000
-    with pytest.raises(WrongDigest):
+    with pytest.raises(DigestMismatch):
         blobs.append(digest, 3000, [data[3000:]], len(data), nothing)
     assert blobs.size(digest) is None
 
 
-def test_an_upload_that_goes_on_at_the_wrong_byte_changes_nothing(blobs: LocalBlobs) -> None:
+def test_an_upload_that_resumes_at_the_wrong_byte_changes_nothing(blobs: LocalBlobs) -> None:
     data = os.urandom(3000)
     digest = digest_of(data)
     with pytest.raises(Cut):
         blobs.put(digest, cut_after(data, 1500), nothing)
-    with pytest.raises(WrongOffset) as refused:
+    with pytest.raises(OffsetMismatch) as refused:
         blobs.append(digest, 1000, [data[1000:]], None, nothing)
     assert refused.value.offset == 1500
     assert blobs.offset(digest) == 1500
@@ -170,7 +170,7 @@ def test_a_resumed_upload_whose_first_part_was_damaged_is_refused_and_nothing_is
     digest = digest_of(data)
     with pytest.raises(Cut):
         blobs.put(digest, cut_after(b"!" + data[1:], 1500), nothing)
-    with pytest.raises(WrongDigest):
+    with pytest.raises(DigestMismatch):
         blobs.append(digest, 1500, [data[1500:]], None, nothing)
     assert files(tmp_path / "blobs") == []
 
@@ -199,15 +199,13 @@ def test_concurrent_uploads_of_one_digest_all_succeed(blobs: LocalBlobs, tmp_pat
     assert files(tmp_path / "blobs") == [digest]
 
 
-def test_bytes_of_an_unknown_digest_are_stored_under_the_one_they_have(blobs: LocalBlobs) -> None:
+def test_bytes_of_unknown_digest_are_stored_under_their_digest(blobs: LocalBlobs) -> None:
     told: list[tuple[str, int]] = []
     assert blobs.store([b"abc", b"def"], lambda d, s: told.append((d, s))) == (digest_of(b"abcdef"), 6)
     assert told == [(digest_of(b"abcdef"), 6)]
 
 
-def test_broken_uploads_are_found_when_they_are_old_and_spared_while_they_are_written(
-    blobs: LocalBlobs, tmp_path: Path
-) -> None:
+def test_old_interrupted_uploads_are_removed_unless_they_are_being_written(blobs: LocalBlobs, tmp_path: Path) -> None:
     data = os.urandom(3000)
     digest = digest_of(data)
     with pytest.raises(Cut):
@@ -249,7 +247,7 @@ def test_the_lock_of_a_digest_keeps_a_put_from_committing(blobs: LocalBlobs) -> 
 
 @pytest.mark.root
 def test_fault_31_a_full_disk_leaves_no_temporary_file_and_the_repeat_works(tmp_path: Path) -> None:
-    """Seen to fail when what did not fit stays on the disk."""
+    """Seen to fail when an upload that did not fit stays on the disk."""
     disk = tmp_path / "disk"
     disk.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(disk)], check=True)

@@ -87,7 +87,7 @@ def test_fault_40_bytes_with_another_digest_are_refused_and_nothing_is_kept(
     assert ada.put(f"/v1/blobs/{digest}", data=data).status_code == 201
 
 
-def test_missing_names_each_blob_that_is_not_there_once(ada: Client) -> None:
+def test_each_missing_blob_is_listed_once(ada: Client) -> None:
     data = b"here"
     ada.put(f"/v1/blobs/{digest_of(data)}", data=data)
     gone = digest_of(b"never sent")
@@ -112,7 +112,7 @@ def cut_upload(
 def test_fault_19_an_upload_cut_at_random_bytes_is_resumed_from_what_head_tells(
     coordinator: CoordinatorProcess, ada: Client
 ) -> None:
-    """Seen to fail when a broken upload is thrown away."""
+    """Seen to fail when an interrupted upload is discarded."""
     chance = random.Random(1919)
     data = chance.randbytes(3_000_000)
     digest = digest_of(data)
@@ -139,7 +139,7 @@ def test_fault_19_an_upload_cut_at_random_bytes_is_resumed_from_what_head_tells(
     assert again.status_code == 201, "the same once more does no harm"
 
 
-def test_an_upload_may_come_in_parts_of_a_known_whole(ada: Client) -> None:
+def test_an_upload_may_come_in_parts_of_a_known_total(ada: Client) -> None:
     data = os.urandom(25_000)
     url = f"/v1/blobs/{digest_of(data)}"
     headers = {"Upload-Offset": "0", "Upload-Length": "25000"}
@@ -163,7 +163,7 @@ def test_an_upload_may_come_in_parts_of_a_known_whole(ada: Client) -> None:
         {"Upload-Offset": "0", "Upload-Length": "1"},
     ],
 )
-def test_a_patch_that_does_not_say_where_is_400(ada: Client, headers: dict[str, str]) -> None:
+def test_a_patch_without_a_valid_offset_is_400(ada: Client, headers: dict[str, str]) -> None:
     answer = ada.patch(f"/v1/blobs/{'c' * 64}", data=b"some bytes", headers=headers)
     assert (answer.status_code, answer.json()["error"]["code"]) == (400, "malformed")
 
@@ -201,7 +201,7 @@ def test_artifacts_are_listed_and_fetched_by_path(coordinator: CoordinatorProces
 def test_fault_64_a_result_with_a_bad_artifact_path_is_refused(
     coordinator: CoordinatorProcess, ada: Client, path: str
 ) -> None:
-    """Seen to fail when the paths of artifacts are not looked at."""
+    """Seen to fail when the paths of artifacts are not checked."""
     worker = ScriptedWorker(coordinator, "w1")
     data = b"artifact"
     worker.http.put(f"/v1/blobs/{digest_of(data)}", data=data)

@@ -28,10 +28,10 @@ def submit(ada: Client, name: str) -> str:
     return f"{ada.post('/v1/runs', json={'run': 'true', 'requires': {'only': name}}).json()['id']}.1"
 
 
-def test_a_claim_says_how_long_it_waited_and_until_when_each_lease_lasts(
+def test_the_answer_to_a_claim_contains_its_waiting_time_and_the_end_of_each_lease(
     coordinator: CoordinatorProcess, ada: Client
 ) -> None:
-    """Seen to fail when the time at the coordinator is not told."""
+    """Seen to fail when the answer does not contain the waiting time."""
     worker = labeled(coordinator, "patient")
     answers: list[Any] = []
     claim = {"request_id": "r1", "free": ROOM, "wait_seconds": 30}
@@ -72,7 +72,7 @@ def test_a_finish_with_a_claim_answers_with_results_and_assignments(
     assert [each["type"] for each in events][-2:] == ["attempt.started", "job.succeeded"]
 
 
-def test_a_finish_without_a_claim_answers_as_it_always_did(coordinator: CoordinatorProcess, ada: Client) -> None:
+def test_a_finish_without_a_claim_is_answered_as_in_release_0_1(coordinator: CoordinatorProcess, ada: Client) -> None:
     worker = labeled(coordinator, "plain")
     submit(ada, "plain")
     [given] = worker.claim()

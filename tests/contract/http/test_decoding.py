@@ -1,4 +1,4 @@
-"""JSON is read strictly: what two readers could understand differently is refused, always as 400."""
+"""JSON is decoded strictly: input that two parsers could understand differently is refused with 400."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from deborgen_shared.strict_json import MAX_DEPTH
     ],
 )
 def test_fault_62_malformed_deep_huge_and_duplicate_key_json_is_400(body: bytes, word: str) -> None:
-    """Seen to fail when of two equal keys the last one counts; when nesting has no limit."""
+    """Seen to fail when the last one of two equal keys counts; when nesting has no limit."""
     with pytest.raises(Refusal) as refused:
         parse(body)
     assert refused.value.code is Code.MALFORMED
@@ -52,19 +52,19 @@ def test_fault_62_malformed_deep_huge_and_duplicate_key_json_is_400(body: bytes,
 
 
 @pytest.mark.parametrize("value", [{}, [], None, 1, -1.5e-7, "é\U0001f600", {"a": [{"b": None}]}, "\u2028"])
-def test_good_json_is_what_it_says(value: object) -> None:
+def test_valid_json_is_decoded_exactly(value: object) -> None:
     assert parse(json.dumps(value).encode()) == value
     assert parse(json.dumps(value, ensure_ascii=False).encode()) == value
 
 
-def test_nesting_up_to_the_limit_is_taken() -> None:
+def test_nesting_up_to_the_limit_is_accepted() -> None:
     deep = b"[" * MAX_DEPTH + b"]" * MAX_DEPTH
     assert parse(deep)
     with pytest.raises(Refusal):
         parse(b"[" + deep + b"]")
 
 
-def test_a_body_that_does_not_fit_names_the_place() -> None:
+def test_the_refusal_of_an_invalid_body_names_the_position() -> None:
     with pytest.raises(Refusal) as refused:
         convert({"session": "s", "request_id": "r", "free": {"cpus": "many"}}, Claim)
     assert "$.free.cpus" in refused.value.message

@@ -1,4 +1,4 @@
-"""A refusal that leaves a part of the body unread says that the connection ends, so that no client uses it again."""
+"""A refusal that leaves a part of the body unread closes the connection, so that no client reuses it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LARGE = 2_000_000
 
 
 def head_of_answer(coordinator: CoordinatorProcess, line: str, headers: list[str], body: bytes = b"") -> list[str]:
-    """The status line and the headers of the answer to a request of which no more than this is ever sent."""
+    """The status line and the headers of the answer to a request of which only this part is sent."""
     host, _, port = coordinator.url.removeprefix("http://").partition(":")
     request = "\r\n".join([f"{line} HTTP/1.1", "Host: x", *headers, "", ""]).encode() + body
     with socket.create_connection((host, int(port)), timeout=30) as connection:
@@ -74,7 +74,7 @@ def test_a_refusal_whose_whole_body_has_arrived_keeps_the_connection(coordinator
 
 
 def test_a_client_that_keeps_its_connection_is_served_after_every_refusal(coordinator: CoordinatorProcess) -> None:
-    """As workers and commands do: one session, a refused upload, and at once the next request."""
+    """Like workers and the command: one session, a refused upload, and at once the next request."""
     viewer = coordinator.client("viewer")
     for _ in range(50):
         assert viewer.put(f"/v1/blobs/{SHA}", data=b"y" * LARGE).status_code == 403

@@ -18,14 +18,14 @@ from support.coordinator import CoordinatorProcess
 DOCS = (Path(__file__).parents[3] / "docs" / "http-api.md").read_text()
 
 
-def test_the_refusal_that_is_shown_is_the_real_one(tmp_path: Path) -> None:
+def test_the_refusal_in_the_docs_is_the_real_one(tmp_path: Path) -> None:
     (shown,) = re.findall(r"^```json\n(.*?)^```$", DOCS, re.MULTILINE | re.DOTALL)
     with CoordinatorProcess(tmp_path) as coordinator:
         assert coordinator.client("viewer").get("/v1/runs/99").json() == json.loads(shown)
 
 
 def asked_for(call: Call[Any], log: str) -> bool:
-    """Whether the log has a request for the call that went well."""
+    """Whether the log contains a successful request for the call."""
     path = re.sub(r"{\w+}", lambda m: ".+" if m[0] == "{path}" else "[^/ ]+", call.path)
     return bool(re.search(rf"gunicorn.access {call.method} {path} 2\d\d ", log))
 

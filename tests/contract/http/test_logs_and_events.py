@@ -57,7 +57,7 @@ def test_fault_36_log_bytes_come_back_as_they_were_written(ada: Client, worker: 
 def test_fault_20_repeated_log_bytes_are_skipped_and_a_gap_is_409_with_the_size(
     ada: Client, worker: ScriptedWorker
 ) -> None:
-    """Seen to fail when log bytes that are here already are stored once more."""
+    """Seen to fail when known log bytes are stored once more."""
     job, attempt = started(ada, worker)
     worker.write_log(attempt, 0, b"hello ")
     assert worker.write_log(attempt, 0, b"hello world").json() == {"size": 11}
@@ -164,7 +164,7 @@ def test_the_history_is_read_in_pages(ada: Client, worker: ScriptedWorker) -> No
     assert seen == page["items"]
 
 
-def test_a_stream_tells_what_happens_and_resumes_without_loss(
+def test_a_stream_sends_events_and_resumes_without_loss(
     coordinator: CoordinatorProcess, ada: Client, worker: ScriptedWorker
 ) -> None:
     start = ada.get("/v1/events?limit=1000").json()["items"][-1]["seq"]
@@ -185,7 +185,7 @@ def test_a_stream_tells_what_happens_and_resumes_without_loss(
     assert first + rest == kept[: len(first + rest)]
 
 
-def test_a_filtered_stream_tells_only_what_was_asked_for(
+def test_a_filtered_stream_sends_only_matching_events(
     coordinator: CoordinatorProcess, ada: Client, worker: ScriptedWorker
 ) -> None:
     one, attempt = started(ada, worker)
@@ -202,7 +202,9 @@ def test_a_filtered_stream_tells_only_what_was_asked_for(
                 break
 
 
-def test_a_page_after_now_is_empty_and_says_where_what_comes_begins(ada: Client, worker: ScriptedWorker) -> None:
+def test_a_page_after_now_is_empty_and_returns_the_cursor_of_the_next_event(
+    ada: Client, worker: ScriptedWorker
+) -> None:
     page = ada.get("/v1/events?after=now").json()
     newest = max(event["seq"] for event in ada.get("/v1/events?limit=1000").json()["items"])
     assert page == {"items": [], "next": str(newest)}
@@ -214,11 +216,11 @@ def test_a_page_after_now_is_empty_and_says_where_what_comes_begins(ada: Client,
     refused = ada.get("/v1/events?after=later")
     assert (refused.status_code, refused.json()["error"]["message"]) == (
         400,
-        "The query parameter 'after' must be a whole number or the word now.",
+        "the query parameter 'after' must be a whole number or the word now",
     )
 
 
-def test_a_stream_after_now_tells_only_what_is_new(
+def test_a_stream_after_now_sends_only_new_events(
     coordinator: CoordinatorProcess, ada: Client, worker: ScriptedWorker
 ) -> None:
     live = {"Accept": "text/event-stream"}
@@ -231,12 +233,12 @@ def test_a_stream_after_now_tells_only_what_is_new(
 
 
 @pytest.mark.parametrize("last", ["-1", "x", "1.5", "9" * 30])
-def test_a_last_event_id_that_is_no_number_is_400(ada: Client, last: str) -> None:
+def test_a_last_event_id_that_is_not_a_number_is_400(ada: Client, last: str) -> None:
     headers = {"Accept": "text/event-stream", "Last-Event-ID": last}
     assert ada.get("/v1/events", headers=headers).status_code == 400
 
 
-def test_streams_are_bounded_and_a_place_is_free_again_when_its_client_goes(coordinator: CoordinatorProcess) -> None:
+def test_streams_are_limited_and_a_disconnected_client_frees_its_slot(coordinator: CoordinatorProcess) -> None:
     headers = {"Accept": "text/event-stream"}
     viewer = coordinator.client("viewer")
     open_streams: list[requests.Response] = []
@@ -264,7 +266,7 @@ def test_streams_are_bounded_and_a_place_is_free_again_when_its_client_goes(coor
         answer.close()
 
 
-def test_a_head_request_takes_no_place_among_the_streams(own_coordinator: CoordinatorProcess) -> None:
+def test_a_head_request_occupies_no_stream_slot(own_coordinator: CoordinatorProcess) -> None:
     viewer = own_coordinator.client("viewer")
     headers = {"Accept": "text/event-stream"}
     for _ in range(20):

@@ -1,4 +1,4 @@
-"""The published contract: it is valid, it is complete, and the coordinator keeps it whatever is sent."""
+"""The published contract is valid and complete, and the coordinator conforms to it whatever is sent."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_every_reference_in_the_contract_leads_somewhere() -> None:
     assert '"#/$defs/' not in text
 
 
-def test_every_refusal_has_the_one_shape() -> None:
+def test_every_refusal_has_the_same_shape() -> None:
     codes = {str(code) for code in Code}
     for path, methods in CONTRACT["paths"].items():  # type: ignore[attr-defined]
         for method, operation in methods.items():
@@ -79,7 +79,7 @@ def test_the_schema_of_the_job_file_is_published(coordinator: CoordinatorProcess
 
 @pytest.fixture(scope="module", autouse=True)
 def what_the_examples_name(coordinator: CoordinatorProcess) -> None:
-    """Run 1, job 1.1 with a log and an artifact, worker desk-3 and the blob of the examples: all are there."""
+    """Run 1, job 1.1 with a log and an artifact, worker desk-3 and the blob of the examples all exist."""
     worker = ScriptedWorker(coordinator, "desk-3")
     assert worker.http.put(f"/v1/blobs/{HELLO}", data=b"hello").status_code == 201
     run = coordinator.client("admin", "desk-3").post("/v1/runs", json={"run": "true"}).json()
@@ -110,7 +110,7 @@ class Roles:
     phases=[Phase.explicit, Phase.generate],
     suppress_health_check=list(HealthCheck),
 )
-def test_whatever_is_sent_the_answer_is_one_of_the_contract(
+def test_every_answer_conforms_to_the_contract_whatever_is_sent(
     case: schemathesis.Case[Any], coordinator: CoordinatorProcess
 ) -> None:
     """All checks of schemathesis: no 5xx, no undocumented status, type, header or body, no way around the token."""

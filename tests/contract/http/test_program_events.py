@@ -1,4 +1,4 @@
-"""A program's own events over HTTP: taken as they are, refused in words when they are hostile, told at once."""
+"""A program's own events over HTTP: stored exactly, streamed at once, and refused clearly if they are hostile."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def ada(coordinator: CoordinatorProcess) -> Client:
 
 @pytest.fixture
 def attempt(ada: Client, worker: ScriptedWorker) -> Iterator[str]:
-    """An attempt that runs."""
+    """A running attempt."""
     ada.post("/v1/runs", json={"run": "true"})
     (assignment,) = worker.claim()
     yield assignment["attempt"]
@@ -57,7 +57,7 @@ def error_of(answer: requests.Response, status: int, code: str) -> dict[str, Any
     return error
 
 
-def test_events_are_recorded_and_a_repeat_of_them_is_not(ada: Client, worker: ScriptedWorker, attempt: str) -> None:
+def test_events_are_recorded_and_their_repeats_are_not(ada: Client, worker: ScriptedWorker, attempt: str) -> None:
     events = [{"type": "epoch", "payload": {"number": 1, "loss": 0.5}}, {"type": "saved"}]
     assert worker.send_events(attempt, events, first=0).json() == {"count": 2, "dropped": 0}
     assert worker.send_events(attempt, events, first=0).json() == {"count": 2, "dropped": 0}
@@ -73,10 +73,10 @@ def test_a_gap_is_409_with_the_count(worker: ScriptedWorker, attempt: str) -> No
     worker.send_events(attempt, [{"type": "a"}], first=0)
     error = error_of(worker.send_events(attempt, [{"type": "c"}], first=2), 409, "event_gap")
     assert error["count"] == 1
-    assert error["hint"] == "send from number 1 on"
+    assert error["hint"] == "send the events from number 1"
 
 
-def test_an_event_comes_through_a_stream_as_it_was_written(
+def test_an_event_is_streamed_exactly_as_it_was_written(
     coordinator: CoordinatorProcess, ada: Client, worker: ScriptedWorker, attempt: str
 ) -> None:
     payload = {"é\u2028": "\x1b[31m\x9b<script>\r\n\t'\"\\", "n": 2**64 - 1, "deep": [[[{"x": None}]]], "f": 1e300}
@@ -139,13 +139,15 @@ def test_a_first_number_of_another_shape_is_400(worker: ScriptedWorker, attempt:
     error_of(worker.send_events(attempt, [], first=first), 400, "malformed")
 
 
-def test_as_many_events_as_a_request_may_carry_are_taken(ada: Client, worker: ScriptedWorker, attempt: str) -> None:
+def test_a_request_with_the_maximum_number_of_events_is_accepted(
+    ada: Client, worker: ScriptedWorker, attempt: str
+) -> None:
     many = [{"type": "a", "payload": {"x": "x" * (EVENT_BYTES - 40)}}] * EVENTS_PER_REQUEST
     assert worker.send_events(attempt, many, first=0).json()["count"] == EVENTS_PER_REQUEST
     assert len(recorded(ada, attempt)) == EVENTS_PER_REQUEST
 
 
-def test_a_long_event_is_short_in_the_log_of_the_coordinator(
+def test_a_long_event_is_shortened_in_the_coordinators_log(
     coordinator: CoordinatorProcess, worker: ScriptedWorker, attempt: str
 ) -> None:
     worker.send_events(attempt, [{"type": "long", "payload": {"x": "y" * 3000}}], first=0)
@@ -153,7 +155,7 @@ def test_a_long_event_is_short_in_the_log_of_the_coordinator(
     assert len(line) < 1500
 
 
-def test_events_of_an_attempt_that_is_over_are_409(ada: Client, worker: ScriptedWorker, attempt: str) -> None:
+def test_events_of_an_ended_attempt_are_409(ada: Client, worker: ScriptedWorker, attempt: str) -> None:
     worker.finish(attempt)
     error_of(worker.send_events(attempt, [{"type": "late"}], first=0), 409, "stale_attempt")
     worker.session, old = "another-session", worker.session

@@ -133,7 +133,7 @@ DECODED: dict[tuple[str, str], type] = {
 
 
 def decode(request: Entry, answer: requests.Response) -> Any:
-    """The answer as the old worker reads it; None where it looks at the status alone."""
+    """The answer as the old worker decodes it; None if it reads only the status."""
     path = request["path"].partition("?")[0]
     if request["method"] == "PUT" and path.startswith("/v1/workers/"):
         return msgspec.json.decode(answer.content, type=Registered)
@@ -142,7 +142,7 @@ def decode(request: Entry, answer: requests.Response) -> Any:
 
 
 def check(entry: Entry, answer: requests.Response) -> None:
-    """The answer has the recorded status, can be read by the old worker, and tells it what it was told then."""
+    """The answer has the recorded status, the old worker can decode it, and it means what it meant then."""
     request = entry["request"]
     said = f"{request['method']} {request['path']}: {answer.status_code} {answer.text[:500]}"
     assert answer.status_code == entry["status"], said
@@ -161,7 +161,7 @@ def check(entry: Entry, answer: requests.Response) -> None:
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
 def fresh(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[CoordinatorProcess]:
-    """A coordinator that has seen nothing: its runs get the numbers of the recording."""
+    """A new coordinator, so that its runs get the numbers of the recording."""
     database = str(request.getfixturevalue("postgres_url")) if request.param == "postgres" else ""
     with CoordinatorProcess(tmp_path, database=database) as process:
         yield process
@@ -182,13 +182,13 @@ def act(person: Client, did: dict[str, Any]) -> None:
 
 
 def named(story: list[Entry], path: str) -> list[Entry]:
-    """The requests whose path ends so."""
+    """The requests whose path ends with this text."""
     return [
         entry for entry in story if "request" in entry and entry["request"]["path"].partition("?")[0].endswith(path)
     ]
 
 
-def test_a_recording_tells_a_whole_story(recorded: dict[str, Any]) -> None:
+def test_a_recording_covers_a_whole_life(recorded: dict[str, Any]) -> None:
     """Otherwise the test below would prove less than it says."""
     story = recorded["story"]
     heartbeats = [entry["answer"]["attempts"] for entry in named(story, "/heartbeat")]
@@ -204,7 +204,7 @@ def test_a_recording_tells_a_whole_story(recorded: dict[str, Any]) -> None:
     assert "dbg_" not in json.dumps(story), "no token is kept"
 
 
-def test_the_heartbeat_by_which_an_older_worker_confirms_an_attempt_says_that_it_may_start(
+def test_an_older_workers_confirming_heartbeat_is_answered_continue(
     recorded: dict[str, Any],
 ) -> None:
     """It starts nothing before. The test below sees that today's coordinator gives the same answers."""
@@ -216,7 +216,7 @@ def test_the_heartbeat_by_which_an_older_worker_confirms_an_attempt_says_that_it
     assert set(first.values()) == {"continue"}
 
 
-def test_the_requests_of_an_older_worker_are_answered_as_it_needs_it(
+def test_an_older_workers_requests_get_answers_that_it_understands(
     recorded: dict[str, Any], fresh: CoordinatorProcess
 ) -> None:
     """Seen to fail when the header with the session does not count, when a field of an assignment is missing, and when

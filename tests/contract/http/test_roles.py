@@ -1,4 +1,5 @@
-"""Whom each route serves. A route that is not in this matrix fails the test, and so does a row without a route."""
+"""The roles that may use each route. A route without a row in this matrix fails the test, and so does a row without a
+route."""
 
 from __future__ import annotations
 
@@ -122,7 +123,7 @@ def test_an_authorization_that_is_not_a_bearer_token_is_401(coordinator: Coordin
     assert answer.json()["error"]["code"] == "unauthenticated"
 
 
-def test_a_revoked_token_opens_nothing(coordinator: CoordinatorProcess) -> None:
+def test_a_revoked_token_is_refused(coordinator: CoordinatorProcess) -> None:
     admin = coordinator.client("admin")
     made = admin.post("/v1/tokens", json={"role": "viewer", "name": "guest"})
     assert made.status_code == 201
@@ -134,7 +135,7 @@ def test_a_revoked_token_opens_nothing(coordinator: CoordinatorProcess) -> None:
     assert admin.delete(f"/v1/tokens/{made.json()['id']}").status_code in (204, 404)
 
 
-def test_a_token_that_has_expired_opens_nothing(coordinator: CoordinatorProcess) -> None:
+def test_an_expired_token_is_refused(coordinator: CoordinatorProcess) -> None:
     body = {"role": "viewer", "name": "brief", "expires_in_seconds": 0.05}
     made = coordinator.client("admin").post("/v1/tokens", json=body).json()
     headers = {"Authorization": "Bearer " + made["token"]}

@@ -33,13 +33,13 @@ def submit(client: Client, **document: Any) -> dict[str, Any]:
 
 
 def drain(worker: ScriptedWorker) -> None:
-    """Nothing that another test left is in the way."""
+    """Cancel the runs of other tests."""
     while found := worker.claim(64):
         for assignment in found:
             worker.finish(assignment["attempt"])
 
 
-def test_one_line_is_a_complete_job(ada: Client) -> None:
+def test_a_job_file_may_be_one_line(ada: Client) -> None:
     run = submit(ada)
     assert run["state"] == "queued"
     assert run["submitter"] == "ada"
@@ -55,7 +55,7 @@ def test_one_line_is_a_complete_job(ada: Client) -> None:
 
 
 def test_fault_04_five_repeats_of_a_submit_in_parallel_are_one_run(coordinator: CoordinatorProcess) -> None:
-    """Seen to fail when the idempotency key is not looked at."""
+    """Seen to fail when the idempotency key is ignored."""
     answers: list[Any] = []
 
     def send() -> None:
@@ -72,7 +72,7 @@ def test_fault_04_five_repeats_of_a_submit_in_parallel_are_one_run(coordinator: 
 
 
 def test_fault_05_another_body_under_the_same_key_is_409_and_stores_nothing(ada: Client) -> None:
-    """Seen to fail when a key says nothing about its body."""
+    """Seen to fail when a key is not tied to its body."""
     headers = {"Idempotency-Key": "fault-5"}
     assert ada.post("/v1/runs", json={"run": "true"}, headers=headers).status_code == 201
     before = ada.get("/v1/runs?limit=1").json()
@@ -104,11 +104,11 @@ def test_runs_are_listed_newest_first_in_pages_and_by_filter(ada: Client, coordi
     assert ada.get("/v1/runs?state=failed&label=project").json()["items"] == []
 
 
-def test_the_last_run_is_the_newest_of_whoever_asks(ada: Client, coordinator: CoordinatorProcess) -> None:
+def test_the_last_run_is_the_callers_newest(ada: Client, coordinator: CoordinatorProcess) -> None:
     newcomer = coordinator.client("submitter", "newcomer")
     none = newcomer.get("/v1/runs/last")
     assert (none.status_code, none.json()["error"]["code"]) == (404, "not_found")
-    assert none.json()["error"]["message"] == "newcomer has submitted no run yet"
+    assert none.json()["error"]["message"] == "newcomer has not submitted a run yet"
     mine = [submit(newcomer, run="true"), submit(newcomer, run="true")][-1]
     submit(ada, run="true")
     assert newcomer.get("/v1/runs/last").json()["id"] == mine["id"]
@@ -129,7 +129,7 @@ def test_a_sweep_is_many_jobs_and_they_are_listed_in_order(ada: Client) -> None:
     assert ada.get(f"/v1/jobs?run={run['id']}&state=running").json()["items"] == []
 
 
-def test_the_table_of_results_comes_as_json_and_as_csv(ada: Client, worker: ScriptedWorker) -> None:
+def test_the_results_table_comes_as_json_and_as_csv(ada: Client, worker: ScriptedWorker) -> None:
     drain(worker)
     sweep = {"grid": {"method": ["euler", "rk4"], "state": [1.5]}}
     run = submit(ada, run="echo ${{ method }}", sweep=sweep)
@@ -184,7 +184,7 @@ def test_the_artifacts_of_a_run_come_page_by_page(ada: Client, worker: ScriptedW
         assert ada.get(f"/v1/runs/{run}/artifacts?cursor={cursor}").status_code == 400
 
 
-def test_the_artifacts_of_an_earlier_attempt_can_be_had(ada: Client, worker: ScriptedWorker) -> None:
+def test_the_artifacts_of_an_earlier_attempt_can_be_fetched(ada: Client, worker: ScriptedWorker) -> None:
     document = {"run": "true", "max_attempts": 3, "retry": {"program": True, "backoff": "0s"}}
     job = f"{submit(ada, **document)['id']}.1"
     first, second = blob(worker, "out.txt", b"first"), blob(worker, "out.txt", b"second")
@@ -199,7 +199,7 @@ def test_the_artifacts_of_an_earlier_attempt_can_be_had(ada: Client, worker: Scr
         assert (none.status_code, none.json()["error"]["message"]) == (404, f"job {job} has no attempt 3")
 
 
-def test_a_canceled_run_says_what_it_meant_for_each_job(ada: Client, worker: ScriptedWorker) -> None:
+def test_a_cancel_answers_what_happened_to_each_job(ada: Client, worker: ScriptedWorker) -> None:
     drain(worker)
     run = submit(ada, sweep={"cases": [{"n": 1}, {"n": 2}, {"n": 3}]})["id"]
     done, running = worker.claim(2)
@@ -251,7 +251,7 @@ def test_a_retry_is_a_new_run_linked_to_the_old_one(ada: Client, worker: Scripte
     assert ada.get(f"/v1/runs/{run}").json()["state"] == "failed", "the old run is as it was"
 
 
-def test_why_says_for_each_worker_what_is_missing(ada: Client, worker: ScriptedWorker) -> None:
+def test_why_names_what_each_worker_lacks(ada: Client, worker: ScriptedWorker) -> None:
     run = submit(ada, requires={"gpu": "rtx*"})["id"]
     why = ada.get(f"/v1/jobs/{run}.1/why").json()
     assert (why["job"], why["state"]) == (f"{run}.1", "queued")
@@ -261,7 +261,7 @@ def test_why_says_for_each_worker_what_is_missing(ada: Client, worker: ScriptedW
     ada.post(f"/v1/runs/{run}/cancel")
 
 
-def test_workers_are_seen_and_steered(coordinator: CoordinatorProcess, ada: Client) -> None:
+def test_workers_are_listed_and_steered(coordinator: CoordinatorProcess, ada: Client) -> None:
     other = ScriptedWorker(coordinator, "w2", gpu="rtx4090")
     assert "w2" in [w["name"] for w in ada.get("/v1/workers").json()["items"]]
     seen = ada.get("/v1/workers/w2").json()
@@ -277,7 +277,7 @@ def test_workers_are_seen_and_steered(coordinator: CoordinatorProcess, ada: Clie
     assert ada.get("/v1/workers/w2").json()["state"] == "left"
 
 
-def test_a_worker_tells_its_state_and_how_its_machine_is_doing(coordinator: CoordinatorProcess, ada: Client) -> None:
+def test_a_worker_reports_its_state_and_its_machines_metrics(coordinator: CoordinatorProcess, ada: Client) -> None:
     other = ScriptedWorker(coordinator, "w3")
     assert ada.get("/v1/workers/w3").json()["metrics"] is None
     metrics = {
@@ -298,7 +298,7 @@ def test_a_worker_tells_its_state_and_how_its_machine_is_doing(coordinator: Coor
     assert (seen["availability"], seen["state"], seen["until"], seen["metrics"]) == ("free", "open", None, metrics)
 
 
-def test_a_claim_with_nothing_to_do_is_204_with_a_time_to_come_back(worker: ScriptedWorker) -> None:
+def test_a_claim_without_a_job_is_204_with_retry_after(worker: ScriptedWorker) -> None:
     drain(worker)
     body = {"request_id": "none", "free": {"cpus": 1}, "wait_seconds": 0}
     answer = worker.post("claim", body)
@@ -327,7 +327,7 @@ def test_an_older_session_is_superseded(coordinator: CoordinatorProcess) -> None
     assert (answer.status_code, answer.json()["error"]["code"]) == (409, "superseded")
 
 
-def test_the_numbers_are_those_of_the_database(coordinator: CoordinatorProcess, ada: Client) -> None:
+def test_the_metrics_match_the_database(coordinator: CoordinatorProcess, ada: Client) -> None:
     queued = sum(run["jobs"]["queued"] for run in ada.get("/v1/runs?limit=1000").json()["items"])
     answer = ada.get("/metrics")
     assert answer.headers["Content-Type"].startswith("text/plain")

@@ -1,4 +1,4 @@
-"""One table of settings: flags, environment and file follow it."""
+"""The table of settings: flags, environment and file derive from it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from deborgen_shared.jobfile.keys import KEYS
 from support.coordinator import clean_environment
 
 
-def test_a_flag_goes_before_the_environment_and_that_before_the_file(tmp_path: Path) -> None:
+def test_a_flag_overrides_the_environment_and_that_overrides_the_file(tmp_path: Path) -> None:
     file = tmp_path / "coordinator.toml"
     file.write_text('lease_seconds = 100\nmax-waiters = 5\nscheduler = "fair"\n')
     environment = {"DEBORGEN_LEASE_SECONDS": "200", "DEBORGEN_MAX_WAITERS": "6"}
@@ -23,7 +23,7 @@ def test_a_flag_goes_before_the_environment_and_that_before_the_file(tmp_path: P
     assert settings.heartbeat_seconds == Settings().heartbeat_seconds
 
 
-def test_the_file_may_be_named_by_the_environment(tmp_path: Path) -> None:
+def test_the_environment_may_name_the_file(tmp_path: Path) -> None:
     file = tmp_path / "coordinator.toml"
     file.write_text('max_body = "2MiB"\n')
     assert TABLE.load({}, {"DEBORGEN_CONFIG": str(file)}).max_body == 2 * 2**20
@@ -47,7 +47,7 @@ def test_the_file_may_be_named_by_the_environment(tmp_path: Path) -> None:
         ({"default_max_attempts": "101"}, "at most 100"),
     ],
 )
-def test_a_bad_value_is_one_clear_sentence(flags: dict[str, str | None], sentence: str) -> None:
+def test_a_bad_value_is_refused_in_one_clear_line(flags: dict[str, str | None], sentence: str) -> None:
     with pytest.raises(SettingsError) as refused:
         TABLE.load(flags, {})
     assert sentence in str(refused.value)
@@ -62,7 +62,7 @@ def test_a_bad_value_is_one_clear_sentence(flags: dict[str, str | None], sentenc
         ("threads =", "not valid TOML"),
     ],
 )
-def test_a_bad_file_is_one_clear_sentence(tmp_path: Path, text: str, sentence: str) -> None:
+def test_a_bad_file_is_refused_in_one_clear_line(tmp_path: Path, text: str, sentence: str) -> None:
     file = tmp_path / "coordinator.toml"
     file.write_text(text)
     with pytest.raises(SettingsError) as refused:
@@ -82,7 +82,7 @@ def test_a_bad_setting_ends_the_program_with_exit_code_2() -> None:
     assert len(done.stderr.splitlines()) == 1
 
 
-def test_the_default_number_of_attempts_may_be_what_a_job_file_may_say() -> None:
+def test_the_default_number_of_attempts_has_the_same_limits_as_in_a_job_file() -> None:
     for number in limits.MAX_ATTEMPTS:
         assert TABLE.load({"default_max_attempts": str(number)}, {}).default_max_attempts == number
     (key,) = (key for key in KEYS if key.name == "max_attempts")

@@ -1,4 +1,4 @@
-"""Whatever comes in: a refusal of the one shape, never a 500, never a half-done write."""
+"""Whatever is sent: a refusal in the usual shape, never a 500, never a partial write."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def refusal(answer: requests.Response, status: int, code: str) -> dict[str, Any]
 
 
 def exchange(coordinator: CoordinatorProcess, request: bytes, *, half_close: bool = True) -> bytes:
-    """Send bytes as they are; all that comes back until the coordinator closes."""
+    """Send raw bytes; return everything that comes back until the coordinator closes the connection."""
     host, _, port = coordinator.url.removeprefix("http://").partition(":")
     with socket.create_connection((host, int(port)), timeout=30) as connection:
         connection.sendall(request)
@@ -104,16 +104,16 @@ def test_a_path_or_query_that_names_nothing_is_refused(
     refusal(coordinator.client("viewer").get(path), status, code)
 
 
-def test_a_misspelt_query_parameter_gets_the_right_one_offered(coordinator: CoordinatorProcess) -> None:
+def test_a_misspelt_query_parameter_gets_a_suggestion(coordinator: CoordinatorProcess) -> None:
     error = refusal(coordinator.client("viewer").get("/v1/runs?submiter=ada"), 400, "malformed")
-    assert error["hint"] == "Did you mean 'submitter'?"
+    assert error["hint"] == "did you mean 'submitter'?"
 
 
 @pytest.mark.parametrize(
     ("method", "path"),
     [("DELETE", "/v1/runs"), ("PUT", "/v1/runs/1"), ("OPTIONS", "/v1/runs"), ("TRACE", "/health"), ("POST", "/health")],
 )
-def test_a_method_that_a_path_does_not_have_is_405(coordinator: CoordinatorProcess, method: str, path: str) -> None:
+def test_a_method_that_a_path_does_not_accept_is_405(coordinator: CoordinatorProcess, method: str, path: str) -> None:
     answer = coordinator.client("admin").request(method, path)
     refusal(answer, 405, "method_not_allowed")
     assert "GET" in answer.headers["Allow"]
@@ -139,7 +139,7 @@ BAD_JSON = {
 
 @pytest.mark.parametrize("name", BAD_JSON)
 def test_fault_62_malformed_json_is_400_and_submits_nothing(coordinator: CoordinatorProcess, name: str) -> None:
-    """Seen to fail when of two equal keys the last one counts."""
+    """Seen to fail when the last one of two equal keys counts."""
     submitter = coordinator.client("submitter")
     before = submitter.get("/v1/runs?limit=1").json()
     answer = submitter.post("/v1/runs", data=BAD_JSON[name], headers={"Content-Type": "application/json"})
@@ -150,8 +150,10 @@ def test_fault_62_malformed_json_is_400_and_submits_nothing(coordinator: Coordin
 @pytest.mark.parametrize(
     "body", ["null", "[]", "1", '"run"', "{}", '{"run": 7}', '{"rn": "true"}', '{"run": "true", "x": 1}']
 )
-def test_fault_62_json_that_is_no_job_file_is_422_with_all_problems(coordinator: CoordinatorProcess, body: str) -> None:
-    """Seen to fail when a job file that is wrong is a mistake of the coordinator."""
+def test_fault_62_json_that_is_not_a_job_file_is_422_with_all_problems(
+    coordinator: CoordinatorProcess, body: str
+) -> None:
+    """Seen to fail when an invalid job file is an internal error of the coordinator."""
     answer = coordinator.client("submitter").post("/v1/runs", data=body, headers={"Content-Type": "application/json"})
     error = refusal(answer, 422, "invalid_job")
     assert error["problems"]
@@ -175,7 +177,7 @@ def test_json_may_name_its_charset(coordinator: CoordinatorProcess) -> None:
 
 
 def test_fault_63_a_body_over_the_limit_is_413_before_it_is_read(coordinator: CoordinatorProcess) -> None:
-    """Seen to fail when a body may be as long as it likes."""
+    """Seen to fail when a body may have any length."""
     answer = raw_post(
         coordinator, "/v1/runs", f"Content-Type: application/json\r\nContent-Length: {2**40}\r\n", b"{" * 1000
     )
@@ -185,7 +187,7 @@ def test_fault_63_a_body_over_the_limit_is_413_before_it_is_read(coordinator: Co
 
 
 def test_fault_63_a_body_that_is_sent_in_full_and_too_large_is_413(coordinator: CoordinatorProcess) -> None:
-    """Seen to fail when a body may be as long as it likes."""
+    """Seen to fail when a body may have any length."""
     body = json.dumps({"run": "x" * 1_100_000}).encode()
     answer = raw_post(
         coordinator, "/v1/runs", f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n", body
@@ -194,14 +196,14 @@ def test_fault_63_a_body_that_is_sent_in_full_and_too_large_is_413(coordinator: 
 
 
 def test_fault_63_no_content_length_is_411(coordinator: CoordinatorProcess) -> None:
-    """Seen to fail when a body need not give its length."""
+    """Seen to fail when a body needs no Content-Length."""
     answer = raw_post(coordinator, "/v1/runs", "Content-Type: application/json\r\n", b'{"run": "true"}')
     assert answer.startswith(b"HTTP/1.1 411"), answer
     assert b'"length_required"' in answer
 
 
 def test_fault_63_a_chunked_body_is_411(coordinator: CoordinatorProcess) -> None:
-    """Seen to fail when a body need not give its length."""
+    """Seen to fail when a body needs no Content-Length."""
     headers = "Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n"
     answer = raw_post(coordinator, "/v1/runs", headers, b'f\r\n{"run": "true"}\r\n0\r\n\r\n')
     assert answer.startswith(b"HTTP/1.1 411"), answer
@@ -216,8 +218,10 @@ def test_fault_63_a_body_shorter_than_its_length_is_400(coordinator: Coordinator
 
 
 @pytest.mark.parametrize("length", ["-1", "abc", "1.5", "+5", "0x10", " ", "5, 5", "9" * 40])
-def test_fault_63_a_content_length_that_is_no_number_is_refused(coordinator: CoordinatorProcess, length: str) -> None:
-    """Seen to fail when a request that is no HTTP is a mistake of the coordinator."""
+def test_fault_63_a_content_length_that_is_not_a_number_is_refused(
+    coordinator: CoordinatorProcess, length: str
+) -> None:
+    """Seen to fail when an invalid HTTP request is an internal error of the coordinator."""
     headers = f"Content-Type: application/json\r\nContent-Length: {length}\r\n"
     answer = raw_post(coordinator, "/v1/runs", headers, b'{"run": "true"}')
     assert answer[9:12] in (b"400", b"411", b"413"), answer
@@ -241,10 +245,10 @@ def test_fault_63_a_content_length_that_is_no_number_is_refused(coordinator: Coo
         b"GET /" + b"a" * 20_000 + b" HTTP/1.1\r\nHost: x\r\n\r\n",
     ],
 )  # fmt: skip
-def test_fault_73_ambiguous_framing_and_bad_http_is_400_in_the_one_shape(
+def test_fault_73_ambiguous_framing_and_bad_http_is_400_in_the_usual_shape(
     coordinator: CoordinatorProcess, request_bytes: bytes
 ) -> None:
-    """Seen to fail when a request that is no HTTP is a mistake of the coordinator."""
+    """Seen to fail when an invalid HTTP request is an internal error of the coordinator."""
     answer = exchange(coordinator, request_bytes)
     assert answer.startswith(b"HTTP/1.1 400 "), answer
     _, _, body = answer.partition(b"\r\n\r\n")
@@ -274,7 +278,7 @@ def test_pipelined_requests_are_answered_in_order(coordinator: CoordinatorProces
     ]
 
 
-def test_a_client_that_expects_100_continue_is_asked_to_go_on(coordinator: CoordinatorProcess) -> None:
+def test_a_client_that_expects_100_continue_gets_it(coordinator: CoordinatorProcess) -> None:
     token = coordinator.token("submitter")
     host, _, port = coordinator.url.removeprefix("http://").partition(":")
     body = b'{"run": "true"}'
@@ -290,20 +294,20 @@ def test_a_client_that_expects_100_continue_is_asked_to_go_on(coordinator: Coord
 
 
 @pytest.mark.parametrize("key", ["", "a b", "x" * 201, "tab\there"])
-def test_an_idempotency_key_of_another_shape_is_400(coordinator: CoordinatorProcess, key: str) -> None:
+def test_an_invalid_idempotency_key_is_400(coordinator: CoordinatorProcess, key: str) -> None:
     answer = coordinator.client("submitter").post("/v1/runs", json={"run": "true"}, headers={"Idempotency-Key": key})
     refusal(answer, 400, "malformed")
 
 
 def file_at(coordinator: CoordinatorProcess, path: str) -> dict[str, Any]:
-    """A file whose bytes are here, so that nothing but its path can be wrong."""
+    """An uploaded file, so that only its path can be wrong."""
     data = b"a file"
     digest = hashlib.sha256(data).hexdigest()
     assert coordinator.client("submitter").put(f"/v1/blobs/{digest}", data=data).status_code in (200, 201)
     return {"path": path, "sha256": digest, "size": len(data), "mode": 420}
 
 
-def test_a_file_whose_bytes_are_here_is_taken(coordinator: CoordinatorProcess) -> None:
+def test_a_file_that_was_uploaded_is_accepted(coordinator: CoordinatorProcess) -> None:
     person = coordinator.client("submitter")
     answer = person.post("/v1/runs", json={"run": "true", "files": [file_at(coordinator, "./data/a.txt")]})
     assert answer.status_code == 201
@@ -335,7 +339,7 @@ def test_fault_64_a_file_path_that_leaves_its_folder_is_422(coordinator: Coordin
 
 
 @pytest.mark.parametrize("twin", ["A.txt", "a\u0301.txt"])
-def test_fault_64_file_paths_that_some_machines_take_for_one_are_422(
+def test_fault_64_file_paths_that_are_equal_on_some_machines_are_422(
     coordinator: CoordinatorProcess, twin: str
 ) -> None:
     """Seen to fail when names are compared byte by byte."""
@@ -375,10 +379,8 @@ NONSENSE_OF_A_WORKER = [
 
 
 @pytest.mark.parametrize("said", NONSENSE_OF_A_WORKER)
-def test_nonsense_that_a_worker_says_of_itself_is_400_and_changes_nothing(
-    coordinator: CoordinatorProcess, said: bytes
-) -> None:
-    """Seen to fail when a time of any year is taken."""
+def test_an_invalid_report_of_a_worker_is_400_and_changes_nothing(coordinator: CoordinatorProcess, said: bytes) -> None:
+    """Seen to fail when a time of any year is accepted."""
     worker, viewer = ScriptedWorker(coordinator, "odd"), coordinator.client("viewer")
     before = viewer.get("/v1/workers/odd").json()
     body = b'{"session": "' + worker.session.encode() + b'", ' + said + b"}"

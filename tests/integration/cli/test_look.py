@@ -53,7 +53,7 @@ def test_last_is_my_newest_run_and_not_somebody_elses(pool: Pool, anna: Person, 
 
 
 def test_before_i_submitted_anything_there_is_no_last(pool: Pool) -> None:
-    assert "dora has submitted no run yet" in pool.person("dora").err("show", code=6)
+    assert "dora has not submitted a run yet" in pool.person("dora").err("show", code=6)
 
 
 def test_a_run_may_be_said_for_its_only_job(anna: Person, curve: str) -> None:
@@ -179,7 +179,7 @@ def test_why_says_one_line_a_worker(anna: Person) -> None:
     assert rows[0]["worker"] == ""
     assert rows[1] == {
         "job": f"{run}.1", "worker": "box", "fits": "false",
-        "reason": "has 4GiB of memory in all, the job asks for 500GiB",
+        "reason": "has 4GiB of memory in total, the job asks for 500GiB",
     }  # fmt: skip
     anna.out("cancel", run)
     assert "cancel" in anna.out("why", run)

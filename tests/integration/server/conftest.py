@@ -1,4 +1,4 @@
-"""Real coordinators, in processes of their own."""
+"""Real coordinators, each in its own process."""
 
 from support.coordinator import coordinator, own_coordinator
 from support.postgres import own_postgres, postgres, postgres_url

@@ -1,4 +1,4 @@
-"""Clients that send one request after another keep their thread, and take nothing from the others."""
+"""Clients that send one request after another keep their thread, and do not delay others."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_requests_that_come_in_one_piece_are_answered_in_their_order(
     assert names_in(connection, len(names)) == names
 
 
-def test_the_rest_of_a_long_body_is_waited_for_behind_a_known_head_too(
+def test_the_rest_of_a_long_body_is_awaited_after_a_cached_head_too(
     coordinator: CoordinatorProcess, connection: socket.socket
 ) -> None:
     for name in ("first", "later"):
@@ -72,7 +72,7 @@ def test_the_rest_of_a_long_body_is_waited_for_behind_a_known_head_too(
         assert names_in(connection, 1) == [name]
 
 
-def test_every_request_that_expects_to_be_told_to_continue_is_told(
+def test_every_request_that_expects_100_continue_gets_it(
     coordinator: CoordinatorProcess, connection: socket.socket
 ) -> None:
     for name in ("one", "two"):

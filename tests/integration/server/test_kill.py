@@ -1,4 +1,4 @@
-"""kill -9, thirty times, in the middle of everything: what was acknowledged is there, once."""
+"""kill -9, thirty times, under load: every acknowledged change is there, exactly once."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from support.waiting import wait_until
 
 
 class Traffic:
-    """People who submit and workers who work, until they are told to stop. They repeat what got no answer."""
+    """People who submit and workers that work until they are stopped. They repeat requests without an answer."""
 
     def __init__(self, coordinator: CoordinatorProcess) -> None:
         self.coordinator = coordinator
@@ -53,7 +53,7 @@ class Traffic:
             assert not thread.is_alive()
 
     def send(self, client: Client, method: str, path: str, **options: Any) -> requests.Response:
-        """Send until there is an answer that counts."""
+        """Repeat the request until it gets a final answer."""
         while True:
             try:
                 answer = client.request(method, path, **options)
@@ -117,7 +117,7 @@ class Traffic:
 
 
 def check(coordinator: CoordinatorProcess, traffic: Traffic) -> None:
-    """Everything that was acknowledged is there, and nothing is there twice."""
+    """Every acknowledged change is there, and nothing is there twice."""
     admin = coordinator.client("admin")
     assert traffic.refusals == []
     runs: list[dict[str, Any]] = []
@@ -160,7 +160,7 @@ def storm(coordinator: CoordinatorProcess, kills: int) -> Traffic:
 
 @pytest.mark.timeout(600)
 def test_fault_01_thirty_kills_in_the_middle_of_everything_lose_nothing_that_was_acknowledged(tmp_path: Path) -> None:
-    """Seen to fail when an answer goes out before the commit."""
+    """Seen to fail when an answer is sent before the commit."""
     with CoordinatorProcess(tmp_path, lease_seconds=120) as coordinator:
         traffic = storm(coordinator, 30)
         check(coordinator, traffic)
@@ -179,6 +179,6 @@ def test_fault_01_thirty_kills_in_the_middle_of_everything_lose_nothing_that_was
 @pytest.mark.postgres
 @pytest.mark.timeout(600)
 def test_fault_01_kills_lose_nothing_on_postgres_either(tmp_path: Path, postgres_url: str) -> None:
-    """Seen to fail when an answer goes out before the commit."""
+    """Seen to fail when an answer is sent before the commit."""
     with CoordinatorProcess(tmp_path, database=postgres_url, lease_seconds=120) as coordinator:
         check(coordinator, storm(coordinator, 10))

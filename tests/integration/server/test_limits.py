@@ -1,4 +1,4 @@
-"""Full disks, huge bodies, foreign names: the coordinator keeps its shape."""
+"""Full disks, huge bodies and foreign host names do not break the coordinator."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_fault_63_refused_bodies_and_fault_38_large_blobs_leave_memory_flat(
 
 
 def test_fault_73_with_allowed_hosts_another_name_is_403(tmp_path: Path) -> None:
-    """Seen to fail when any host name will do."""
+    """Seen to fail when any host name is accepted."""
     with CoordinatorProcess(tmp_path, allowed_hosts="127.0.0.1,pool.example") as coordinator:
         viewer = coordinator.client("viewer")
         assert viewer.get("/v1/runs").status_code == 200

@@ -1,4 +1,4 @@
-"""What the coordinator logs: every action with what it was about, and never a secret."""
+"""The coordinator's log: every action with its run, job and worker, and never a secret."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def life(coordinator: CoordinatorProcess) -> ScriptedWorker:
     return worker
 
 
-def test_every_action_carries_what_it_was_about(tmp_path: Path) -> None:
+def test_every_action_is_logged_with_its_run_job_and_worker(tmp_path: Path) -> None:
     with CoordinatorProcess(tmp_path, log_format="json") as coordinator:
         life(coordinator)
         coordinator.stop()
@@ -43,7 +43,7 @@ def test_every_action_carries_what_it_was_about(tmp_path: Path) -> None:
     assert any("run.submitted" in str(line) and str(line.get("run")) == "1" for line in lines)
 
 
-def test_jobs_of_a_sweep_to_which_the_same_happens_share_a_line(tmp_path: Path) -> None:
+def test_equal_events_of_a_sweeps_jobs_share_a_log_line(tmp_path: Path) -> None:
     with CoordinatorProcess(tmp_path, log_format="json") as coordinator:
         worker = ScriptedWorker(coordinator, "w1")
         sweep = {"grid": {"seed": {"from": 1, "to": 4}}}
@@ -118,7 +118,7 @@ def test_fault_69_no_secret_is_in_a_process_list_or_a_variable(own_coordinator: 
             assert not any(secret in shown for secret in secrets)
 
 
-def test_the_data_directory_is_nobody_elses_to_read(own_coordinator: CoordinatorProcess) -> None:
+def test_no_other_user_can_read_the_data_directory(own_coordinator: CoordinatorProcess) -> None:
     life(own_coordinator)
     for path in [own_coordinator.data_dir, *own_coordinator.data_dir.rglob("*")]:
         assert path.stat().st_mode & 0o077 == 0, path

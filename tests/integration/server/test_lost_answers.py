@@ -1,4 +1,4 @@
-"""The coordinator is killed after it did what was asked and before the answer was read: the repeat does it once."""
+"""The coordinator is killed after a commit and before its answer is read: the repeated request has no second effect."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def test_fault_02_a_kill_between_commit_and_answer_on_every_endpoint_has_no_doub
 
 
 def test_a_job_is_not_given_to_a_waiting_claim_whose_worker_was_killed(tmp_path: Path) -> None:
-    """It would lie there until its lease is over. Seen to fail when nobody looks at the connection."""
+    """The job would stay there until its lease expires. Seen to fail when nobody checks the connection."""
     with CoordinatorProcess(tmp_path, lease_seconds=120, max_waiters=1) as coordinator:
         here, dead = coordinator.client("worker", "here"), coordinator.client("worker", "dead")
         for client, name in ((here, "here"), (dead, "dead")):

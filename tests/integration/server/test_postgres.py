@@ -86,10 +86,8 @@ def test_fault_45_a_restart_of_postgres_loses_nothing_and_nobody_notices(
             assert admin.get(f"/v1/runs/{run}").status_code == 200
 
 
-def test_a_database_that_was_made_without_a_locale_keeps_every_letter(
-    tmp_path: Path, postgres: PostgresCluster
-) -> None:
-    """As `createdb` makes it on a server whose LANG is C: it has no encoding, and stores the bytes that come."""
+def test_a_database_without_a_locale_keeps_every_character(tmp_path: Path, postgres: PostgresCluster) -> None:
+    """As `createdb` creates it on a server with LANG=C: it has no encoding, and stores bytes as they come."""
     with psycopg.connect(postgres.url(), autocommit=True) as connection:
         connection.execute("CREATE DATABASE plain ENCODING 'SQL_ASCII' TEMPLATE template0")
     with CoordinatorProcess(tmp_path, database=postgres.url("plain")) as coordinator:

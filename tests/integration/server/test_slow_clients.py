@@ -1,4 +1,4 @@
-"""Clients that send nothing, or one byte a second, cost the others nothing."""
+"""Clients that send nothing, or one byte per second, do not delay others."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def closed(connection: socket.socket) -> bool:
 def test_fault_41_idle_sockets_and_trickling_bodies_do_not_delay_heartbeats(
     own_coordinator: CoordinatorProcess,
 ) -> None:
-    """Seen to fail when a request takes a thread before its body is there."""
+    """Seen to fail when a request gets a thread before its body has arrived."""
     worker = ScriptedWorker(own_coordinator, "w1")
     token = own_coordinator.token("submitter")
     host, _, port = own_coordinator.url.removeprefix("http://").partition(":")
@@ -69,7 +69,7 @@ def test_fault_41_idle_sockets_and_trickling_bodies_do_not_delay_heartbeats(
     worker.heartbeat()
 
 
-def test_readers_who_do_not_read_take_so_many_places_and_no_more(own_coordinator: CoordinatorProcess) -> None:
+def test_readers_that_do_not_read_occupy_a_limited_number_of_slots(own_coordinator: CoordinatorProcess) -> None:
     admin = own_coordinator.client("admin")
     data = os.urandom(30_000_000)
     digest = hashlib.sha256(data).hexdigest()

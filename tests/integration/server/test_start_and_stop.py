@@ -1,4 +1,4 @@
-"""A coordinator's life: start, stop, crash, and nobody else on its data."""
+"""How a coordinator starts, stops and crashes, and that no other one uses its data."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def run(coordinator: CoordinatorProcess, *arguments: str) -> subprocess.Complete
     return subprocess.run(command, capture_output=True, text=True, env=clean_environment(), timeout=60)
 
 
-def test_the_first_start_says_where_it_is_and_how_to_get_in(tmp_path: Path) -> None:
+def test_the_first_start_prints_the_address_and_how_to_create_a_token(tmp_path: Path) -> None:
     with CoordinatorProcess(tmp_path) as coordinator:
         assert coordinator.url.startswith("http://127.0.0.1:")
         assert not coordinator.url.endswith(":0")
@@ -71,11 +71,11 @@ def test_a_second_coordinator_on_the_same_data_refuses_to_start(own_coordinator:
     assert second.returncode == 1
     assert second.stdout == ""
     (sentence,) = second.stderr.splitlines()
-    assert "Another coordinator" in sentence
+    assert "another coordinator" in sentence
     assert str(own_coordinator.data_dir) in sentence
     assert own_coordinator.client(None).get("/health").status_code == 200
     migrating = run(own_coordinator, "migrate")
-    assert (migrating.returncode, "Another coordinator" in migrating.stderr) == (1, True)
+    assert (migrating.returncode, "another coordinator" in migrating.stderr) == (1, True)
 
 
 def test_a_worker_process_that_dies_is_replaced(own_coordinator: CoordinatorProcess) -> None:
@@ -95,8 +95,8 @@ def test_a_worker_process_that_dies_is_replaced(own_coordinator: CoordinatorProc
     assert children_of(own_coordinator.process.pid) != [child]
 
 
-def test_an_idle_worker_process_keeps_telling_its_parent_that_it_lives(own_coordinator: CoordinatorProcess) -> None:
-    """One that does not is killed after a few minutes. It tells by the time of a file that has no name any more."""
+def test_an_idle_worker_process_keeps_reporting_to_its_parent(own_coordinator: CoordinatorProcess) -> None:
+    """One that does not is killed after a few minutes. It reports by touching a file that was unlinked."""
     assert own_coordinator.process is not None
     (child,) = children_of(own_coordinator.process.pid)
     (file,) = [fd for fd in Path(f"/proc/{child}/fd").iterdir() if "wgunicorn-" in str(fd.readlink())]
@@ -126,7 +126,7 @@ def test_no_signal_makes_a_second_worker_process(own_coordinator: CoordinatorPro
     assert own_coordinator.client(None).get("/health").status_code == 200
 
 
-def test_a_port_that_is_taken_is_one_sentence(own_coordinator: CoordinatorProcess, tmp_path: Path) -> None:
+def test_a_port_in_use_is_reported_in_one_line(own_coordinator: CoordinatorProcess, tmp_path: Path) -> None:
     other = CoordinatorProcess(tmp_path / "other")
     other.folder.mkdir()
     started = run(other, "serve", "--listen", own_coordinator.url.removeprefix("http://"))
@@ -169,7 +169,7 @@ def test_fault_44_a_truncated_database_is_refused(own_coordinator: CoordinatorPr
 def test_fault_42_a_locked_database_is_503_with_retry_after_and_then_all_is_well(
     own_coordinator: CoordinatorProcess,
 ) -> None:
-    """Seen to fail when what the database refuses is passed on as it is."""
+    """Seen to fail when an error of the database is passed on as it is."""
     admin = own_coordinator.client("admin")
     before = admin.post("/v1/runs", json={"run": "true"}).json()["id"]
     (file,) = own_coordinator.data_dir.glob("*.sqlite")

@@ -1,4 +1,4 @@
-"""A coordinator on a system without Linux's own calls and files, as on macOS: all that it does, it does there too."""
+"""A coordinator on a system without Linux's own calls and files, as on macOS: everything works there too."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def run(coordinator: CoordinatorProcess, *arguments: str) -> str:
     return done.stdout
 
 
-def test_it_serves_a_worker_and_all_comes_back_from_its_backup(tmp_path: Path, elsewhere: dict[str, str]) -> None:
-    """Seen to fail with `os.posix_fallocate` for the reserve, `prctl`, and `POLLRDHUP` for clients that are gone."""
+def test_it_serves_a_worker_and_restores_its_backup(tmp_path: Path, elsewhere: dict[str, str]) -> None:
+    """Seen to fail with `os.posix_fallocate` for the reserve, `prctl`, and `POLLRDHUP` for disconnected clients."""
     data = os.urandom(300_000)
     sha256 = hashlib.sha256(data).hexdigest()
     first = CoordinatorProcess(tmp_path, env=elsewhere)
@@ -64,8 +64,8 @@ def test_it_serves_a_worker_and_all_comes_back_from_its_backup(tmp_path: Path, e
         assert pool.admin.get(f"/v1/jobs/{job}.1/artifacts/in.txt").content == data
 
 
-def test_its_worker_process_does_not_outlive_the_first_one(tmp_path: Path, elsewhere: dict[str, str]) -> None:
-    """Seen to fail when a worker process does not look for its parent: nothing here ends it with its parent."""
+def test_its_worker_process_does_not_outlive_the_arbiter(tmp_path: Path, elsewhere: dict[str, str]) -> None:
+    """Seen to fail when a worker process does not check for its parent: the system does not end it with its parent."""
     with CoordinatorProcess(tmp_path, env=elsewhere) as coordinator:
         assert coordinator.process is not None
         (child,) = children_of(coordinator.process.pid)

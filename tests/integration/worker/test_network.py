@@ -218,7 +218,7 @@ def test_an_upload_whose_last_step_was_lost_becomes_a_blob_all_the_same(
 def test_fault_19_an_upload_that_is_cut_again_and_again_arrives_whole(
     own: CoordinatorProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Seen to fail when a broken upload is thrown away."""
+    """Seen to fail when an interrupted upload is discarded."""
     monkeypatch.setattr(blobs, "PART", 64 * 1024)
     data = random.Random(3).randbytes(3_000_000)
     path = tmp_path / "artifact"

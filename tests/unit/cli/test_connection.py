@@ -16,7 +16,7 @@ import pytest
 
 from deborgen import logs, transfers
 from deborgen.connection import Connection
-from deborgen.errors import DeborgenError, InvalidJob, NotAllowed, NotFound, NotPossible, Unreachable
+from deborgen.errors import HINTS, DeborgenError, InvalidJob, NotAllowed, NotFound, NotPossible, Unreachable
 from deborgen.files import LocalFile
 from deborgen_shared import contract
 from deborgen_shared.client.blobs import digest_of
@@ -95,7 +95,8 @@ def test_a_refusal_is_an_error_with_its_exit_code(status: int, code: str, kind: 
     with serving(lambda request, body: refusal(status, code)) as (url, _):
         with pytest.raises(kind) as error:
             Connection(url, "t", patience=0).call(contract.HEALTH)
-        assert (error.value.message, error.value.hint, error.value.code) == ("no", "do so", code)
+        assert (error.value.message, error.value.code) == ("no", code)
+        assert error.value.hint == HINTS.get(code, "do so"), "the command's own hint comes first"
 
 
 def test_a_submit_whose_answer_was_lost_is_repeated_under_the_same_key() -> None:

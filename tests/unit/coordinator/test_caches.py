@@ -15,7 +15,7 @@ from support.clock import FakeClock
 
 @pytest.fixture
 def hasty_threads() -> Iterator[None]:
-    """Threads that take turns as often as they can."""
+    """Switch threads as often as possible."""
     usual = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     yield
@@ -24,7 +24,7 @@ def hasty_threads() -> Iterator[None]:
 
 @pytest.mark.usefixtures("hasty_threads")
 def test_threads_do_not_disturb_each_other() -> None:
-    """Seen to fail without the lock: one thread throws out what another is about to look at."""
+    """Seen to fail without the lock: one thread evicts an entry that another one is about to read."""
     cache: SharedCache[int, int] = SharedCache(LRUCache(3))
 
     def use(start: int) -> None:
@@ -37,7 +37,7 @@ def test_threads_do_not_disturb_each_other() -> None:
         assert list(threads.map(use, range(8))) == [None] * 8
 
 
-def test_what_was_used_last_is_kept() -> None:
+def test_the_most_recently_used_entries_are_kept() -> None:
     cache: SharedCache[str, int] = SharedCache(LRUCache(2))
     cache.update({"a": 1, "b": 2})
     assert cache.get("a") == 1
@@ -45,7 +45,7 @@ def test_what_was_used_last_is_kept() -> None:
     assert [cache.get(key) for key in "abc"] == [1, None, 3]
 
 
-def test_what_has_expired_is_gone() -> None:
+def test_expired_entries_are_removed() -> None:
     clock = FakeClock()
     cache: SharedCache[str, int] = SharedCache(TTLCache(2, 1.0, clock.steady))
     cache.update({"a": 1})

@@ -1,4 +1,4 @@
-"""Answers as they are sent."""
+"""How answers are sent."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from deborgen_coordinator.framing import PatientResponse
 
 
 class Sent:
-    """A socket that remembers what was sent, piece by piece."""
+    """A socket that remembers each sent piece."""
 
     def __init__(self) -> None:
         self.pieces: list[bytes] = []
@@ -45,7 +45,7 @@ def test_the_pieces_of_a_stream_are_sent_as_they_come() -> None:
     assert (second, last) == (b"5\r\nthree\r\n", b"0\r\n\r\n")
 
 
-def test_a_stream_without_a_piece_has_a_head_and_an_end() -> None:
+def test_an_empty_stream_has_a_head_and_an_end() -> None:
     (whole,) = answer("200 OK", [])
     assert whole.endswith(b"Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n")
 

@@ -7,15 +7,15 @@ import pytest
 from deborgen_coordinator.leases import (
     FAILURES_BEFORE_REST,
     LONGEST_REST,
-    Ended,
-    Turn,
+    ClockMove,
+    EndedAttempt,
     Verdict,
+    clock_move,
+    lease_check_interval,
     rest,
-    sweep_interval,
-    turn,
     verdict,
 )
-from deborgen_coordinator.lifecycle import Event
+from deborgen_coordinator.lifecycle import LifecycleEvent
 from deborgen_shared.states import Outcome
 
 
@@ -29,32 +29,32 @@ def judged(outcome: Outcome, **changes: Any) -> Verdict:
         "cancel_requested": False,
         "lost_on": 0,
     }
-    return verdict(Ended(outcome, **{**facts, **changes}))
+    return verdict(EndedAttempt(outcome, **{**facts, **changes}))
 
 
 @pytest.mark.parametrize(
     ("outcome", "changes", "event"),
     [
-        (Outcome.SUCCEEDED, {}, Event.SUCCEEDED),
-        (Outcome.SUCCEEDED, {"cancel_requested": True}, Event.SUCCEEDED),
-        (Outcome.FAILED, {}, Event.FAILED),
-        (Outcome.FAILED, {"retry_program": True}, Event.REQUEUED),
-        (Outcome.FAILED, {"retry_program": True, "attempts": 3}, Event.FAILED),
-        (Outcome.FAILED, {"retry_program": True, "cancel_requested": True}, Event.FAILED),
-        (Outcome.TIMEOUT, {}, Event.FAILED),
-        (Outcome.OUT_OF_MEMORY, {}, Event.FAILED),
-        (Outcome.CANCELED, {}, Event.CANCELED),
-        (Outcome.ERROR, {}, Event.REQUEUED),
-        (Outcome.ERROR, {"attempts": 3}, Event.FAILED),
-        (Outcome.ERROR, {"cancel_requested": True}, Event.CANCELED),
-        (Outcome.LOST, {"lost_on": 1}, Event.REQUEUED),
-        (Outcome.LOST, {"lost_on": 3}, Event.FAILED),
-        (Outcome.LOST, {"lost_on": 3, "cancel_requested": True}, Event.CANCELED),
-        (Outcome.RELEASED, {"attempts": 3}, Event.REQUEUED),
-        (Outcome.RELEASED, {"cancel_requested": True}, Event.CANCELED),
+        (Outcome.SUCCEEDED, {}, LifecycleEvent.SUCCEEDED),
+        (Outcome.SUCCEEDED, {"cancel_requested": True}, LifecycleEvent.SUCCEEDED),
+        (Outcome.FAILED, {}, LifecycleEvent.FAILED),
+        (Outcome.FAILED, {"retry_program": True}, LifecycleEvent.REQUEUED),
+        (Outcome.FAILED, {"retry_program": True, "attempts": 3}, LifecycleEvent.FAILED),
+        (Outcome.FAILED, {"retry_program": True, "cancel_requested": True}, LifecycleEvent.FAILED),
+        (Outcome.TIMEOUT, {}, LifecycleEvent.FAILED),
+        (Outcome.OUT_OF_MEMORY, {}, LifecycleEvent.FAILED),
+        (Outcome.CANCELED, {}, LifecycleEvent.CANCELED),
+        (Outcome.ERROR, {}, LifecycleEvent.REQUEUED),
+        (Outcome.ERROR, {"attempts": 3}, LifecycleEvent.FAILED),
+        (Outcome.ERROR, {"cancel_requested": True}, LifecycleEvent.CANCELED),
+        (Outcome.LOST, {"lost_on": 1}, LifecycleEvent.REQUEUED),
+        (Outcome.LOST, {"lost_on": 3}, LifecycleEvent.FAILED),
+        (Outcome.LOST, {"lost_on": 3, "cancel_requested": True}, LifecycleEvent.CANCELED),
+        (Outcome.RELEASED, {"attempts": 3}, LifecycleEvent.REQUEUED),
+        (Outcome.RELEASED, {"cancel_requested": True}, LifecycleEvent.CANCELED),
     ],
 )
-def test_what_the_end_of_an_attempt_means(outcome: Outcome, changes: dict[str, Any], event: Event) -> None:
+def test_what_the_end_of_an_attempt_means(outcome: Outcome, changes: dict[str, Any], event: LifecycleEvent) -> None:
     assert judged(outcome, **changes).event is event
 
 
@@ -62,7 +62,7 @@ def test_only_a_release_gives_the_attempt_back() -> None:
     assert [outcome for outcome in Outcome if judged(outcome).refund] == [Outcome.RELEASED]
 
 
-def test_the_backoff_doubles_and_has_an_end() -> None:
+def test_the_backoff_doubles_up_to_a_maximum() -> None:
     waits = [judged(Outcome.LOST, attempts=n, max_attempts=99).backoff for n in (1, 2, 3, 30)]
     assert waits == [10.0, 20.0, 40.0, 3600.0]
 
@@ -71,16 +71,16 @@ def test_a_poisoned_job_says_so() -> None:
     assert judged(Outcome.LOST, lost_on=3).reason.startswith("poisoned")
 
 
-def test_the_lease_clock_moves_with_the_sweep_and_stands_when_the_sweep_did() -> None:
-    assert turn(3.0, 60.0) == Turn(3.0, regrant=False)
+def test_the_lease_clock_stands_still_when_a_check_comes_too_late() -> None:
+    assert clock_move(3.0, 60.0) == ClockMove(3.0, regrant=False)
     for gap in (None, 1000.0, -5.0):
-        assert turn(gap, 60.0) == Turn(0.0, regrant=True)
+        assert clock_move(gap, 60.0) == ClockMove(0.0, regrant=True)
 
 
 @pytest.mark.parametrize("lease", [0.5, 1.0, 2.0, 5.0, 20.0, 60.0, 3600.0])
-def test_a_stop_as_long_as_a_lease_takes_nothing_from_it_however_short_it_is(lease: float) -> None:
-    assert turn(lease, lease).regrant
-    assert not turn(sweep_interval(lease), lease).regrant
+def test_a_stop_as_long_as_a_lease_expires_nothing_however_short_the_lease_is(lease: float) -> None:
+    assert clock_move(lease, lease).regrant
+    assert not clock_move(lease_check_interval(lease), lease).regrant
 
 
 def test_a_worker_rests_after_five_failures_and_longer_each_time() -> None:
@@ -89,10 +89,10 @@ def test_a_worker_rests_after_five_failures_and_longer_each_time() -> None:
 
 
 @pytest.mark.parametrize(("lease", "interval"), [(60.0, 3.0), (2.0, 0.1), (0.1, 0.05), (3600.0, 3.0)])
-def test_the_sweep_comes_often_enough_for_the_lease(lease: float, interval: float) -> None:
-    assert sweep_interval(lease) == interval
+def test_leases_are_checked_often_enough(lease: float, interval: float) -> None:
+    assert lease_check_interval(lease) == interval
 
 
-def test_a_machine_that_has_rested_ever_so_often_rests_no_longer_than_the_longest() -> None:
-    """A float ends at 2 to the 1024th, and the sweep with it."""
+def test_a_rest_never_exceeds_the_maximum_however_many_came_before() -> None:
+    """A float overflows at 2 to the power of 1024, which would stop the lease check."""
     assert rest(FAILURES_BEFORE_REST, 5000) == LONGEST_REST

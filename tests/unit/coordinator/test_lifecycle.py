@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from deborgen_coordinator.lifecycle import TRANSITIONS, Event, InvalidTransition, advance
+from deborgen_coordinator.lifecycle import TRANSITIONS, InvalidTransition, LifecycleEvent, advance
 from deborgen_shared.states import TERMINAL, State, run_state
 
 ALLOWED = {
@@ -18,8 +18,8 @@ ALLOWED = {
 }
 
 
-@pytest.mark.parametrize(("state", "event"), list(itertools.product(State, Event)))
-def test_every_pair_of_state_and_event_is_decided(state: State, event: Event) -> None:
+@pytest.mark.parametrize(("state", "event"), list(itertools.product(State, LifecycleEvent)))
+def test_every_pair_of_state_and_event_has_a_decision(state: State, event: LifecycleEvent) -> None:
     if (state.value, event.value) in ALLOWED:
         assert advance(state, event).value == ALLOWED[state.value, event.value]
     else:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deborgen_coordinator.placement import Amounts, Head, Machine, Needs, Wish, choose, lacks, short
+from deborgen_coordinator.placement import Amounts, Head, MachineOffer, Needs, Wish, choose, lacks, short
 from deborgen_shared.states import RunAs
 
 GIB = 2**30
@@ -19,8 +19,8 @@ def needs(cpus: float = 1, memory: int = GIB, gpus: int = 0, disk: int | None = 
     return Needs(Amounts(cpus, memory, gpus, disk), **facts)
 
 
-def machine(cpus: float = 8, memory: int = 16 * GIB, gpus: int = 0, **labels: Any) -> Machine:
-    return Machine({"runner.process": True, "os": "linux", **labels}, Amounts(cpus, memory, gpus))
+def machine(cpus: float = 8, memory: int = 16 * GIB, gpus: int = 0, **labels: Any) -> MachineOffer:
+    return MachineOffer({"runner.process": True, "os": "linux", **labels}, Amounts(cpus, memory, gpus))
 
 
 @pytest.mark.parametrize(
@@ -36,34 +36,34 @@ def machine(cpus: float = 8, memory: int = 16 * GIB, gpus: int = 0, **labels: An
         (needs(runner=CONTAINER), machine(), NO_CONTAINERS),
         (needs(runner=CONTAINER), machine(**{"runner.container": True, "runner.podman": False}), ""),
         (needs(runner=CONTAINER), machine(**{"runner.container": False, "runner.podman": True}), NO_CONTAINERS),
-        (needs(), machine(**{"runner.process": False}), "runs no plain processes, the job has no image"),
-        (needs(network="internet"), machine(), "gives jobs no network, the job asks for internet"),
+        (needs(), machine(**{"runner.process": False}), "does not run plain processes, the job has no image"),
+        (needs(network="internet"), machine(), "does not give jobs a network, the job asks for internet"),
         (needs(network="internet"), machine(**{"network.internet": True}), ""),
-        (needs(cpus=16), machine(), "has 8 cpus in all, the job asks for 16"),
-        (needs(memory=32 * GIB), machine(), "has 16GiB of memory in all, the job asks for 32GiB"),
-        (needs(gpus=1), machine(), "has 0 gpus in all, the job asks for 1"),
+        (needs(cpus=16), machine(), "has 8 cpus in total, the job asks for 16"),
+        (needs(memory=32 * GIB), machine(), "has 16GiB of memory in total, the job asks for 32GiB"),
+        (needs(gpus=1), machine(), "has 0 gpus in total, the job asks for 1"),
     ],
 )
-def test_a_machine_says_what_it_lacks(wanted: Needs, have: Machine, sentence: str) -> None:
+def test_a_machine_says_what_it_lacks(wanted: Needs, have: MachineOffer, sentence: str) -> None:
     assert lacks(have, wanted) == sentence
 
 
 @pytest.mark.parametrize("label", ["runner.podman", "runner.subprocess"])
 def test_a_machine_of_release_0_1_offers_what_its_labels_say(label: str) -> None:
-    offers = Machine({"runner.podman": False, "runner.subprocess": False, label: True}, Amounts(8, 16 * GIB))
+    offers = MachineOffer({"runner.podman": False, "runner.subprocess": False, label: True}, Amounts(8, 16 * GIB))
     wanted = {"runner.podman": RunAs.CONTAINER, "runner.subprocess": RunAs.PROCESS}
     for first_label, execution in wanted.items():
         assert bool(lacks(offers, needs(runner=execution))) == (first_label != label)
 
 
-def test_what_is_not_free_is_said_with_its_amount() -> None:
+def test_a_missing_resource_is_named_with_its_amount() -> None:
     assert short(Amounts(1, 8 * GIB), needs(memory=16 * GIB)) == "has 8GiB of memory free, the job asks for 16GiB"
     assert short(Amounts(1, 8 * GIB, 0, 5), needs(disk=6)).startswith("has 5B of disk free")
     assert short(Amounts(1, 8 * GIB), needs(disk=10**15)) == ""
 
 
 class Queue:
-    """Lanes of jobs in memory: what the storage gives `choose`."""
+    """Lanes of jobs in memory, in place of the storage that `choose` reads."""
 
     def __init__(self, *jobs: tuple[int, int, int, int]) -> None:
         self.lanes: dict[tuple[int, int], list[tuple[int, int]]] = {}
@@ -90,18 +90,18 @@ def test_the_order_is_by_priority_and_then_by_submission() -> None:
     assert chosen(queue) == [12, 9, 10, 11, 1]
 
 
-def test_what_does_not_fit_is_passed_over_and_smaller_jobs_go_ahead() -> None:
+def test_jobs_that_do_not_fit_are_skipped_and_smaller_jobs_go_first() -> None:
     queue = Queue((8, 1, 0, 1), (1, 1, 0, 2), (1, 1, 0, 3), (1, 1, 0, 4))
     assert chosen(queue, free=Amounts(2, 100 * GIB)) == [2, 3]
 
 
-def test_fair_share_serves_who_has_used_least_and_then_takes_turns() -> None:
+def test_fair_share_serves_the_submitter_with_the_least_usage_and_then_takes_turns() -> None:
     queue = Queue(*[(1, 1, 0, n) for n in range(1, 6)], *[(1, 2, 0, n) for n in range(11, 16)])
     assert chosen(queue, most=4, used={1: 100.0, 2: 0.0}) == [11, 12, 13, 14]
     assert chosen(queue, most=4, used={1: 0.0, 2: 0.0}) == [1, 11, 2, 12]
 
 
-def test_a_submitter_at_the_cap_waits_and_others_do_not() -> None:
+def test_a_submitter_at_the_limit_waits_and_others_do_not() -> None:
     queue = Queue(*[(1, 1, 0, n) for n in range(1, 6)], *[(1, 2, 0, n) for n in range(11, 13)])
     assert chosen(queue, room={1: 2, 2: 5}) == [1, 2, 11, 12]
     assert chosen(queue, room={1: 0}) == [11, 12]
@@ -126,6 +126,6 @@ def test_however_the_queue_looks_the_choice_fits_and_keeps_the_order(
     assert queue.fetches <= len(queue.lanes)
     order = [(by_job[job][2], job) for job in picked]
     assert order == sorted(order)
-    if len(picked) < most:  # whatever was left behind of a class does not fit any more
+    if len(picked) < most:  # jobs that were not chosen do not fit any more
         left = cpus - sum(by_job[job][0] for job in picked)
         assert all(row[0] > left for row in jobs if row[3] not in picked)

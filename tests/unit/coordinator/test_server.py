@@ -1,4 +1,4 @@
-"""What the coordinator asks of the system that it is started on."""
+"""What the coordinator needs from its operating system."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PLIST = ROOT / "deploy/launchd/deborgen.coordinator.plist"
         (resource.RLIM_INFINITY, 256, 128),  # nothing more can be had
     ],
 )
-def test_there_are_as_many_connections_as_files_can_be_opened(
+def test_the_limit_of_open_files_bounds_the_connections(
     hard: int, most: int, connections: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def setrlimit(_: int, limits: tuple[int, int]) -> None:
@@ -35,7 +35,7 @@ def test_there_are_as_many_connections_as_files_can_be_opened(
     assert server._connections(4000) == connections
 
 
-def test_launchd_starts_what_the_program_understands() -> None:
+def test_the_command_in_the_launchd_example_is_valid() -> None:
     with PLIST.open("rb") as file:
         job = load(file)
     assert job["Label"] == PLIST.stem

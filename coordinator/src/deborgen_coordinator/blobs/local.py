@@ -1,7 +1,7 @@
-"""Blobs in a local directory: `ab/abcdef…` when whole, `uploads/` while they arrive, `locks/` for their locks.
+"""Blobs in a local directory: `ab/abcdef…` when complete, `uploads/` while they arrive, `locks/` for their locks.
 
-Every blob goes the same way: temporary file, fsync, digest, rename, fsync of the folder. Memory stays constant
-whatever the size. Locks are `flock`s, so they hold between processes and end with them.
+Every blob is stored in the same way: temporary file, fsync, digest, rename, fsync of the folder. Memory use does not
+depend on the size. Locks are `flock`s, so they work between processes and end with them.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from typing import Any
 
 from cachetools import LRUCache
 
-from deborgen_coordinator.blobs import Busy, NoSpace, WrongDigest, WrongOffset
+from deborgen_coordinator.blobs import Busy, DigestMismatch, NoSpace, OffsetMismatch
 from deborgen_coordinator.caches import SharedCache
 from deborgen_shared.durable import sync_file, sync_folder
 
-CHUNK = 256 * 1024
-KEEP_HASHES = 256
-FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+CHUNK_BYTES = 256 * 1024
+MAX_HASH_STATES = 256
+DISK_FULL_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 class LocalBlobs:
@@ -37,7 +37,7 @@ class LocalBlobs:
         self._uploads = root / "uploads"
         self._locks = root / "locks"
         self._wait = wait_for_upload
-        self._hashed = Hashed()
+        self._hash_states = HashStates()
         for folder in (self._uploads, self._locks):
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
 
@@ -74,13 +74,13 @@ class LocalBlobs:
             if size != offset:
                 if size == 0:
                     self._part(digest).unlink(missing_ok=True)
-                raise WrongOffset(size)
-            seen = self._hashed.take(digest, file)
+                raise OffsetMismatch(size)
+            seen = self._hash_states.take(digest, file)
             part = self._part(digest)
             self._write(file, part, seen, chunks, keep=True)
             size = file.tell()
             if total is not None and size < total:
-                self._hashed.keep(digest, file, seen)
+                self._hash_states.keep(digest, file, seen)
                 return size, False
             return self._finish(file, part, seen.hexdigest(), digest, commit), True
 
@@ -124,16 +124,16 @@ class LocalBlobs:
 
     def _temporary(self) -> tuple[FileIO, Path]:
         path = self._uploads / f"{secrets.token_hex(16)}.tmp"
-        with _room():
+        with _translated_disk_full():
             file = FileIO(path, "x+")
         fcntl.flock(file, fcntl.LOCK_EX)
         return file, path
 
     def _open_part(self, digest: str, wait: float) -> FileIO | None:
-        """The broken upload of this blob, locked, at its start; None while somebody else writes it."""
+        """The interrupted upload of this blob, locked, at its start; None if another process is writing it."""
         path, deadline = self._part(digest), time.monotonic() + wait
         while True:
-            with _room():
+            with _translated_disk_full():
                 file = FileIO(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), "r+")
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -143,19 +143,19 @@ class LocalBlobs:
                     return None
                 time.sleep(0.02)
                 continue
-            # The file may have been renamed or removed between the open and the lock: then it is not ours.
+            # If the file was renamed or removed between open and lock, try again with the new one.
             with contextlib.suppress(FileNotFoundError):
                 if os.stat(path).st_ino == os.fstat(file.fileno()).st_ino:  # noqa: PTH116
                     return file
             file.close()
 
     def _write(self, file: FileIO, path: Path, seen: Any, chunks: Iterable[bytes], keep: bool) -> None:
-        """Append the chunks. An upload that breaks off is kept where it can be resumed, and removed otherwise."""
+        """Append the chunks. An interrupted upload is kept if it can be resumed, and removed otherwise."""
         try:
             for chunk in chunks:
                 left = memoryview(chunk)
                 while left:
-                    with _room():
+                    with _translated_disk_full():
                         left = left[file.write(left) :]
                 seen.update(chunk)
         except BaseException as problem:
@@ -166,11 +166,11 @@ class LocalBlobs:
     def _finish(self, file: FileIO, path: Path, found: str, digest: str, commit: Callable[[int], None]) -> int:
         if found != digest:
             path.unlink(missing_ok=True)
-            raise WrongDigest(found)
+            raise DigestMismatch(found)
         size = file.tell()
         home = self._path(digest)
         try:
-            with _room():
+            with _translated_disk_full():
                 sync_file(file)
                 if not home.parent.exists():
                     home.parent.mkdir(exist_ok=True, mode=0o700)
@@ -185,24 +185,24 @@ class LocalBlobs:
         return size
 
 
-class Hashed:
-    """How far broken uploads are hashed, so that a blob that comes in many parts is read once, not once a part.
+class HashStates:
+    """The hash states of interrupted uploads, so that a blob in many parts is read once, not once per part.
 
-    A hash is believed only for the very file, size and time of change that it was kept with: another process that
-    wrote to the file since then makes it worthless, and the file is read again.
+    A hash state is valid only for the same inode, size and modification time. If another process has written to the
+    file since then, the file is read again.
     """
 
     def __init__(self) -> None:
-        self._kept: SharedCache[str, tuple[tuple[int, int, int], Any]] = SharedCache(LRUCache(KEEP_HASHES))
+        self._kept: SharedCache[str, tuple[tuple[int, int, int], Any]] = SharedCache(LRUCache(MAX_HASH_STATES))
 
     def take(self, digest: str, file: FileIO) -> Any:
-        """The hash of what is in the file, which is then read to its end."""
+        """The hash state of the file's contents. Afterwards the file's position is its end."""
         kept = self._kept.pop(digest)
         if kept is not None and kept[0] == self._mark(file):
             file.seek(0, os.SEEK_END)
             return kept[1]
         seen = hashlib.sha256()
-        while piece := file.read(CHUNK):
+        while piece := file.read(CHUNK_BYTES):
             seen.update(piece)
         return seen
 
@@ -216,18 +216,18 @@ class Hashed:
 
 
 @contextlib.contextmanager
-def _room() -> Iterator[None]:
-    """Turn the operating system's "no space left" into the refusal that callers know."""
+def _translated_disk_full() -> Iterator[None]:
+    """Turn the operating system's "no space left" into NoSpace."""
     try:
         yield
     except OSError as problem:
-        if problem.errno in FULL:
+        if problem.errno in DISK_FULL_ERRORS:
             raise NoSpace(str(problem)) from problem
         raise
 
 
 def _worth_keeping(file: FileIO, problem: BaseException) -> bool:
-    """Whether what arrived before the problem is kept for a later try. On a full disk it would keep the disk full."""
+    """Whether the received bytes are kept for a later try. On a full disk they would keep the disk full."""
     return not isinstance(problem, NoSpace) and os.fstat(file.fileno()).st_size > 0
 
 
@@ -235,6 +235,6 @@ def _pieces(file: FileIO, start: int, end: int) -> Iterator[bytes]:
     with file:
         file.seek(start)
         left = end - start
-        while left > 0 and (piece := file.read(min(CHUNK, left))):
+        while left > 0 and (piece := file.read(min(CHUNK_BYTES, left))):
             left -= len(piece)
             yield piece

@@ -1,4 +1,4 @@
-"""Answers, and the one shape of every refusal."""
+"""Answers, and the one shape that all refusals have."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from werkzeug.exceptions import HTTPException
 
-from deborgen_coordinator.http.reserve import Reserve
+from deborgen_coordinator.disk_reserve import DiskReserve
+from deborgen_coordinator.http.hints import add_hint
 from deborgen_coordinator.storage.database import DatabaseUnavailable
 from deborgen_shared import contract, headers
 from deborgen_shared.calls import JSON
@@ -27,16 +28,16 @@ _STATUS_LINES = {status.value: f"{status.value} {status.phrase}" for status in H
 
 
 @dataclass(slots=True)
-class Reply:
-    """An answer with another status than the usual one, or with headers."""
+class HandlerAnswer:
+    """A handler's answer with a status other than the call's usual one, or with headers."""
 
     status: int
     body: Any = None
     headers: dict[str, str] = field(default_factory=dict)
 
 
-class Answer:
-    """A short answer, complete as it stands: what a Response is, without the looks that one takes at its headers."""
+class WsgiAnswer:
+    """A short, complete WSGI answer. It does less than Flask's Response, which inspects all its headers."""
 
     __slots__ = ("body", "headers", "status")
 
@@ -52,58 +53,64 @@ class Answer:
         return (self.body,) if environ["REQUEST_METHOD"] != "HEAD" and self.body else ()
 
 
-def render(reply: Reply) -> Answer:
-    return Answer(reply.status, reply.body, {headers.CACHE_CONTROL: "no-store", **reply.headers})
+def render(reply: HandlerAnswer) -> WsgiAnswer:
+    return WsgiAnswer(reply.status, reply.body, {headers.CACHE_CONTROL: "no-store", **reply.headers})
 
 
-def answer_problem(problem: Exception, reserve: Reserve) -> Answer:
-    """The answer to whatever was raised instead of an answer."""
+def answer_problem(problem: Exception, reserve: DiskReserve) -> WsgiAnswer:
+    """The answer to an exception."""
     if isinstance(problem, Refusal):
         return refuse(problem)
     if isinstance(problem, HTTPException):
         return _refuse_http(problem)
     if isinstance(problem, DatabaseUnavailable):
         return _refuse_database(problem, reserve)
-    return _admit(problem)
+    return _answer_internal_error(problem)
 
 
-def refuse(refusal: Refusal) -> Answer:
+def refuse(refusal: Refusal) -> WsgiAnswer:
+    add_hint(refusal)
     sent = dict(refusal.headers)
     if refusal.code is Code.UNAUTHENTICATED:
         sent[headers.WWW_AUTHENTICATE] = "Bearer"
     if refusal.code in (Code.UNAVAILABLE, Code.SLOW_DOWN):
         sent.setdefault(headers.RETRY_AFTER, "1")
-    return Answer(refusal.status, refusal.body(), sent)
+    return WsgiAnswer(refusal.status, refusal.body(), sent)
 
 
-def _refuse_http(problem: HTTPException) -> Answer:
-    """What Flask itself refuses: unknown paths, and methods that a path does not have."""
+def disk_full() -> Refusal:
+    message, hint = "the coordinator's disk is full", "try again later"
+    return Refusal(Code.UNAVAILABLE, message, hint, headers={headers.RETRY_AFTER: "30"})
+
+
+def _refuse_http(problem: HTTPException) -> WsgiAnswer:
+    """Flask's own refusals: unknown paths, and methods that a path does not accept."""
     if problem.code == 405:
-        answer = refuse(Refusal(Code.METHOD_NOT_ALLOWED, "This path does not take that method."))
+        answer = refuse(Refusal(Code.METHOD_NOT_ALLOWED, "this path does not accept that method"))
         allowed = getattr(problem, "valid_methods", None)
         if allowed:
             answer.headers[headers.ALLOW] = ", ".join(sorted(allowed))
         return answer
     if problem.code == 404:
         return refuse(
-            Refusal(Code.NOT_FOUND, "There is nothing at this path.", f"GET {contract.OPENAPI.path} lists all.")
+            Refusal(Code.NOT_FOUND, "there is nothing at this path", f"GET {contract.OPENAPI.path} lists all paths")
         )
     if problem.code == 413:
-        return refuse(Refusal(Code.TOO_LARGE, "The body is too large."))
-    return refuse(Refusal(Code.MALFORMED, f"The request cannot be understood: {problem.name}."))
+        return refuse(Refusal(Code.TOO_LARGE, "the body is too large"))
+    return refuse(Refusal(Code.MALFORMED, f"the request cannot be understood: {problem.name}"))
 
 
-def _refuse_database(problem: DatabaseUnavailable, reserve: Reserve) -> Answer:
-    log.warning("the database did not take a request: %s", problem)
-    reserve.look()
+def _refuse_database(problem: DatabaseUnavailable, reserve: DiskReserve) -> WsgiAnswer:
+    log.warning("the database could not serve a request: %s", problem)
+    reserve.measure()
     return refuse(
         Refusal(
-            Code.UNAVAILABLE, "The database cannot be used right now.", "Try again.", headers={headers.RETRY_AFTER: "2"}
+            Code.UNAVAILABLE, "the database cannot be used right now", "try again", headers={headers.RETRY_AFTER: "2"}
         )
     )
 
 
-def _admit(problem: Exception) -> Answer:
-    log.error("a request failed in an unexpected way", exc_info=problem)
-    message = "The coordinator made a mistake; its log says which."
-    return Answer(500, {"error": {"code": "internal", "message": message, "hint": ""}}, {})
+def _answer_internal_error(problem: Exception) -> WsgiAnswer:
+    log.error("a request failed unexpectedly", exc_info=problem)
+    message = "the coordinator failed unexpectedly; its log says why"
+    return WsgiAnswer(500, {"error": {"code": "internal", "message": message, "hint": ""}}, {})

@@ -1,4 +1,4 @@
-"""The WSGI application: a module per noun, handlers of a few lines, and one table of them all."""
+"""The WSGI application: one module of short handlers per noun, and one table of all handlers."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from flask import Flask
 
+from deborgen_coordinator.disk_reserve import DiskReserve
 from deborgen_coordinator.http import blobs, events, jobs, logs, runs, service, tokens, workers
 from deborgen_coordinator.http.answers import answer_problem
-from deborgen_coordinator.http.reserve import Reserve
 from deborgen_coordinator.http.routes import register
 from deborgen_coordinator.http.streams import Streams
 from deborgen_coordinator.operations.context import Context
@@ -23,13 +23,13 @@ NOUNS = (service, runs, jobs, logs, blobs, events, workers, tokens)
 
 
 class Application(Flask):
-    """Flask, with a short way for the calls of the contract.
+    """Flask, with a shortcut for the calls of the contract.
 
-    A call takes the environment of its request and nothing else. Flask's contexts, session and signals, of which it
-    uses nothing, would cost more than all its own checks. Whatever is not a call goes through Flask as usual.
+    A call needs only the WSGI environment of its request. Flask's contexts, session and signals, which no call uses,
+    would cost more than all checks of the call. Every other request goes through Flask as usual.
     """
 
-    def __init__(self, ctx: Context, streams: Streams, reserve: Reserve) -> None:
+    def __init__(self, ctx: Context, streams: Streams, reserve: DiskReserve) -> None:
         super().__init__("deborgen_coordinator", static_folder=None)
         self.url_map.redirect_defaults = False
         self.url_map.merge_slashes = False
@@ -37,7 +37,7 @@ class Application(Flask):
         self._problem_answer = partial(answer_problem, reserve=reserve)
         self.register_error_handler(Exception, self._problem_answer)
         self._calls = register(self, ctx, streams, reserve)
-        # Paths come again and again; what was found for the last ones is kept.
+        # The same paths are requested again and again, so the last matches are cached.
         self._find = lru_cache(1000)(self.url_map.bind("localhost").match)
         self._allowed = {name.strip().lower() for name in ctx.settings.allowed_hosts.split(",") if name.strip()}
 
@@ -47,7 +47,7 @@ class Application(Flask):
             path = path.encode("latin-1").decode(errors="replace")
         try:
             if self._allowed and not _is_allowed(environ.get("HTTP_HOST", "").lower(), self._allowed):
-                raise Refusal(Code.FORBIDDEN, "This coordinator does not answer to that name.")
+                raise Refusal(Code.FORBIDDEN, "this coordinator does not answer to that host name")
             endpoint, parts = self._find(path, environ["REQUEST_METHOD"])
             view = self._calls.get(endpoint)
             answer = super().wsgi_app if view is None else view(environ, parts)

@@ -1,14 +1,14 @@
-"""Blobs: which are missing, put, resume, fetch."""
+"""Blobs: list missing ones, upload, resume and download."""
 
 from __future__ import annotations
 
 from flask import Response
 
 from deborgen_coordinator.http import bodies
-from deborgen_coordinator.http.answers import Reply
+from deborgen_coordinator.http.answers import HandlerAnswer
 from deborgen_coordinator.http.decoding import malformed
 from deborgen_coordinator.http.files import send_blob
-from deborgen_coordinator.http.routes import Request, serves
+from deborgen_coordinator.http.routes import CallRequest, serves
 from deborgen_coordinator.operations import blobs
 from deborgen_shared import contract, headers
 from deborgen_shared import messages as m
@@ -16,37 +16,37 @@ from deborgen_shared.queries import NoQuery
 
 
 @serves(contract.MISSING_BLOBS)
-def missing(request: Request[m.BlobsMissing, NoQuery]) -> m.MissingBlobs:
+def missing(request: CallRequest[m.BlobsMissing, NoQuery]) -> m.MissingBlobs:
     return blobs.missing(request.ctx, request.body.digests)
 
 
 @serves(contract.PUT_BLOB)
-def put(request: Request[None, NoQuery]) -> m.BlobStored:
+def put(request: CallRequest[None, NoQuery]) -> m.BlobStored:
     length = bodies.length_of(request.environ, request.ctx.settings.max_blob)
     with request.streams.receive(length):
         return blobs.put(request.ctx, request.names["sha256"], bodies.pieces(request.environ, length))
 
 
 @serves(contract.PATCH_BLOB)
-def patch(request: Request[None, NoQuery]) -> Reply:
+def patch(request: CallRequest[None, NoQuery]) -> HandlerAnswer:
     limit = request.ctx.settings.max_blob
-    offset = _count(request, headers.UPLOAD_OFFSET, limit)
-    total = _count(request, headers.UPLOAD_LENGTH, limit)
+    offset = _byte_count(request, headers.UPLOAD_OFFSET, limit)
+    total = _byte_count(request, headers.UPLOAD_LENGTH, limit)
     if offset is None:
-        raise malformed("The header Upload-Offset is missing.", "HEAD tells it.")
+        raise malformed(f"the header {headers.UPLOAD_OFFSET} is missing", "HEAD of the same path returns it")
     length = bodies.length_of(request.environ, limit - offset)
     if total is not None and offset + length > total:
-        raise malformed(f"The body goes beyond the {total} bytes that Upload-Length names.")
+        raise malformed(f"the body goes beyond the {total} bytes of {headers.UPLOAD_LENGTH}")
     digest = request.names["sha256"]
     with request.streams.receive(length):
         stored = blobs.patch(request.ctx, digest, offset, bodies.pieces(request.environ, length), total)
     if isinstance(stored, int):
-        return Reply(204, None, {headers.UPLOAD_OFFSET: str(stored)})
-    return Reply(201, stored)
+        return HandlerAnswer(204, None, {headers.UPLOAD_OFFSET: str(stored)})
+    return HandlerAnswer(201, stored)
 
 
 @serves(contract.HEAD_BLOB)
-def head(request: Request[None, NoQuery]) -> Response:
+def head(request: CallRequest[None, NoQuery]) -> Response:
     digest = request.names["sha256"]
     offset = blobs.partial(request.ctx, digest)
     if offset is not None:
@@ -55,14 +55,14 @@ def head(request: Request[None, NoQuery]) -> Response:
 
 
 @serves(contract.GET_BLOB)
-def get(request: Request[None, NoQuery]) -> Response:
+def get(request: CallRequest[None, NoQuery]) -> Response:
     return send_blob(request, request.names["sha256"])
 
 
-def _count(request: Request[None, NoQuery], name: str, limit: int) -> int | None:
+def _byte_count(request: CallRequest[None, NoQuery], name: str, limit: int) -> int | None:
     text = request.header(name)
     if text is None:
         return None
     if not (text.isascii() and text.isdigit() and len(text) < 19 and int(text) <= limit):
-        raise malformed(f"The header {name} must be a number of bytes, at most {limit}.")
+        raise malformed(f"the header {name} must be a number of bytes, at most {limit}")
     return int(text)

@@ -1,4 +1,4 @@
-"""Reading what a request carries: only after its length is known and allowed, and never more than that."""
+"""Read request bodies: only after their length is known and allowed, and never beyond it."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ _ENCODING = headers.in_environ(headers.CONTENT_ENCODING)
 
 
 def length_of(environ: dict[str, Any], limit: int, *, required: bool = True) -> int:
-    """How long the body is said to be; refused before a byte of it is read."""
+    """The Content-Length of the body. A length that is not allowed is refused before the body is read."""
     text = environ.get(_LENGTH) or ""
     if "HTTP_TRANSFER_ENCODING" in environ or (not text and required):
         raise Refusal(
-            Code.LENGTH_REQUIRED, "The request must give its Content-Length.", "Chunked bodies are not taken."
+            Code.LENGTH_REQUIRED, "the request has no Content-Length", "send it; chunked bodies are not accepted"
         )
     if not text:
         return 0
     if not (text.isascii() and text.isdigit()):
-        raise malformed("The Content-Length is not a number.")
+        raise malformed("the Content-Length is not a number")
     length = int(text) if len(text) < 20 else limit + 1
     if length > limit:
-        raise Refusal(Code.TOO_LARGE, f"The body may have at most {limit} bytes.")
+        raise Refusal(Code.TOO_LARGE, f"the body may have at most {limit} bytes")
     return length
 
 
@@ -43,12 +43,12 @@ def read(environ: dict[str, Any], length: int) -> bytes:
     except OSError:
         body = b""
     if len(body) < length:
-        raise malformed(f"The body ended before its {length} bytes were there.")
+        raise malformed(f"the body ended before all of its {length} bytes arrived")
     return body
 
 
 def pieces(environ: dict[str, Any], length: int) -> Iterator[bytes]:
-    """The body, piece by piece; a body that ends early raises after its last piece."""
+    """The body, piece by piece. If the body ends too early, it raises after the last piece."""
     stream, left = environ["wsgi.input"], length
     while left:
         try:
@@ -56,7 +56,7 @@ def pieces(environ: dict[str, Any], length: int) -> Iterator[bytes]:
         except OSError:
             piece = b""
         if not piece:
-            raise malformed(f"The body ended {left} bytes before its end.", "HEAD tells where the upload goes on.")
+            raise malformed(f"the body ended {left} bytes too early", "HEAD of the same path returns where to resume")
         left -= len(piece)
         yield piece
 
@@ -66,17 +66,19 @@ def require_json(environ: dict[str, Any]) -> None:
     if kind != JSON and kind.partition(";")[0].strip().lower() != JSON:
         raise Refusal(
             Code.UNSUPPORTED_MEDIA_TYPE,
-            f"The body is {kind[:100]!r}, and must be {JSON}.",
-            f"Send the header {headers.CONTENT_TYPE}: {JSON}.",
+            f"the body is {kind[:100]!r}, but must be {JSON}",
+            f"send the header {headers.CONTENT_TYPE}: {JSON}",
         )
 
 
 def unpacked(environ: dict[str, Any], limit: int) -> bytes:
-    """A raw body, plain or gzip, of at most `limit` bytes either way."""
+    """A raw body, plain or gzip, of at most `limit` bytes before and after unpacking."""
     body = read(environ, length_of(environ, limit))
     encoding = (environ.get(_ENCODING) or "identity").strip().lower()
     if encoding == "gzip":
         return inflate(body, limit)
     if encoding != "identity":
-        raise Refusal(Code.UNSUPPORTED_MEDIA_TYPE, f"The Content-Encoding {encoding[:40]!r} is not known: use gzip.")
+        raise Refusal(
+            Code.UNSUPPORTED_MEDIA_TYPE, f"the Content-Encoding {encoding[:40]!r} is not supported", "use gzip"
+        )
     return body

@@ -1,6 +1,6 @@
-"""From bytes to values, strictly: what two readers could understand differently is refused.
+"""Decode bytes into values, strictly: input that two parsers could understand differently is refused.
 
-Every refusal is a 400 of the code `malformed`, with the place in the document and the limit in its sentence.
+Every refusal is a 400 with the code `malformed`. Its message names the position in the document and the limit.
 """
 
 from __future__ import annotations
@@ -25,29 +25,29 @@ def parse(body: bytes) -> Any:
     try:
         return strict_json.parse(body)
     except strict_json.Unreadable as problem:
-        raise malformed(f"The body {problem}.") from None
+        raise malformed(f"the body {problem}") from None
 
 
 def convert(value: Any, kind: type[T], what: str = "body") -> T:
-    """The value as the message it should be."""
+    """The value as a message of this type."""
     try:
         return msgspec.convert(value, kind, strict=True)
     except msgspec.ValidationError as problem:
-        raise malformed(f"The {what} does not fit: {problem}.") from None
+        raise malformed(f"the {what} is not valid: {problem}") from None
 
 
 def inflate(body: bytes, limit: int) -> bytes:
-    """The bytes of a gzip body, never more than the limit in memory."""
+    """The unpacked gzip body. It never uses more memory than the limit."""
     whole = bytearray()
     try:
         while body:
             unpacker = zlib.decompressobj(wbits=31)
             whole += unpacker.decompress(body, limit + 1 - len(whole))
             if len(whole) > limit:
-                raise Refusal(Code.TOO_LARGE, f"The body unpacks to more than {limit} bytes.")
+                raise Refusal(Code.TOO_LARGE, f"the body unpacks to more than {limit} bytes")
             if not unpacker.eof:
-                raise malformed("The gzip body ends too early.")
+                raise malformed("the gzip body ends too early")
             body = unpacker.unused_data
     except zlib.error as problem:
-        raise malformed(f"The body is not gzip: {problem}.") from None
+        raise malformed(f"the body is not gzip: {problem}") from None
     return bytes(whole)

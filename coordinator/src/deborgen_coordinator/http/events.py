@@ -1,4 +1,4 @@
-"""The history: in pages, or live as server-sent events that resume without loss; and what programs add to it."""
+"""The history, in pages or live as server-sent events that resume without loss; and the events of programs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import msgspec
 from flask import Response
 
 from deborgen_coordinator.http.decoding import malformed
-from deborgen_coordinator.http.routes import Request, serves
+from deborgen_coordinator.http.routes import CallRequest, serves
 from deborgen_coordinator.http.streams import Streams, client_is_gone
 from deborgen_coordinator.operations import history
 from deborgen_coordinator.operations.attempts import program_events
@@ -21,18 +21,18 @@ from deborgen_shared import messages as m
 from deborgen_shared.contract import EVENT_STREAM
 from deborgen_shared.queries import EventsQuery, NoQuery
 
-#: A comment after so much silence keeps proxies from closing the stream.
+#: Send a comment after this many silent seconds, so that proxies do not close the stream.
 KEEP_ALIVE_SECONDS = 15.0
-#: A stream looks after its client at least this often.
-LOOK_SECONDS = 2.0
+#: Check at least this often whether the client is still connected.
+CLIENT_CHECK_SECONDS = 2.0
 
 
 @serves(contract.LIST_EVENTS)
-def list_events(request: Request[None, EventsQuery]) -> m.Events | Response:
+def list_events(request: CallRequest[None, EventsQuery]) -> m.Events | Response:
     q = request.query
     last = request.header(headers.LAST_EVENT_ID)
     if last is not None and not (last.isascii() and last.isdigit() and len(last) < 17 and int(last) < 2**53):
-        raise malformed("The Last-Event-ID must be the number of an event.")
+        raise malformed(f"the header {headers.LAST_EVENT_ID} must be the number of an event")
     if EVENT_STREAM not in (request.header(headers.ACCEPT) or ""):
         if isinstance(q.after, str):
             return m.Events(items=[], next=str(history.newest(request.ctx)))
@@ -44,7 +44,7 @@ def list_events(request: Request[None, EventsQuery]) -> m.Events | Response:
 
 
 @serves(contract.APPEND_EVENTS)
-def append(request: Request[m.ProgramEvents, NoQuery]) -> m.EventCount:
+def append(request: CallRequest[m.ProgramEvents, NoQuery]) -> m.EventCount:
     attempt = AttemptId(*request.job, request.names["number"])
     return program_events.append(request.ctx, request.actor, attempt, request.body)
 
@@ -61,11 +61,11 @@ def _stream(ctx: Context, streams: Streams, environ: dict[str, Any], after: int,
             yield b"".join(b"id: %d\nevent: %s\ndata: %s\n\n" % (e.seq, e.type.encode(), encode(e)) for e in page.items)
             spoke = time.monotonic()
             continue
-        # Nothing up to here is for this reader: it need not be looked at again.
+        # No event up to this one matches the reader's filters: skip them all next time.
         after = max(after, newest)
         if client_is_gone(environ):
             return
         if time.monotonic() - spoke >= KEEP_ALIVE_SECONDS:
             yield b": all quiet\n\n"
             spoke = time.monotonic()
-        history.wait_for_events(ctx, after, LOOK_SECONDS)
+        history.wait_for_events(ctx, after, CLIENT_CHECK_SECONDS)

@@ -1,4 +1,4 @@
-"""Sending blobs: with their digest as ETag, whole or in part, in constant memory."""
+"""Send blobs, whole or in part, with their digest as ETag, in constant memory."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from flask import Response
 
-from deborgen_coordinator.http.routes import Request
+from deborgen_coordinator.http.routes import CallRequest
 from deborgen_coordinator.operations import blobs
 from deborgen_shared import headers
 from deborgen_shared.calls import RAW
@@ -18,8 +18,8 @@ from deborgen_shared.errors import Code, Refusal
 _RANGE = re.compile(r"bytes=([0-9]{0,18})-([0-9]{0,18})", re.ASCII)
 
 
-def send_blob(request: Request[Any, Any], digest: str, name: str | None = None) -> Response:
-    """The blob as an answer. A browser saves it, and never shows it as a page of ours."""
+def send_blob(request: CallRequest[Any, Any], digest: str, name: str | None = None) -> Response:
+    """The blob as an answer. A browser saves it, and never displays it as a page of this site."""
     ctx, environ = request.ctx, request.environ
     size = blobs.size(ctx, digest)
     etag = f'"{digest}"'
@@ -53,7 +53,8 @@ def _matches(header: str | None, digest: str) -> bool:
 
 
 def _range(environ: dict[str, Any], digest: str, size: int) -> tuple[int, int] | None:
-    """The one range that is asked for. What we do not understand is ignored, as HTTP says: the answer is the whole."""
+    """The requested range. A range that cannot be understood is ignored, as HTTP demands: the answer is the whole
+    blob."""
     header = environ.get(headers.in_environ(headers.RANGE))
     condition = environ.get(headers.in_environ(headers.IF_RANGE))
     match = _RANGE.fullmatch(header.strip()) if header else None
@@ -71,7 +72,7 @@ def _range(environ: dict[str, Any], digest: str, size: int) -> tuple[int, int] |
     if start >= size or start >= end:
         raise Refusal(
             Code.RANGE_NOT_SATISFIABLE,
-            f"The blob has {size} bytes.",
+            f"the blob has {size} bytes",
             headers={headers.CONTENT_RANGE: f"bytes */{size}"},
         )
     return start, end

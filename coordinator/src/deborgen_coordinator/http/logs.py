@@ -1,4 +1,4 @@
-"""Logs: appended by workers at an offset, read by people as raw bytes, followed while they grow."""
+"""Logs: workers append to them at an offset, people read them as raw bytes or follow them while they grow."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from flask import Response
 
 from deborgen_coordinator.http import bodies
 from deborgen_coordinator.http.decoding import malformed
-from deborgen_coordinator.http.routes import Request, serves
+from deborgen_coordinator.http.routes import CallRequest, serves
 from deborgen_coordinator.http.streams import Streams, client_is_gone
 from deborgen_coordinator.operations.attempts import logs
 from deborgen_coordinator.operations.context import Context
@@ -22,12 +22,12 @@ from deborgen_shared.messages import Token
 from deborgen_shared.queries import AppendQuery, LogQuery
 
 PIECE = 256 * 1024
-#: New bytes wake a follower; it looks after its client, and for the end of the attempt, at least this often.
-LOOK_SECONDS = 0.25
+#: New bytes wake a follower. It checks at least this often whether the attempt has ended or the client is gone.
+FOLLOW_CHECK_SECONDS = 0.25
 
 
 @serves(contract.READ_LOG)
-def read(request: Request[None, LogQuery]) -> Response:
+def read(request: CallRequest[None, LogQuery]) -> Response:
     q, job = request.query, request.job
     view = logs.view(request.ctx, *job, q.attempt)
     start = min(q.offset, view.size)
@@ -46,24 +46,24 @@ def read(request: Request[None, LogQuery]) -> Response:
 
 
 @serves(contract.APPEND_LOG)
-def append(request: Request[None, AppendQuery]) -> m.LogSize:
+def append(request: CallRequest[None, AppendQuery]) -> m.LogSize:
     session = _session(request)
     data = bodies.unpacked(request.environ, request.ctx.settings.max_log_chunk)
     if request.query.offset + len(data) >= 2**53:
-        raise malformed("No log can be that long.")
+        raise malformed("no log can be that long")
     attempt = AttemptId(*request.job, request.names["number"])
     return logs.append(request.ctx, request.actor, attempt, request.query.offset, data, session)
 
 
-def _session(request: Request[None, AppendQuery]) -> str:
-    """The session that sends the bytes. Workers of release 0.1 name it in a header."""
+def _session(request: CallRequest[None, AppendQuery]) -> str:
+    """The session that sends the bytes. Workers of release 0.1 send it in a header."""
     given = request.query.session or request.header(headers.SESSION)
     if not given:
-        raise malformed("Log bytes need the session of their worker.", "Send it as the query parameter session.")
+        raise malformed("log bytes need the session of their worker", "send it as the query parameter session")
     try:
         return msgspec.convert(given, Token)
     except msgspec.ValidationError as problem:
-        raise malformed(f"The header {headers.SESSION} does not hold a session: {problem}.") from None
+        raise malformed(f"the header {headers.SESSION} does not hold a session: {problem}") from None
 
 
 def _bytes(ctx: Context, job: tuple[int, int], attempt: int, start: int, end: int) -> Iterator[bytes]:
@@ -77,11 +77,11 @@ def _follow(
 ) -> Iterator[bytes]:
     while not streams.closed:
         seen = ctx.wakeups.count("logs")
-        # Look at the end before the bytes: what was written before the end is then seen for certain.
+        # Check for the end before reading: bytes that were written before the end are then never missed.
         view = logs.view(ctx, *job, attempt)
         for piece in _bytes(ctx, job, attempt, start, view.size):
             start += len(piece)
             yield piece
         if view.ended or client_is_gone(environ):
             return
-        ctx.wakeups.wait("logs", seen, LOOK_SECONDS)
+        ctx.wakeups.wait("logs", seen, FOLLOW_CHECK_SECONDS)

@@ -1,4 +1,4 @@
-"""The contract as OpenAPI 3.1, written from the table of routes and from the types that decode the requests."""
+"""The contract as OpenAPI 3.1, generated from the route table and from the types that decode the requests."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from deborgen_shared.errors import Code
 from deborgen_shared.jobfile import json_schema
 
 SCHEMAS = "#/components/schemas/"
-#: Headers that must be there, or the call makes no sense.
+#: Headers that a call requires.
 REQUIRED_HEADERS = {headers.UPLOAD_OFFSET}
-#: Headers that HTTP itself describes, and that OpenAPI says must not be listed as parameters.
+#: Headers that OpenAPI forbids to list as parameters, because HTTP itself describes them.
 HTTP_OWN = {headers.ACCEPT, headers.CONTENT_TYPE, headers.AUTHORIZATION}
-#: Headers that are more than any text.
+#: Headers whose values are not arbitrary text.
 HEADER_SCHEMAS: dict[str, dict[str, Any]] = {
     headers.IDEMPOTENCY_KEY: {"type": "string", "pattern": "^[!-~]{1,200}$"},
     headers.UPLOAD_OFFSET: {"type": "integer", "minimum": 0, "maximum": 2**36},
@@ -53,7 +53,7 @@ def document(routes: Iterable[Route], version: str) -> dict[str, object]:
             "schemas": {**components, "JobFile": job, **parts},
         },
     }
-    # In JSON Schema `$` means the very end already; the guard is for Python's regular expressions alone.
+    # In JSON Schema `$` matches only the very end. The extra guard is for Python's regular expressions.
     return json.loads(json.dumps(written).replace(json.dumps(m.END)[1:-1], "$"))  # type: ignore[no-any-return]
 
 
@@ -66,7 +66,7 @@ def _types(routes: list[Route]) -> list[Any]:
 
 
 def _job_schema() -> tuple[dict[str, Any], dict[str, Any]]:
-    """The schema of the job file as components of this document."""
+    """The job file's schema as components of this document."""
     text = json.dumps(json_schema.schema(wire=True)).replace('"#/$defs/', f'"{SCHEMAS}JobFile_')
     schema = json.loads(text)
     parts = {f"JobFile_{name}": part for name, part in schema.pop("$defs", {}).items()}
@@ -131,7 +131,7 @@ def _parameter(where: str, name: str, required: bool, schema: dict[str, Any], **
 
 def _body(call: Call[Any]) -> dict[str, Any]:
     if call.takes is bytes:
-        # No bytes are bytes too: the empty blob, a piece of log without news.
+        # An empty body is valid: the empty blob, or a piece of log without new bytes.
         return {"required": False, "content": {RAW: {"schema": {"type": "string", "format": "binary"}}}}
     if call.takes is Any:
         return {"required": True, "content": {JSON: {"schema": {"$ref": f"{SCHEMAS}JobFile"}}}}

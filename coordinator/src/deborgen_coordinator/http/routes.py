@@ -1,4 +1,4 @@
-"""Routes: each call of the contract with the function that serves it, and the checks that come before the function."""
+"""Routes: each call of the contract with its handler, and the checks that run before the handler."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from urllib.parse import parse_qsl
 import msgspec
 from flask import Flask, Response
 
+from deborgen_coordinator.disk_reserve import DiskReserve
 from deborgen_coordinator.http import bodies
-from deborgen_coordinator.http.answers import Reply, render
+from deborgen_coordinator.http.answers import HandlerAnswer, disk_full, render
 from deborgen_coordinator.http.decoding import convert, malformed, parse
-from deborgen_coordinator.http.reserve import Reserve
+from deborgen_coordinator.http.hints import add_hint
 from deborgen_coordinator.http.streams import Streams
 from deborgen_coordinator.operations.authenticate import authenticate
 from deborgen_coordinator.operations.context import Actor, Context
@@ -36,8 +37,8 @@ Q = TypeVar("Q")
 
 
 @dataclass(slots=True)
-class Request(Generic[B, Q]):
-    """One request on its way to its handler: who asks, and what for."""
+class CallRequest(Generic[B, Q]):
+    """One request for a handler: who asks, and for what."""
 
     ctx: Context
     streams: Streams
@@ -68,22 +69,22 @@ class Request(Generic[B, Q]):
     def idempotency_key(self) -> str | None:
         key = self.header(headers.IDEMPOTENCY_KEY)
         if key is not None and not KEY.fullmatch(key):
-            raise malformed("The Idempotency-Key must have 1 to 200 visible ASCII characters.")
+            raise malformed(f"the header {headers.IDEMPOTENCY_KEY} must have 1 to 200 visible ASCII characters")
         return key
 
 
-Handler = Callable[[Request[Any, Any]], Any]
+Handler = Callable[[CallRequest[Any, Any]], Any]
 
 
 class Route(NamedTuple):
-    """A call of the contract, and the function that serves it."""
+    """A call of the contract, and its handler."""
 
     call: Call[Any]
     handler: Handler
 
     @property
     def rule(self) -> str:
-        """The path as Flask writes it."""
+        """The path in Flask's notation."""
         return re.sub(r"{(\w+)}", lambda m: "<path:path>" if m[1] == "path" else f"<{m[1]}>", self.call.path)
 
 
@@ -91,7 +92,7 @@ ROUTES: list[Route] = []
 
 
 def serves(call: Call[Any]) -> Callable[[Handler], Handler]:
-    """Let the function below serve the call."""
+    """Make the decorated function the handler of the call."""
 
     def enter(handler: Handler) -> Handler:
         ROUTES.append(Route(call, handler))
@@ -100,14 +101,14 @@ def serves(call: Call[Any]) -> Callable[[Handler], Handler]:
     return enter
 
 
-#: What serves a request: from its environment and the parts of its path to the answer.
+#: A function that serves a request: from its environment and the variables of its path to the answer.
 View = Callable[[dict[str, Any], Mapping[str, Any]], Callable[..., Iterable[bytes]]]
 
 
-def register(app: Flask, ctx: Context, streams: Streams, reserve: Reserve) -> dict[str, View]:
-    """Give the application a rule for every route, and return the views by their endpoints.
+def register(app: Flask, ctx: Context, streams: Streams, reserve: DiskReserve) -> dict[str, View]:
+    """Add a rule per route to the application, and return the views by endpoint.
 
-    HEAD goes with GET unless it has a route of its own.
+    GET also serves HEAD, unless HEAD has its own route.
     """
     own_head = {route.call.path for route in ROUTES if route.call.method == "HEAD"}
     views: dict[str, View] = {}
@@ -125,13 +126,13 @@ def register(app: Flask, ctx: Context, streams: Streams, reserve: Reserve) -> di
 
 
 def _refuse_other_methods(app: Flask) -> None:
-    """A fixed path like /v1/runs/check is never taken for the name of a run, whatever the method."""
+    """Refuse all other methods of fixed paths, so that /v1/runs/check is never taken for the name of a run."""
     for path in {route.call.path for route in ROUTES if not route.call.path_names}:
         taken = {route.call.method for route in ROUTES if route.call.path == path}
         taken |= {"HEAD"} if "GET" in taken else set()
 
         def refuse(allowed: str = ", ".join(sorted(taken))) -> Response:
-            message = "This path does not take that method."
+            message = "this path does not accept that method"
             raise Refusal(Code.METHOD_NOT_ALLOWED, message, headers={headers.ALLOW: allowed})
 
         app.add_url_rule(path, f"other {path}", refuse, methods=METHODS - taken, provide_automatic_options=False)
@@ -140,7 +141,7 @@ def _refuse_other_methods(app: Flask) -> None:
             rule.methods -= taken
 
 
-def _view(route: Route, ctx: Context, streams: Streams, reserve: Reserve) -> View:
+def _view(route: Route, ctx: Context, streams: Streams, reserve: DiskReserve) -> View:
     call, handler = route
     read_query = _query_reader(call.query)
     limit = getattr(ctx.settings, call.limit)
@@ -154,11 +155,11 @@ def _view(route: Route, ctx: Context, streams: Streams, reserve: Reserve) -> Vie
         if roles and actor.role not in roles:
             raise Refusal(
                 Code.FORBIDDEN,
-                f"A token of the role {actor.role} may not do this.",
-                f"It takes a token of the role {' or '.join(sorted(roles))}.",
+                f"a {actor.role}'s token cannot do this",
+                f"use the token of a role that can: {' or '.join(sorted(roles))}",
             )
-        if grows:
-            reserve.require_room()
+        if grows and not reserve.has_room():
+            raise disk_full()
         names = {name: value(parts[name]) for name, value in readers}
         query = read_query(environ.get("QUERY_STRING", ""))
         raw, body = b"", None
@@ -170,10 +171,14 @@ def _view(route: Route, ctx: Context, streams: Streams, reserve: Reserve) -> Vie
                 body = convert(parse(raw), expected)
             else:
                 body = expected()
-        answer = handler(Request(ctx, streams, actor, names, query, body, raw, environ))
+        try:
+            answer = handler(CallRequest(ctx, streams, actor, names, query, body, raw, environ))
+        except Refusal as refusal:
+            add_hint(refusal, names)
+            raise
         if isinstance(answer, Response):
             return answer
-        return render(answer) if isinstance(answer, Reply) else render(Reply(usual, answer))
+        return render(answer) if isinstance(answer, HandlerAnswer) else render(HandlerAnswer(usual, answer))
 
     return view
 
@@ -188,14 +193,13 @@ def authenticated(ctx: Context, environ: Mapping[str, Any]) -> Actor:
     if not found:
         raise Refusal(
             Code.UNAUTHENTICATED,
-            "The request carries no token." if not header else "The Authorization header is not a bearer token.",
-            f"Send the header {headers.AUTHORIZATION}: Bearer TOKEN.",
+            "no token was sent" if not header else f"the header {headers.AUTHORIZATION} does not hold a bearer token",
         )
     return authenticate(ctx, found[1])
 
 
 def _query_reader(kind: Any) -> Callable[[str], Any]:
-    """A function from a query string to the parameters that the route declares."""
+    """A function that turns a query string into the parameters that the call declares."""
     fields = {f.encode_name: f for f in msgspec.structs.fields(kind)}
     integers = {name for name, f in fields.items() if "int" in str(f.type)}
     words = {name: _words(fields[name].type) for name in integers}
@@ -207,18 +211,18 @@ def _query_reader(kind: Any) -> Callable[[str], Any]:
         for name, value in _pairs(text):
             if name not in fields:
                 near = difflib.get_close_matches(name, fields, 1)
-                known = f"It may have {', '.join(fields)}." if fields else "It takes none."
+                known = f"it has {', '.join(fields)}" if fields else "it has none"
                 raise malformed(
-                    f"This call has no query parameter {name[:100]!r}.",
-                    f"Did you mean {near[0]!r}?" if near else known,
+                    f"this call has no query parameter {name[:100]!r}",
+                    f"did you mean {near[0]!r}?" if near else known,
                 )
             if name in found:
-                raise malformed(f"The query parameter {name!r} is given twice.")
+                raise malformed(f"the query parameter {name!r} is given twice")
             if name in integers and _INTEGER.fullmatch(value):
                 found[name] = int(value)
             elif name in integers and value not in words[name]:
                 other = "".join(f" or the word {word}" for word in words[name])
-                raise malformed(f"The query parameter {name!r} must be a whole number{other}.")
+                raise malformed(f"the query parameter {name!r} must be a whole number{other}")
             else:
                 found[name] = value
         return convert(found, kind, "query")
@@ -227,7 +231,7 @@ def _query_reader(kind: Any) -> Callable[[str], Any]:
 
 
 def _words(kind: Any) -> list[str]:
-    """The words that a parameter may be in place of a number."""
+    """The words that a parameter accepts instead of a number."""
     if get_origin(kind) is Literal:
         return list(get_args(kind))
     parts = get_args(kind) if get_origin(kind) in (Union, UnionType) else ()
@@ -238,7 +242,7 @@ def _pairs(text: str) -> list[tuple[str, str]]:
     try:
         pairs = parse_qsl(text, keep_blank_values=True, strict_parsing=True, errors="strict", max_num_fields=50)
     except ValueError:
-        raise malformed("The query string cannot be read: it must be NAME=VALUE&NAME=VALUE in UTF-8.") from None
+        raise malformed("the query string cannot be read", "write it as NAME=VALUE&NAME=VALUE in UTF-8") from None
     if any("\0" in name or "\0" in value for name, value in pairs):
-        raise malformed("The query string holds a NUL character.")
+        raise malformed("the query string contains a NUL character")
     return pairs

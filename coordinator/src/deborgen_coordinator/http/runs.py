@@ -1,4 +1,4 @@
-"""Runs: submit, look, cancel, retry, and their table of results."""
+"""Runs: submit, list, show, cancel, retry, and their results table."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 from flask import Response
 
-from deborgen_coordinator.http.answers import Reply
-from deborgen_coordinator.http.routes import Request, serves
+from deborgen_coordinator.http.answers import HandlerAnswer
+from deborgen_coordinator.http.routes import CallRequest, serves
 from deborgen_coordinator.operations.attempts import artifacts
 from deborgen_coordinator.operations.jobs import look as jobs
 from deborgen_coordinator.operations.runs import cancel
@@ -26,41 +26,41 @@ from deborgen_shared.results_table import Columns, csv_of
 
 
 @serves(contract.SUBMIT)
-def submit(request: Request[Any, NoQuery]) -> Reply:
+def submit(request: CallRequest[Any, NoQuery]) -> HandlerAnswer:
     key = request.idempotency_key()
     digest = _digest(request.raw) if key is not None else ""
     run, created = submitting.submit(request.ctx, request.actor, request.body, key, digest)
-    return Reply(201 if created else 200, run)
+    return HandlerAnswer(201 if created else 200, run)
 
 
 @serves(contract.CHECK)
-def check(request: Request[Any, NoQuery]) -> m.Checked:
+def check(request: CallRequest[Any, NoQuery]) -> m.Checked:
     return submitting.check(request.ctx, request.body)
 
 
 @serves(contract.LIST_RUNS)
-def list_runs(request: Request[None, RunsQuery]) -> m.Runs:
+def list_runs(request: CallRequest[None, RunsQuery]) -> m.Runs:
     return runs.list_runs(request.ctx, request.query)
 
 
 @serves(contract.LAST_RUN)
-def last_run(request: Request[None, NoQuery]) -> m.Run:
+def last_run(request: CallRequest[None, NoQuery]) -> m.Run:
     return runs.last_run(request.ctx, request.actor)
 
 
 @serves(contract.GET_RUN)
-def get_run(request: Request[None, NoQuery]) -> m.Run:
+def get_run(request: CallRequest[None, NoQuery]) -> m.Run:
     return runs.get_run(request.ctx, request.run)
 
 
 @serves(contract.LIST_RUN_JOBS)
-def list_run_jobs(request: Request[None, RunJobsQuery]) -> m.Jobs:
+def list_run_jobs(request: CallRequest[None, RunJobsQuery]) -> m.Jobs:
     q = request.query
     return jobs.list_jobs(request.ctx, JobsQuery(run=request.run, state=q.state, cursor=q.cursor, limit=q.limit))
 
 
 @serves(contract.RESULTS)
-def results(request: Request[None, ResultsQuery]) -> Response:
+def results(request: CallRequest[None, ResultsQuery]) -> Response:
     rows = runs.results(request.ctx, request.run)
     if request.query.format == "json":
         return Response(_json_rows(rows), 200, mimetype=JSON)
@@ -71,22 +71,22 @@ def results(request: Request[None, ResultsQuery]) -> Response:
 
 
 @serves(contract.LIST_RUN_ARTIFACTS)
-def list_run_artifacts(request: Request[None, RunArtifactsQuery]) -> m.RunArtifacts:
+def list_run_artifacts(request: CallRequest[None, RunArtifactsQuery]) -> m.RunArtifacts:
     return artifacts.of_run(request.ctx, request.run, request.query.cursor, request.query.limit)
 
 
 @serves(contract.CANCEL_RUN)
-def cancel_run(request: Request[m.Cancel, NoQuery]) -> m.CancelAnswer:
+def cancel_run(request: CallRequest[m.Cancel, NoQuery]) -> m.CancelAnswer:
     return cancel.cancel_run(request.ctx, request.actor, request.run, request.body.reason)
 
 
 @serves(contract.RETRY_RUN)
-def retry_run(request: Request[m.Retry, NoQuery]) -> Reply:
+def retry_run(request: CallRequest[m.Retry, NoQuery]) -> HandlerAnswer:
     key = request.idempotency_key()
-    # The path is part of what a key stands for: the same key for another run is another request.
+    # The run is part of the request: the same key for another run is a conflict.
     digest = _digest(b"retry %d %s" % (request.run, request.body.only.encode()))
     run, created = retry(request.ctx, request.actor, request.run, request.body.only, key, digest)
-    return Reply(201 if created else 200, run)
+    return HandlerAnswer(201 if created else 200, run)
 
 
 def _digest(body: bytes) -> str:

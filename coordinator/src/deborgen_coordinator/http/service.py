@@ -1,4 +1,4 @@
-"""About the coordinator itself: its health, its numbers and its contract."""
+"""The coordinator itself: its health, its metrics and its contract."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from importlib.metadata import version
 from flask import Response
 
 from deborgen_coordinator.http.openapi import document
-from deborgen_coordinator.http.routes import ROUTES, Request, serves
+from deborgen_coordinator.http.routes import ROUTES, CallRequest, serves
 from deborgen_coordinator.operations import metrics
 from deborgen_shared import contract
 from deborgen_shared import messages as m
@@ -24,21 +24,21 @@ def own_version() -> str:
 
 
 @serves(contract.HEALTH)
-def get_health(request: Request[None, NoQuery]) -> m.Health:
+def get_health(request: CallRequest[None, NoQuery]) -> m.Health:
     metrics.check_health(request.ctx)
     return m.Health(status="ok", version=own_version())
 
 
 @serves(contract.METRICS)
-def get_metrics(request: Request[None, NoQuery]) -> Response:
+def get_metrics(request: CallRequest[None, NoQuery]) -> Response:
     return Response(metrics.exposition(request.ctx), 200, content_type=PROMETHEUS)
 
 
 @serves(contract.OPENAPI)
-def get_openapi(request: Request[None, NoQuery]) -> dict[str, object]:
+def get_openapi(request: CallRequest[None, NoQuery]) -> dict[str, object]:
     return document(ROUTES, own_version())
 
 
 @serves(contract.JOB_SCHEMA)
-def get_job_schema(request: Request[None, NoQuery]) -> dict[str, object]:
+def get_job_schema(request: CallRequest[None, NoQuery]) -> dict[str, object]:
     return schema(wire=True)

@@ -1,4 +1,4 @@
-"""Answers that go on for as long as something happens: a bounded number of them, and none outlives a stop."""
+"""Long answers: a limited number at a time, and all of them end when the server stops."""
 
 from __future__ import annotations
 
@@ -11,12 +11,14 @@ from typing import Any
 from deborgen_shared import headers
 from deborgen_shared.errors import Code, Refusal
 
-#: What the event loop has collected before a thread is asked, and what a socket takes without waiting for its reader.
-SMALL = 64 * 1024
+#: A body or an answer of at most this many bytes holds no thread up: the event loop has already received such a body,
+#: and a socket buffers such an answer.
+SMALL_BYTES = 64 * 1024
 
 
-class Places:
-    """So many may go on at once, because each holds a thread; the next one is asked to come back."""
+class Slots:
+    """A limited number of slots, because each long answer occupies a thread. Without a free slot, a request is
+    refused."""
 
     def __init__(self, most: int, refusal: str) -> None:
         self._free = most
@@ -26,7 +28,7 @@ class Places:
     def take(self) -> None:
         with self._lock:
             if self._free <= 0:
-                raise Refusal(Code.SLOW_DOWN, self._refusal, "Try again.", headers={headers.RETRY_AFTER: "2"})
+                raise Refusal(Code.SLOW_DOWN, self._refusal, "try again", headers={headers.RETRY_AFTER: "2"})
             self._free -= 1
 
     def give_back(self) -> None:
@@ -34,7 +36,7 @@ class Places:
             self._free += 1
 
     def open(self, chunks: Iterator[bytes]) -> Stream:
-        """The chunks as an answer that gives its place back when it ends, however it ends."""
+        """The chunks as an answer that gives its slot back when it ends, however it ends."""
         self.take()
         return Stream(self, chunks)
 
@@ -46,11 +48,11 @@ class Places:
 
 
 class Streams:
-    """The long answers: `live` ones, which go on while something happens, and `transfers` of many bytes."""
+    """The long answers: `live` streams, which go on while something happens, and `transfers` of many bytes."""
 
     def __init__(self, live: int, transfers: int) -> None:
-        self.live = Places(live, "Too many live streams are open.")
-        self.transfers = Places(transfers, "Too many large uploads and downloads are under way.")
+        self.live = Slots(live, "too many live streams are open")
+        self.transfers = Slots(transfers, "too many large uploads and downloads are in progress")
         self._closed = threading.Event()
 
     @property
@@ -62,39 +64,39 @@ class Streams:
         self._closed.set()
 
     def send(self, chunks: Iterator[bytes], size: int) -> Iterable[bytes]:
-        """The chunks as an answer; it takes a place if it is too large for the buffers of a connection."""
-        return self.transfers.open(chunks) if size > SMALL else chunks
+        """The chunks as an answer. It takes a slot if it is too large for the buffers of a connection."""
+        return self.transfers.open(chunks) if size > SMALL_BYTES else chunks
 
     def receive(self, size: int) -> AbstractContextManager[None]:
-        """Hold a place while a body of this size is read, unless it is here already."""
-        return self.transfers if size > SMALL else nullcontext()
+        """Hold a slot while a body of this size is read, unless the body has already arrived."""
+        return self.transfers if size > SMALL_BYTES else nullcontext()
 
 
 class Stream:
-    """An iterator whose `close` is called by the server in every case."""
+    """An iterator that gives its slot back on `close`, which the server always calls."""
 
-    def __init__(self, places: Places, chunks: Iterator[bytes]) -> None:
-        self._places: Places | None = places
+    def __init__(self, slots: Slots, chunks: Iterator[bytes]) -> None:
+        self._slots: Slots | None = slots
         self._chunks = chunks
 
     def __iter__(self) -> Iterator[bytes]:
         return self._chunks
 
     def close(self) -> None:
-        places, self._places = self._places, None
-        if places is not None:
-            places.give_back()
+        slots, self._slots = self._slots, None
+        if slots is not None:
+            slots.give_back()
             close = getattr(self._chunks, "close", None)
             if close is not None:
                 close()
 
 
 def client_is_gone(environ: dict[str, Any]) -> bool:
-    """Whether the other side has closed the connection. Nobody pipelines behind a stream, so a byte is no reason."""
+    """Whether the client has closed the connection. A pending byte means that it has not."""
     connection = environ.get("gunicorn.socket")
     if connection is None:
         return False
-    patience = connection.gettimeout()
+    timeout = connection.gettimeout()
     try:
         connection.settimeout(0)
         return not connection.recv(1, socket.MSG_PEEK)
@@ -104,4 +106,4 @@ def client_is_gone(environ: dict[str, Any]) -> bool:
         return True
     finally:
         with suppress(OSError):
-            connection.settimeout(patience)
+            connection.settimeout(timeout)

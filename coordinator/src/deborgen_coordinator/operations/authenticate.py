@@ -1,4 +1,4 @@
-"""Authenticating: who a token speaks for. Only the SHA-256 of a token is stored."""
+"""Authentication: whose token a request carries. Only the SHA-256 of a token is stored."""
 
 from __future__ import annotations
 
@@ -6,28 +6,22 @@ import hashlib
 import hmac
 from dataclasses import replace
 
-from deborgen_shared import headers
 from deborgen_shared.errors import Code, Refusal
 from deborgen_shared.states import Role
 
 from ..storage import tokens
 from .context import Actor, Context
 
-#: When a token was last used is written down at most this often.
+#: Store the time of a token's last use at most once per this many seconds.
 USE_RESOLUTION = 60.0
 
 
 def _refused(message: str) -> Refusal:
-    return Refusal(
-        Code.UNAUTHENTICATED,
-        message,
-        f"send {headers.AUTHORIZATION}: Bearer TOKEN; an admin makes one with: deborgen token create",
-        headers={headers.WWW_AUTHENTICATE: "Bearer"},
-    )
+    return Refusal(Code.UNAUTHENTICATED, message)
 
 
 def authenticate(ctx: Context, text: str) -> Actor:
-    """Who the token speaks for. Whether it is unknown, revoked or wrong, the answer is the same."""
+    """The token's owner. An unknown, a revoked and a wrong token get the same answer."""
     parts = text.split("_", 3)
     token_id = parts[2] if len(parts) == 4 and parts[0] == "dbg" else ""
     if not token_id.isascii() or len(text) > 200:
@@ -46,5 +40,5 @@ def authenticate(ctx: Context, text: str) -> Actor:
         raise _refused("this token has expired")
     if row.last_used_at is None or abs(now - row.last_used_at) > USE_RESOLUTION:
         ctx.known_tokens.update({token_id: replace(row, last_used_at=now)})
-        ctx.store.write_later(lambda tx: tokens.used(tx, token_id, now))
+        ctx.store.write_later(lambda tx: tokens.note_use(tx, token_id, now))
     return Actor(Role(row.role), row.name, row.id)

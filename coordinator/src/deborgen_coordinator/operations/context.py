@@ -1,4 +1,4 @@
-"""What every operation is given: the store, the blobs, the clock, the settings, and those who wait."""
+"""The context of every operation: the store, the blobs, the clock, the settings, and the waiting requests."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from ..clock import Clock
 from ..storage.rows import TokenRow
 from ..storage.store import Store
 from ..storage.transactions import Tx
-from .catalog import Catalog
-from .fleet import Fleet
-from .metrics import Metrics
+from .metrics import CoordinatorMetrics
+from .spec_cache import SpecCache
 from .wakeups import Wakeups
-from .work import Refused, Work
+from .work import RefusedTransition, Work
+from .worker_fit import WorkerFit
 
 if TYPE_CHECKING:
     from ..blobs import BlobStore
     from ..settings import Settings
 
-#: What was read of a token is believed for this many seconds, so that a busy caller costs one look per second. A
-#: revocation in another process takes effect within them; one in this process takes effect at once.
-BELIEVE_SECONDS = 1.0
+#: Cache tokens for this many seconds, so that a busy caller costs one read per second. A revocation in another process
+#: takes effect within this time; a revocation in this process takes effect at once.
+TOKEN_CACHE_SECONDS = 1.0
 MOST_TOKENS = 1000
 
 T = TypeVar("T")
@@ -41,23 +41,23 @@ class Context:
     blobs: BlobStore
     clock: Clock
     wakeups: Wakeups
-    metrics: Metrics = field(default_factory=Metrics)
-    catalog: Catalog = field(default_factory=Catalog)
+    metrics: CoordinatorMetrics = field(default_factory=CoordinatorMetrics)
+    spec_cache: SpecCache = field(default_factory=SpecCache)
 
     @cached_property
     def known_tokens(self) -> SharedCache[str, TokenRow]:
-        """Tokens that were just looked up."""
-        return SharedCache(TTLCache(MOST_TOKENS, BELIEVE_SECONDS, self.clock.steady))
+        """Recently used tokens."""
+        return SharedCache(TTLCache(MOST_TOKENS, TOKEN_CACHE_SECONDS, self.clock.steady))
 
     @cached_property
-    def fleet(self) -> Fleet:
-        return Fleet(self.store, self.clock)
+    def worker_fit(self) -> WorkerFit:
+        return WorkerFit(self.store, self.clock)
 
     def work(self, actor: Actor, body: Callable[[Work], T]) -> T:
-        """Run the body as one unit of work, and return its result once that is committed.
+        """Run the body as one unit of work, and return its result after the commit.
 
-        The body may run more than once, its first run undone, so it does nothing but use its unit. A refused transition
-        is undone with all of the unit, so the refusal goes into the history in a transaction of its own.
+        The body may run more than once (an earlier run is undone), so its only effect must be on its unit. A refused
+        transition undoes the whole unit, so the refusal is recorded in the history in a separate transaction.
         """
 
         def run(tx: Tx) -> T:
@@ -66,7 +66,7 @@ class Context:
 
         try:
             return self.store.write(run)
-        except Refused as refused:
+        except RefusedTransition as refused:
             about, old, data = refused.about, refused.state, {"event": refused.event}
             self.work(actor, lambda work: work.record("transition.refused", about, old=old, data=data))
             raise
@@ -74,7 +74,7 @@ class Context:
 
 @dataclass(frozen=True, slots=True)
 class Actor:
-    """Who asks: a token's role and name."""
+    """Who makes a request: the role and the name of a token."""
 
     role: Role
     name: str
@@ -84,5 +84,5 @@ class Actor:
         return f"{self.role}:{self.name}"
 
 
-#: The coordinator itself, where nobody asked.
+#: The coordinator itself, acting on its own.
 COORDINATOR = Actor(Role.ADMIN, "coordinator", "")

@@ -1,4 +1,4 @@
-"""The history: what a unit of work recorded is logged once that is committed, and read by cursor."""
+"""The history: its events are logged after each commit, and readers page through it with a cursor."""
 
 from __future__ import annotations
 
@@ -16,23 +16,24 @@ from .context import Context
 
 log = logging.getLogger("deborgen.history")
 
-#: A line of the log has at most this many characters of an event's data. The history has all of it.
+#: A log line shows at most this many characters of an event's data. The history has all of it.
 LOGGED = 1000
 
 
 def log_committed(recorded: list[Row]) -> None:
-    """Write what was recorded to the log, once it is committed.
+    """Log the events of a commit.
 
-    A line per event, with the names it is about; jobs of a run to which the same happened share a line that names their
-    span. One log record carries all lines of a commit, because a busy coordinator writes thousands per second.
+    Each event is one line with the names of its run, job and worker. Events that differ only in the job share a line
+    that names the span of jobs. All lines of a commit are one log record, because a busy coordinator writes thousands
+    of lines per second.
     """
     if log.isEnabledFor(logging.INFO):
         log.info("", extra={"lines": [_line(alike) for alike in _grouped(recorded)]})
 
 
 def _grouped(recorded: list[Row]) -> Iterable[list[Row]]:
-    """The events, those of several jobs together that differ in the job alone. The moments at which programs began
-    always differ: only the history has them."""
+    """The events in groups that differ only in the job. The start times of programs always differ, so they are left out
+    here; the history has them."""
     groups: dict[Row, list[Row]] = {}
     for event in recorded:
         _, type_, key, *same = event
@@ -58,7 +59,7 @@ def _line(alike: list[Row]) -> tuple[str, dict[str, Any]]:
 
 
 def _names(key: int | None, number: int | None) -> tuple[int | None, str | None, str | None]:
-    """The run, the job and the attempt that an event is about. The key of a whole run has the index 0."""
+    """The names of an event's run, job and attempt. The key of a whole run has the index 0."""
     if key is None:
         return None, None, None
     run, index = ids.run_of(key), ids.index_of(key)
@@ -70,7 +71,7 @@ def _names(key: int | None, number: int | None) -> tuple[int | None, str | None,
 def list_events(
     ctx: Context, *, after: int, run: int | None, job: str | None, worker: str | None, limit: int
 ) -> Events:
-    """Events with a number above `after`, oldest first; `next` is where to go on."""
+    """Events with a number above `after`, oldest first; `next` is the cursor of the next page."""
     key = ids.parse_attempt(f"{job}/1")[0] if job else None
     rows = ctx.store.read(
         lambda reader: events.select(reader, after=after, run=run, job=key, worker=worker, limit=limit)
@@ -97,12 +98,12 @@ def list_events(
 
 
 def wait_for_events(ctx: Context, after: int, timeout: float) -> None:
-    """Return when there are events above `after`, when the time is up, or when the server stops."""
+    """Wait until there are events above `after`, until the timeout, or until the server stops."""
     seen = ctx.wakeups.count("events")
     if newest(ctx) <= after:
         ctx.wakeups.wait("events", seen, timeout)
 
 
 def newest(ctx: Context) -> int:
-    """The number of the last event."""
+    """The number of the newest event."""
     return ctx.store.read(events.newest)

@@ -1,45 +1,65 @@
-"""Finding what a call names, and whether the caller may change it."""
+"""Find the run, job or worker that a call names, and check whether the caller may change it."""
 
 from __future__ import annotations
 
-from deborgen_shared import contract
+from enum import Enum, auto
+
 from deborgen_shared.errors import Code, Refusal
 from deborgen_shared.states import Role
 
 from .. import ids
 from ..storage import jobs, runs, specs, workers
-from ..storage.database import Connection
+from ..storage.database import DatabaseConnection
 from ..storage.rows import JobRow, RunRow, StepRow, WorkerRow
 from ..storage.transactions import Tx
 from .context import Actor
 
-#: Beyond this no number is a run's: it would not fit into a job's key.
+#: No run has a number this large: it would not fit into a job's id.
 MOST_RUNS = 2**40
 
 
-def find_run(reader: Tx | Connection, run: int) -> RunRow:
+class Noun(Enum):
+    """What a name can stand for."""
+
+    RUN = auto()
+    LAST_RUN = auto()
+    JOB = auto()
+    ATTEMPT = auto()
+    ARTIFACT = auto()
+    WORKER = auto()
+    TOKEN = auto()
+
+
+class UnknownName(Refusal):
+    """A call names something that does not exist. `noun` says what, so that http/ can say where to look."""
+
+    def __init__(self, noun: Noun, message: str) -> None:
+        super().__init__(Code.NOT_FOUND, message)
+        self.noun = noun
+
+
+def find_run(reader: Tx | DatabaseConnection, run: int) -> RunRow:
     row = runs.get(reader, run) if run < MOST_RUNS else None
     if row is None:
-        raise Refusal(Code.NOT_FOUND, f"there is no run {run}", f"GET {contract.LIST_RUNS.path} lists them")
+        raise UnknownName(Noun.RUN, f"there is no run {run}")
     return row
 
 
-def find_job(reader: Tx | Connection, run: int, index: int) -> JobRow:
+def find_job(reader: Tx | DatabaseConnection, run: int, index: int) -> JobRow:
     row = jobs.get(reader, ids.key(run, index)) if run < MOST_RUNS and 0 < index <= ids.MOST_JOBS else None
     if row is None:
-        hint = f"GET {contract.LIST_RUN_JOBS.url(run=run)} lists a run's jobs"
-        raise Refusal(Code.NOT_FOUND, f"there is no job {run}.{index}", hint)
+        raise UnknownName(Noun.JOB, f"there is no job {run}.{index}")
     return row
 
 
-def find_step(reader: Tx | Connection, job: JobRow) -> StepRow:
+def find_step(reader: Tx | DatabaseConnection, job: JobRow) -> StepRow:
     return next(step for step in specs.steps(reader, ids.run_of(job.id)) if step.number == job.step)
 
 
-def find_worker(reader: Tx | Connection, name: str, *, lock: bool = False) -> WorkerRow:
+def find_worker(reader: Tx | DatabaseConnection, name: str, *, lock: bool = False) -> WorkerRow:
     row = workers.get(reader, name, lock=lock)
     if row is None:
-        raise Refusal(Code.NOT_FOUND, f"there is no worker {name}", f"GET {contract.LIST_WORKERS.path} lists them")
+        raise UnknownName(Noun.WORKER, f"there is no worker {name}")
     return row
 
 
@@ -53,9 +73,9 @@ def check_may_change(actor: Actor, owner: RunRow) -> None:
 
 
 def parse_cursor(text: str | None) -> int | None:
-    """Where a list goes on: what `next` said, and nothing else."""
+    """The position in a list where a page begins: the `next` of the previous page."""
     if text is None:
         return None
     if not text.isascii() or not text.isdigit() or len(text) > 18:
-        raise Refusal(Code.MALFORMED, f"{text[:40]!r} is not a cursor", "take it from `next` of the page before")
+        raise Refusal(Code.MALFORMED, f"{text[:40]!r} is not a cursor", "take it from `next` of the previous page")
     return int(text)

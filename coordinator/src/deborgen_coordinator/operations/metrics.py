@@ -1,6 +1,6 @@
-"""How the coordinator does: whether it can write, and numbers for Prometheus.
+"""The coordinator's health, and its metrics for Prometheus.
 
-Gauges come from the database, counters and histograms from this process.
+Gauges come from the database; counters and histograms belong to this process.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disa
 
 from deborgen_shared.states import State
 
-from ..storage import runs, workers
+from ..storage import lease_clock, runs, workers
 from ..storage.database import Row
 from ..storage.transactions import EVENT_COLUMNS
 
@@ -22,16 +22,16 @@ BUCKETS = (0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0, 3600
 OLD_STATE, NEW_STATE = EVENT_COLUMNS.index("old_state"), EVENT_COLUMNS.index("new_state")
 REQUEUED = (State.RUNNING, State.QUEUED)
 
-# When a counter was made says nothing: it is when this process started.
+# The creation time of a counter says nothing: it is the start of this process.
 disable_created_metrics()  # type: ignore[no-untyped-call]
 
 
-class Metrics:
-    """Counted after the commit, so that what was undone is never counted."""
+class CoordinatorMetrics:
+    """Metrics are counted after the commit, so that undone work is never counted."""
 
     def __init__(self) -> None:
         self.registry = own = CollectorRegistry()
-        self.online = Gauge("deborgen_workers_online", "Workers that are there.", registry=own)
+        self.online = Gauge("deborgen_workers_online", "Workers that are online.", registry=own)
         self.jobs = Gauge("deborgen_jobs", "Jobs by state.", ["state"], registry=own)
         self.damaged = Gauge("deborgen_database_damaged", "1 once the database was found damaged.", registry=own)
         self.lease_expired = Counter("deborgen_lease_expired", "Leases that expired.", registry=own)
@@ -41,7 +41,7 @@ class Metrics:
         self._runs = Histogram("deborgen_run_seconds", "From claimed to ended.", registry=own, buckets=BUCKETS)
 
     def recorded(self, events: list[Row]) -> None:
-        """Count what the events of a commit tell: each job that went back into the queue is one retry."""
+        """Count the events of a commit: each job that goes back into the queue is one retry."""
         self.job_retries.inc(sum(1 for event in events if (event[OLD_STATE], event[NEW_STATE]) == REQUEUED))
 
     def waited(self, seconds: list[float]) -> None:
@@ -54,7 +54,7 @@ class Metrics:
 
 
 def exposition(ctx: Context) -> bytes:
-    """All the numbers at one moment, as Prometheus reads them."""
+    """All metrics in the text format of Prometheus."""
     online, jobs = ctx.store.read(lambda reader: (workers.count_online(reader), runs.count_jobs(reader)))
     ctx.metrics.online.set(online)
     ctx.metrics.damaged.set(bool(ctx.store.damage))
@@ -65,4 +65,4 @@ def exposition(ctx: Context) -> bytes:
 
 def check_health(ctx: Context) -> None:
     """Raise if the database cannot be written."""
-    ctx.store.write(workers.probe)
+    ctx.store.write(lease_clock.check_writable)

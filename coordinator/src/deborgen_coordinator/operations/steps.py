@@ -1,4 +1,4 @@
-"""Steps: what the jobs of one that ended mean for the steps that need it."""
+"""Steps: how the end of a step's jobs affects the steps that need it."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 
 def settle(work: Work, run: int, number: int, states: Counter[str]) -> None:
-    """Count the jobs of a step that ended, by their states. The steps that need it may start when all have succeeded,
-    and are canceled when one has not."""
+    """Count ended jobs of a step, given by state. When all its jobs have succeeded, the steps that need it may start;
+    if one has not succeeded, they are canceled."""
     count = states.total()
     if specs.finish_jobs_of_only_step(work.tx, run, count):
         return

@@ -6,8 +6,6 @@ import hashlib
 import secrets
 from typing import Any
 
-from deborgen_shared import contract
-from deborgen_shared.errors import Code, Refusal
 from deborgen_shared.messages import CreatedToken, NewToken, Tokens, TokenView
 from deborgen_shared.states import Role, WorkerState
 
@@ -16,11 +14,12 @@ from ..storage.rows import TokenRow
 from . import views
 from .attempts.outcomes import release_all
 from .context import Actor, Context
+from .lookup import Noun, UnknownName
 from .work import About, Work
 
 
 def create(ctx: Context, actor: Actor, body: NewToken) -> CreatedToken:
-    """A new token; the only moment at which its secret can be seen."""
+    """Create a token. This answer is the only one that contains its secret."""
     token_id = secrets.token_hex(6)
     text = f"dbg_{body.role}_{token_id}_{secrets.token_urlsafe(32).replace('_', '-')}"
     digest = hashlib.sha256(text.encode()).hexdigest()
@@ -36,7 +35,7 @@ def create(ctx: Context, actor: Actor, body: NewToken) -> CreatedToken:
 
 
 def _fields(row: TokenRow) -> dict[str, Any]:
-    """What everybody who may see tokens sees of one."""
+    """The fields of a token that everyone who may list tokens can see."""
     return {
         "id": row.id,
         "role": row.role,
@@ -48,23 +47,21 @@ def _fields(row: TokenRow) -> dict[str, Any]:
 
 
 def list_tokens(ctx: Context) -> Tokens:
-    """Every token that was not revoked."""
-    return Tokens(items=[TokenView(**_fields(row)) for row in ctx.store.read(tokens.valid)], next=None)
+    """All tokens that were not revoked."""
+    return Tokens(items=[TokenView(**_fields(row)) for row in ctx.store.read(tokens.list_valid)], next=None)
 
 
 def revoke(ctx: Context, actor: Actor, token_id: str) -> None:
-    """From now on the token is worth nothing. What a worker held by its last token is released."""
+    """Revoke a token. If it was the last token of a worker, the worker's attempts are released."""
 
     def end(work: Work) -> None:
         row = tokens.get(work.tx, token_id)
         if row is None:
-            raise Refusal(
-                Code.NOT_FOUND, f"there is no token {token_id}", f"GET {contract.LIST_TOKENS.path} lists them"
-            )
+            raise UnknownName(Noun.TOKEN, f"there is no token {token_id}")
         if not tokens.revoke(work.tx, token_id, work.now):
             return
         _record(work, "token.revoked", row)
-        others = [other for other in tokens.valid(work.tx) if other.role == Role.WORKER and other.name == row.name]
+        others = [other for other in tokens.list_valid(work.tx) if other.role == Role.WORKER and other.name == row.name]
         worker = workers.get(work.tx, row.name, lock=True) if row.role == Role.WORKER and not others else None
         if worker is not None and worker.state is not WorkerState.LEFT:
             release_all(work, worker, f"the token of worker {row.name} was revoked")

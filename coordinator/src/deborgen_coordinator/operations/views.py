@@ -1,4 +1,4 @@
-"""Rows turned into what goes over the wire."""
+"""Turn rows into wire messages."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from deborgen_shared.states import run_state
 
 from .. import ids
 from ..storage.rows import JobRow, RunRow, StepRow
-from .catalog import Spec
+from .spec_cache import CachedSpec
 
 _decode = msgspec.json.Decoder().decode
 
@@ -48,8 +48,8 @@ def run(row: RunRow) -> Run:
     )
 
 
-def job_fields(row: JobRow, owner: RunRow, step: StepRow, spec: Spec) -> dict[str, Any]:
-    """The fields that a job has in lists and in its own page."""
+def job_fields(row: JobRow, owner: RunRow, step: StepRow, spec: CachedSpec) -> dict[str, Any]:
+    """The fields of a job in lists and in its own answer."""
     return {
         "id": ids.name(row.id),
         "run": ids.run_of(row.id),
@@ -75,5 +75,5 @@ def job_fields(row: JobRow, owner: RunRow, step: StepRow, spec: Spec) -> dict[st
     }
 
 
-def job(row: JobRow, owner: RunRow, step: StepRow, spec: Spec) -> Job:
+def job(row: JobRow, owner: RunRow, step: StepRow, spec: CachedSpec) -> Job:
     return Job(**job_fields(row, owner, step, spec))

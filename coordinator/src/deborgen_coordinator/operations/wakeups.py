@@ -1,8 +1,8 @@
-"""Those who wait: claims for work, streams for events. A commit wakes them; a stop answers them all.
+"""Waiting requests: claims that wait for jobs, streams that wait for events. A commit wakes them, and so does a stop.
 
-Events and logs are for everybody who waits for them. A job is for one: a new one wakes the claim that came last, the
-surest to have somebody at its other end, and whoever has looked and left something calls the next. So one job among
-many idle workers costs one look and not one for each of them, and what the first cannot take still reaches whoever can.
+New events and log bytes wake everyone who waits for them. A new job wakes only one claim: the newest one, whose worker
+is the most likely to be still connected. A claim that leaves jobs behind wakes the next ones. So one job costs one
+transaction however many workers are idle, and a job that the first worker cannot run still reaches one that can.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ from msgspec.structs import replace
 
 from deborgen_shared.messages import Claim, NextClaim
 
-#: The signal that wakes one at a time, and how many are woken by each who has left something: so it spreads quickly.
+#: The signal that wakes one claim at a time.
 JOBS = "jobs"
-CALL = 2
+#: A claim that leaves jobs behind wakes this many others, so that many jobs reach many workers quickly.
+WAKE_AFTER_LEFTOVERS = 2
 
 
 class _Waiter:
@@ -28,8 +29,8 @@ class _Waiter:
         self.wake.acquire()
 
 
-class Question:
-    """A claim that may wait. A finish that carries the same request id says what is free by then, or is answered."""
+class OpenClaim:
+    """A claim that may wait. A finish with the same request id updates what is free, or answers the claim."""
 
     def __init__(self, worker: str, claim: Claim) -> None:
         self.worker, self.claim = worker, claim
@@ -38,9 +39,9 @@ class Question:
 
 
 class Wakeups:
-    """Signals with a count each: look at the count, try, and wait until it has moved. So no wake-up is missed.
+    """Each signal has a count: read the count, try, and wait until the count has changed. So no signal is missed.
 
-    At most `most` wait for work at the same time.
+    At most `most` claims wait at the same time.
     """
 
     def __init__(self, most: int = 32) -> None:
@@ -49,19 +50,19 @@ class Wakeups:
         self._waiters: defaultdict[str, list[_Waiter]] = defaultdict(list)
         self._most = most
         self._waiting = 0
-        self._questions: dict[tuple[str, str], Question] = {}
+        self._open_claims: dict[tuple[str, str], OpenClaim] = {}
         self.closed = False
 
-    def tell(self, signals: set[str]) -> None:
+    def notify(self, signals: set[str]) -> None:
         with self._lock:
             for signal in signals:
                 self._counts[signal] += 1
                 self._wake(signal, 1 if signal == JOBS else None)
 
-    def call_next(self) -> None:
-        """Whoever was woken for jobs has left some: let the next ones look, if they have not looked since."""
+    def wake_next(self) -> None:
+        """Wake the next claims because jobs are left, except those that have looked since the last signal."""
         with self._lock:
-            self._wake(JOBS, CALL)
+            self._wake(JOBS, WAKE_AFTER_LEFTOVERS)
 
     def _wake(self, signal: str, most: int | None) -> None:
         waiters, count = self._waiters[signal], self._counts[signal]
@@ -73,63 +74,64 @@ class Wakeups:
         with self._lock:
             return self._counts[signal]
 
-    def wait(self, signal: str, seen: int, timeout: float, question: Question | None = None) -> bool:
-        """Whether the signal came since its count was `seen`, within so many seconds. An answered question waits no
-        longer."""
+    def wait(self, signal: str, seen: int, timeout: float, open_claim: OpenClaim | None = None) -> bool:
+        """Wait at most `timeout` seconds for the signal, unless its count is no longer `seen`; return whether it came.
+        An answered claim does not wait."""
         with self._lock:
-            if self.closed or self._counts[signal] != seen or (question is not None and question.answered):
+            if self.closed or self._counts[signal] != seen or (open_claim is not None and open_claim.answered):
                 return self._counts[signal] != seen
             waiter = _Waiter(seen)
             self._waiters[signal].append(waiter)
-            if question is not None:
-                question.waiter = waiter
+            if open_claim is not None:
+                open_claim.waiter = waiter
         waiter.wake.acquire(timeout=max(0.0, timeout))
         with self._lock:
             if waiter in self._waiters[signal]:
                 self._waiters[signal].remove(waiter)
             return self._counts[signal] != seen
 
-    def ask(self, worker: str, claim: Claim) -> Question:
-        """A claim begins; `forget` must follow."""
-        question = Question(worker, claim)
+    def open_claim(self, worker: str, claim: Claim) -> OpenClaim:
+        """Register a claim that may wait; `close_claim` must follow."""
+        open_claim = OpenClaim(worker, claim)
         with self._lock:
-            self._questions[worker, claim.request_id] = question
-        return question
+            self._open_claims[worker, claim.request_id] = open_claim
+        return open_claim
 
-    def forget(self, question: Question) -> None:
-        key = question.worker, question.claim.request_id
+    def close_claim(self, open_claim: OpenClaim) -> None:
+        key = open_claim.worker, open_claim.claim.request_id
         with self._lock:
-            if self._questions.get(key) is question:
-                del self._questions[key]
+            if self._open_claims.get(key) is open_claim:
+                del self._open_claims[key]
 
-    def ask_more(self, worker: str, claim: NextClaim, *, answered: bool) -> None:
-        """The same question came with a finish: the claim that waits asks for as much from now on, or is over."""
+    def update_claim(self, worker: str, claim: NextClaim, *, answered: bool) -> None:
+        """A finish carried the same request id: update what the waiting claim asks for, or end it if it was
+        answered."""
         with self._lock:
-            question = self._questions.get((worker, claim.request_id))
-            if question is None:
+            open_claim = self._open_claims.get((worker, claim.request_id))
+            if open_claim is None:
                 return
             if answered:
-                question.answered = True
-                if question.waiter in self._waiters[JOBS]:
-                    self._waiters[JOBS].remove(question.waiter)
-                    question.waiter.wake.release()
-            elif not claim.ahead:  # what is asked for ahead of need is for now or not at all
-                question.claim = replace(question.claim, free=claim.free, max=claim.max)
+                open_claim.answered = True
+                if open_claim.waiter in self._waiters[JOBS]:
+                    self._waiters[JOBS].remove(open_claim.waiter)
+                    open_claim.waiter.wake.release()
+            elif not claim.ahead:  # a request for jobs ahead of need never waits
+                open_claim.claim = replace(open_claim.claim, free=claim.free, max=claim.max)
 
-    def enter(self) -> bool:
-        """Take one of the places to wait for work; False when all are taken."""
+    def take_slot(self) -> bool:
+        """Take one of the slots for waiting claims; False if all are taken."""
         with self._lock:
             if self._waiting >= self._most or self.closed:
                 return False
             self._waiting += 1
             return True
 
-    def leave(self) -> None:
+    def release_slot(self) -> None:
         with self._lock:
             self._waiting -= 1
 
     def close(self) -> None:
-        """Answer everybody who waits, now and from now on."""
+        """Wake every waiting request, now and from now on."""
         with self._lock:
             self.closed = True
             for waiters in self._waiters.values():

@@ -1,4 +1,4 @@
-"""Attempts and their leases, and the claims that they were granted to."""
+"""Attempts with their leases, and the claims that granted them."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from peewee import fn
 from deborgen_shared.states import Outcome
 
 from . import hot
-from .database import Connection, Row
+from .database import DatabaseConnection, Row
 from .models import Attempt, Job, Submitter, Worker
-from .rows import Held, builder
+from .rows import HeldAttempt, builder
 from .transactions import Tx
 
-_held = builder(Held)
+_held = builder(HeldAttempt)
 LIVE = hot.LIVE
 
 
-class Claimed(NamedTuple):
-    """A live attempt that a claim was given."""
+class ClaimedAttempt(NamedTuple):
+    """A live attempt that was granted to a claim."""
 
     job: int
     number: int
@@ -33,59 +33,60 @@ def _this(job: int, number: int) -> Any:
     return (Attempt.job == job) & (Attempt.number == number)
 
 
-def get(tx: Tx, job: int, number: int) -> Held | None:
+def get(tx: Tx, job: int, number: int) -> HeldAttempt | None:
     row = hot.attempt_numbered.one(tx, job, number)
     return _held(row) if row else None
 
 
-def live_of(tx: Tx, worker_id: int) -> list[Held]:
-    """What a worker holds, in the order of the jobs."""
-    return [_held(row) for row in hot.attempts_held_by.rows(tx, worker_id)]
+def held_by(tx: Tx, worker_id: int) -> list[HeldAttempt]:
+    """The live attempts of a worker, in the order of their jobs."""
+    return [_held(row) for row in hot.live_attempts_of.rows(tx, worker_id)]
 
 
-def expired(tx: Tx, clock: float, most: int) -> list[Held]:
-    """Live attempts whose lease has run out."""
+def with_expired_lease(tx: Tx, clock: float, most: int) -> list[HeldAttempt]:
+    """Live attempts whose lease has expired."""
     return [_held(row) for row in hot.expired_attempts.rows(tx, clock, most)]
 
 
-def overdue(tx: Tx, clock: float, most: int) -> list[Held]:
-    """Live attempts that ran far past their time limit."""
+def past_time_limit(tx: Tx, clock: float, most: int) -> list[HeldAttempt]:
+    """Live attempts that are far past their time limit."""
     return [_held(row) for row in hot.overdue_attempts.rows(tx, clock, most)]
 
 
 def grant(tx: Tx, rows: Sequence[Sequence[Any]]) -> None:
-    """New attempts: job, number, worker, session, claim, granted clock, deadline clock, lease clock, claimed at."""
-    hot.add_attempt.many(tx, rows)
+    """Insert attempts. Each row holds job, number, worker, session, claim, granted, deadline and lease clock, claimed
+    at."""
+    hot.add_attempt.run_many(tx, rows)
 
 
 def renew(
     tx: Tx, held: Sequence[tuple[int, int, float | None, float]], worker_id: int, session: str, lease_clock: float
 ) -> None:
-    """Extend the leases of attempts that a heartbeat has named: job, number, when its program began, deadline clock."""
-    hot.renew_lease.many(
+    """Extend the leases of attempts that a heartbeat names: job, number, start of the program, deadline clock."""
+    hot.renew_lease.run_many(
         tx, [(lease_clock, began_at, ends, job, number, worker_id, session) for job, number, began_at, ends in held]
     )
 
 
 def renew_claim(tx: Tx, claim: int, lease_clock: float) -> None:
-    """Extend the leases of what a claim was given, because the claim was repeated. That does not name the attempts."""
+    """Extend the leases of a claim's attempts because the claim was repeated. That does not count as naming them."""
     tx.run(Attempt.update({Attempt.lease_clock: lease_clock}).where(Attempt.claim == claim, LIVE))
 
 
-def regrant(tx: Tx, lease_clock: float) -> int:
-    """Give every live lease at least this much time; how many leases that are."""
+def extend_all(tx: Tx, lease_clock: float) -> int:
+    """Extend every live lease to at least this moment; return how many leases were extended."""
     short = LIVE & (Attempt.lease_clock < lease_clock)
     return tx.run(Attempt.update({Attempt.lease_clock: lease_clock}).where(short))
 
 
 def adopt(tx: Tx, job: int, number: int, session: str, lease_clock: float) -> None:
-    """Hand a live attempt over to the worker's new session."""
+    """Assign a live attempt to the worker's new session."""
     change = {Attempt.session: session, Attempt.lease_clock: lease_clock, Attempt.confirmed: 1}
     tx.run(Attempt.update(change).where(_this(job, number), LIVE))
 
 
 def resume(tx: Tx, job: int, number: int, session: str, lease_clock: float) -> int:
-    """Take up again an attempt that had been given up."""
+    """Make an attempt live again that was given up."""
     change = {
         Attempt.outcome: None, Attempt.finished_at: None, Attempt.reason: "", Attempt.lease_clock: lease_clock,
         Attempt.session: session, Attempt.confirmed: 1,
@@ -94,16 +95,16 @@ def resume(tx: Tx, job: int, number: int, session: str, lease_clock: float) -> i
     return tx.run(Attempt.update(change).where(_this(job, number), given_up))
 
 
-#: The columns that the end of an attempt sets, where its caller says nothing of them.
-ENDED: dict[str, Any] = {
+#: The columns that the end of an attempt sets, with the values for those that the caller leaves out.
+END_DEFAULTS: dict[str, Any] = {
     "reason": "", "now": 0.0, "exit_code": None, "seconds": None, "cpu_seconds": None, "peak_memory": None, "image": "",
     "digest": None, "log_told": None, "began_at": None, "named": False,
 }  # fmt: skip
 
 
 def end(tx: Tx, job: int, number: int, outcome: Outcome, **columns: Any) -> int:
-    """End a live attempt; 0 if it is not live. `columns` are those of `ENDED`."""
-    *values, named = (ENDED | columns).values()
+    """End a live attempt; 0 if it is not live. `columns` are keys of `END_DEFAULTS`."""
+    *values, named = (END_DEFAULTS | columns).values()
     return hot.end_attempt.run(tx, outcome.value, *values, int(named), job, number)
 
 
@@ -111,8 +112,8 @@ def mark_stale(tx: Tx, job: int, number: int) -> None:
     tx.run(Attempt.update({Attempt.stale: 1}).where(_this(job, number)))
 
 
-def latest(tx: Tx, job: int, most: int) -> list[tuple[int, str | None, int]]:
-    """The last attempts of a job, newest first: worker, outcome, whether anything ever named it."""
+def recent_outcomes(tx: Tx, job: int, most: int) -> list[tuple[int, str | None, int]]:
+    """The last attempts of a job, newest first: worker, outcome, and whether a heartbeat or result named it."""
     query = Attempt.select(Attempt.worker, Attempt.outcome, Attempt.confirmed).where(Attempt.job == job)
     return tx.rows(query.order_by(Attempt.number.desc()).limit(most))
 
@@ -126,17 +127,17 @@ def new_claim(tx: Tx, worker_id: int, request_id: str, now: float) -> int:
     return int(hot.add_claim.value(tx, worker_id, request_id, now))
 
 
-def of_claim(tx: Tx, claim: int) -> list[Claimed]:
-    """The live attempts that a claim was given."""
+def live_of_claim(tx: Tx, claim: int) -> list[ClaimedAttempt]:
+    """The live attempts that were granted to a claim."""
     query = Attempt.select(Attempt.job, Attempt.number, Job.step, Job.spec, Job.params).join(Job)
-    return [Claimed(*row) for row in tx.rows(query.where(Attempt.claim == claim, LIVE).order_by(Attempt.job))]
+    return [ClaimedAttempt(*row) for row in tx.rows(query.where(Attempt.claim == claim, LIVE).order_by(Attempt.job))]
 
 
-def exists(reader: Connection, job: int, number: int) -> bool:
+def exists(reader: DatabaseConnection, job: int, number: int) -> bool:
     return reader.one(Attempt.select(Attempt.number).where(_this(job, number))) is not None
 
 
-def history(reader: Connection, job: int) -> list[Row]:
+def history(reader: DatabaseConnection, job: int) -> list[Row]:
     query = Attempt.select(
         Attempt.number, Worker.name, Attempt.outcome, Attempt.reason, Attempt.exit_code, Attempt.started_at,
         Attempt.began_at, Attempt.finished_at, Attempt.seconds, Attempt.log_size, Attempt.cpu_seconds,
@@ -145,14 +146,14 @@ def history(reader: Connection, job: int) -> list[Row]:
     return reader.rows(query.join(Worker).where(Attempt.job == job).order_by(Attempt.number))
 
 
-def held_names(reader: Connection, worker_id: int) -> list[tuple[int, int]]:
+def names_held_by(reader: DatabaseConnection, worker_id: int) -> list[tuple[int, int]]:
     query = Attempt.select(Attempt.job, Attempt.number).where(Attempt.worker == worker_id, LIVE)
     return reader.rows(query.order_by(Attempt.job))
 
 
 def usage(tx: Tx, clock: float) -> tuple[dict[int, float], list[tuple[int, int, float]]]:
-    """What each submitter has used in ended attempts, in seconds times cpus, and the seconds of those that still run,
-    by submitter and class."""
+    """Each submitter's usage by ended attempts, in seconds times cpus; and the seconds of live attempts, per submitter
+    and class."""
     used: dict[int, float] = dict(tx.rows(Submitter.select(Submitter.id, Submitter.used)))
     query = Attempt.select(Job.submitter, Job.job_class, fn.SUM(clock - Attempt.granted_clock)).join(Job)
     return used, tx.rows(query.where(LIVE).group_by(Job.submitter, Job.job_class))

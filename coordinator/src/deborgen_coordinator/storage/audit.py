@@ -1,6 +1,6 @@
-"""What must never be found in the database: one query per sentence.
+"""The conditions that must never hold in the database: one query per sentence.
 
-Each query gives the job (or run, or digest) that it is about, and the attempt where it is about one.
+Each query returns the job (or run, or digest) concerned, and the attempt if there is one.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from deborgen_shared.program_events import JOB_EVENT
 from deborgen_shared.states import INFRASTRUCTURE_FAILURES, PROGRAM_FAILURES, TERMINAL, Outcome, State
 
 from .. import ids
-from .database import Connection
+from .database import DatabaseConnection
 from .models import Artifact, Attempt, Blob, Event, Job, LogChunk, Run, SpecFile, Step
 
 LOST, DUPLICATED, UNEXPECTED = "lost", "duplicated", "unexpected"
 
 NONE = SQL("NULL")
 ONE = SQL("1")
-#: A constant in the text: PostgreSQL takes two parameters for two expressions, whatever their values.
+#: A literal in the text: PostgreSQL treats two parameters as different expressions even if their values are equal.
 RUN_SIZE = SQL(str(ids.key(1, 0)))
 
 
 class Check(NamedTuple):
-    """A sentence that must not be true of anything; `subject` says what the first column names."""
+    """A sentence that must never be true; `subject` says what the query's first column is."""
 
     kind: str
     name: str
@@ -40,7 +40,7 @@ def _words(words: Any) -> list[str]:
     return sorted(word.value for word in words)
 
 
-#: The jobs of a run, and of a step, by the span of their keys; the run that a key belongs to.
+#: The jobs of a run and of a step, by the span of their ids; and the run that an event's job belongs to.
 OF_RUN = Job.id.between(Run.id * RUN_SIZE + 1, Run.id * RUN_SIZE + (ids.key(1, 0) - 1))
 OF_STEP = Job.id.between(Step.run * RUN_SIZE + Step.first_index, Step.run * RUN_SIZE + Step.last_index)
 EVENTS_RUN = Event.job / RUN_SIZE
@@ -56,7 +56,7 @@ def _count_of(condition: Any) -> Any:
 
 
 def _counted() -> Any:
-    """How many jobs of a run are in each state, for the runs whose own counts say something else."""
+    """The runs whose stored counts differ from the actual number of their jobs in each state."""
     counts = [_count_of(Job.state == state.value).alias(state.value) for state in State]
     counted = Job.select((Job.id / RUN_SIZE).alias("run_id"), *counts).group_by(Job.id / RUN_SIZE).alias("counted")
     wrong = None
@@ -67,7 +67,7 @@ def _counted() -> Any:
 
 
 def _per_job(*columns: Any) -> Any:
-    """The attempts of each job, counted."""
+    """Aggregates over the attempts of each job."""
     return Attempt.select(Attempt.job, *columns).group_by(Attempt.job).alias("had")
 
 
@@ -114,7 +114,7 @@ def _grants() -> Any:
 
 
 def _chunks(condition: Any) -> Any:
-    """The pieces of each log that do not begin where the piece before them ends."""
+    """The chunks of each log that do not begin where the previous chunk ends."""
     ends = fn.LAG(LogChunk.first + fn.LENGTH(LogChunk.data)).over(
         partition_by=[LogChunk.job, LogChunk.number], order_by=[LogChunk.first]
     )
@@ -178,20 +178,20 @@ CHECKS = [
         UNEXPECTED, "jobs_too_many", "the run has more jobs than were submitted", "run",
         Run.select(Run.id, NONE).where(Run.jobs < JOBS_OF_RUN),
     ),
-    Check(UNEXPECTED, "run_counts", "the run's counts are not those of its jobs", "run", _counted()),
+    Check(UNEXPECTED, "run_counts", "the run's counts do not match its jobs", "run", _counted()),
     Check(
-        UNEXPECTED, "step_counts", "the step's counts are not those of its jobs", "run",
+        UNEXPECTED, "step_counts", "the step's counts do not match its jobs", "run",
         Step.select(Step.run, NONE).where(
             (Step.jobs != JOBS_OF_STEP) | (Step.unfinished != JOBS_OF_STEP.where(Job.finished_at.is_null()))
         ),
     ),
     Check(LOST, "attempts_missing", "attempts of the job are missing", "job", _attempts_missing()),
     Check(
-        UNEXPECTED, "attempts_beyond", "the job has attempts beyond its last", "job",
+        UNEXPECTED, "attempts_beyond", "the job has attempts after its last one", "job",
         _with_job(*ATTEMPT).where(Attempt.number > Job.last_attempt),
     ),
     Check(
-        UNEXPECTED, "attempts_charged", "the attempts charged to the job are not those that were used", "job",
+        UNEXPECTED, "attempts_charged", "the job's number of counted attempts is wrong", "job",
         _attempts_charged(),
     ),
     Check(DUPLICATED, "live_twice", "the job has two live attempts", "job", _twice(LIVE)),
@@ -200,32 +200,32 @@ CHECKS = [
         _twice(Attempt.outcome == Outcome.SUCCEEDED.value),
     ),
     Check(
-        LOST, "running_without_attempt", "the job runs, and nobody holds it", "job",
+        LOST, "running_without_attempt", "the job is running, but has no live attempt", "job",
         Job.select(Job.id, Job.last_attempt).where(Job.state == State.RUNNING.value, ~fn.EXISTS(_holder())),
     ),
     Check(
-        UNEXPECTED, "held_without_running", "the job does not run, and somebody holds it", "job",
+        UNEXPECTED, "held_without_running", "the job is not running, but has a live attempt", "job",
         _with_job(*ATTEMPT).where(
             LIVE, (Job.state != State.RUNNING.value) | (Attempt.number != Job.last_attempt)
         ),
     ),
     Check(
-        UNEXPECTED, "state_and_outcome", "the job's state is not what its last attempt ended as", "job",
+        UNEXPECTED, "state_and_outcome", "the job's state does not match the outcome of its last attempt", "job",
         _state_and_outcome(),
     ),
     Check(
-        UNEXPECTED, "after_the_end", "the job was tried again after an attempt that was final", "job",
+        UNEXPECTED, "after_the_end", "the job was retried after a final attempt", "job",
         _with_job(*ATTEMPT).where(
             Attempt.number < Job.last_attempt,
             Attempt.outcome.in_([Outcome.SUCCEEDED.value, Outcome.CANCELED.value]),
         ),
     ),
     Check(
-        UNEXPECTED, "exit_code", "the attempt succeeded with another exit code than 0", "job",
+        UNEXPECTED, "exit_code", "the attempt succeeded with a nonzero exit code", "job",
         Attempt.select(*ATTEMPT).where(Attempt.outcome == Outcome.SUCCEEDED.value, Attempt.exit_code != 0),
     ),
     Check(
-        LOST, "stuck", "the job is queued, nothing holds it back, and yet nobody can claim it", "job",
+        LOST, "stuck", "the job is queued and nothing blocks it, but it cannot be claimed", "job",
         _jobs_with_step().where(
             Job.state == State.QUEUED.value, Job.ready == 0, Job.wait_clock.is_null(), Step.blockers == 0
         ),
@@ -235,7 +235,7 @@ CHECKS = [
         _jobs_with_step().where(Step.blockers > 0, (Job.ready == 1) | (Job.last_attempt > 0)),
     ),
     Check(
-        LOST, "grant_not_recorded", "the history does not say that the attempt was granted", "job",
+        LOST, "grant_not_recorded", "the history lacks the grant of the attempt", "job",
         Attempt.select(*ATTEMPT).join(Event, JOIN.LEFT_OUTER, on=_grants()).where(Event.seq.is_null()),
     ),
     Check(
@@ -244,7 +244,7 @@ CHECKS = [
         .group_by(Event.job, Event.attempt).having(fn.COUNT(Event.seq) > 1),
     ),
     Check(
-        LOST, "grant_without_attempt", "the history tells of an attempt that is not there", "job",
+        LOST, "grant_without_attempt", "the history contains the grant of an attempt that does not exist", "job",
         Event.select(Event.job, Event.attempt).join(Attempt, JOIN.LEFT_OUTER, on=_grants())
         .where(Event.type == "lease.granted", Attempt.number.is_null()),
     ),
@@ -258,41 +258,41 @@ CHECKS = [
         _chunks(lambda first, wanted: first > wanted),
     ),
     Check(
-        DUPLICATED, "log_overlap", "bytes of the log are there twice", "job",
+        DUPLICATED, "log_overlap", "bytes of the log are stored twice", "job",
         _chunks(lambda first, wanted: first < wanted),
     ),
-    Check(LOST, "log_size", "the log is not as long as its attempt says", "job", _log_size()),
+    Check(LOST, "log_size", "the log's size does not match its attempt", "job", _log_size()),
     Check(
-        LOST, "log_unfinished", "the log was sealed before all of it had come", "job",
+        LOST, "log_unfinished", "the log was sealed before it was complete", "job",
         Attempt.select(*ATTEMPT).where(SEALED, Attempt.log_size < Attempt.log_told),
     ),
     Check(
-        UNEXPECTED, "log_beyond", "the log is longer than its result said", "job",
+        UNEXPECTED, "log_beyond", "the log is longer than its result announced", "job",
         Attempt.select(*ATTEMPT).where(
             Attempt.log_size > Attempt.log_told,
             Attempt.outcome.not_in([Outcome.RELEASED.value, Outcome.ERROR.value]),
         ),
     ),
     Check(
-        DUPLICATED, "log_sealed_and_not", "the log is sealed, and its pieces are still there", "job",
+        DUPLICATED, "log_sealed_and_not", "the log is sealed, but its chunks still exist", "job",
         Attempt.select(*ATTEMPT).distinct().join(LogChunk, on=_of_attempt(LogChunk)).where(SEALED),
     ),
     Check(
-        LOST, "log_blob", "the blob of a sealed log is not known, or has another size", "job",
+        LOST, "log_blob", "the blob of a sealed log is missing or has another size", "job",
         _wrong_blob(Attempt, Attempt.log_digest, Attempt.log_size).where(SEALED),
     ),
     Check(
-        LOST, "artifact_blob", "the blob of an artifact is not known, or has another size", "job",
+        LOST, "artifact_blob", "the blob of an artifact is missing or has another size", "job",
         _wrong_blob(Artifact, Artifact.digest, Artifact.size),
     ),
     Check(
-        UNEXPECTED, "artifact_of_nothing", "an artifact belongs to an attempt that has no result", "job",
+        UNEXPECTED, "artifact_of_nothing", "an artifact belongs to an attempt without a result", "job",
         Artifact.select(Artifact.job, Artifact.number).distinct()
         .join(Attempt, on=_of_attempt(Artifact)).where(NO_RESULT),
     ),
-    Check(LOST, "input_blob", "the blob of an input file is not known", "blob", _input_blob()),
+    Check(LOST, "input_blob", "the blob of an input file is missing", "blob", _input_blob()),
     Check(
-        DUPLICATED, "program_events", "the history has more events of the program than its attempt has sent", "job",
+        DUPLICATED, "program_events", "the history has more program events than the attempt has sent", "job",
         _program_events(),
     ),
     Check(
@@ -300,33 +300,33 @@ CHECKS = [
         Event.select(EVENTS_RUN, NONE).where(SUBMITTED).group_by(EVENTS_RUN).having(fn.COUNT(Event.seq) > 1),
     ),
     Check(
-        LOST, "run_missing", "the history tells of a run that is not there", "run",
+        LOST, "run_missing", "the history contains a run that does not exist", "run",
         Event.select(EVENTS_RUN, NONE).join(Run, JOIN.LEFT_OUTER, on=(Run.id == EVENTS_RUN))
         .where(SUBMITTED, Run.id.is_null()),
     ),
 ]  # fmt: skip
 
 
-def totals(reader: Connection) -> dict[str, int]:
-    """How much there is: for people, and to see that an audit looked at something."""
+def totals(reader: DatabaseConnection) -> dict[str, int]:
+    """The number of rows per table: for people, and to show that the audit was not empty."""
     tables = (Run, Job, Attempt, Event, Artifact, Blob)
     return {f"{each._meta.table_name}s": int(reader.value(each.select(fn.COUNT(ONE)))) for each in tables}
 
 
-def states(reader: Connection) -> list[tuple[int, str]]:
+def states(reader: DatabaseConnection) -> list[tuple[int, str]]:
     """Every job and its state, in the order of the jobs."""
     return reader.rows(Job.select(Job.id, Job.state).order_by(Job.id))
 
 
-def moves(reader: Connection, first: int, last: int) -> list[tuple[int, int, str, str | None, str]]:
-    """What the history says of the states of these jobs, in order: job, seq, type, old state, new state."""
+def moves(reader: DatabaseConnection, first: int, last: int) -> list[tuple[int, int, str, str | None, str]]:
+    """The state changes of these jobs in the history, in order: job, seq, type, old state, new state."""
     query = Event.select(Event.job, Event.seq, Event.type, Event.old_state, Event.new_state)
     query = query.where(Event.job.between(first, last), Event.new_state.is_null(False))
     return reader.rows(query.order_by(Event.job, Event.seq))
 
 
-def blockers(reader: Connection) -> Iterator[tuple[int, int, int, int]]:
-    """For each step that needs others: run, step, its blockers as stored, and as they should be."""
+def blockers(reader: DatabaseConnection) -> Iterator[tuple[int, int, int, int]]:
+    """For each step that needs others: run, step, the stored number of blockers, and the correct one."""
     unfinished = fn.EXISTS(Job.select(ONE).where(OF_STEP, Job.state != State.SUCCEEDED.value))
     query = Step.select(Step.run, Step.number, Step.name, Step.needs, Step.blockers, unfinished)
     rows = reader.rows(query.join(Run).where(Run.steps > 1).order_by(Step.run, Step.number))

@@ -1,8 +1,8 @@
-"""What storage asks of a database, and the choice between the two that there are: sqlite.py and postgres.py.
+"""What storage asks of a database, and the choice between the two implementations: sqlite.py and postgres.py.
 
-Queries are Peewee's, built on the models; a connection executes them with the driver that it wraps, so errors are the
-driver's own and rows are plain tuples. Where the two databases differ, the difference is a method here. No other module
-asks which database it has.
+Queries are built with Peewee on the models. A connection executes them with the driver that it wraps, so errors are the
+driver's own and rows are plain tuples. Every difference between the two databases is a method here. No other module
+asks which database is in use.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from typing import Any, Protocol
 import peewee
 
 Row = tuple[Any, ...]
-#: A query that Peewee has built, or the text of a statement with `?` for its parameters.
+#: A query built by Peewee, or the text of a statement with `?` for each parameter.
 Query = Any
 
 
 class DatabaseUnavailable(Exception):
-    """The database did not take the work, and nothing of it was done. Later it may."""
+    """The database could not do the work, and nothing was changed. A later try may succeed."""
 
 
 class DatabaseDamaged(Exception):
-    """The database's file is not a sound database."""
+    """The database file is damaged."""
 
 
 class Cursor(Protocol):
-    """What a driver gives back for a statement."""
+    """What a driver returns for a statement."""
 
     @property
     def rowcount(self) -> int: ...
@@ -44,40 +44,40 @@ class Cursor(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
-    """Where a connection stands before a piece of work."""
+class ConnectionMark:
+    """The state of a connection before a piece of work."""
 
     changes: int = 0
 
 
 @lru_cache(64)
-def insertion(model: Any, columns: tuple[str, ...], rows: int, param: str) -> str:
-    """The statement that inserts this many rows at once; the columns are named as the database names them."""
+def insert_statement(model: Any, columns: tuple[str, ...], rows: int, param: str) -> str:
+    """The statement that inserts this many rows at once. `columns` are the database's own column names."""
     names = ", ".join(f'"{column}"' for column in columns)
     row = f"({', '.join([param] * len(columns))})"
     return f'INSERT INTO "{model._meta.table_name}" ({names}) VALUES {", ".join([row] * rows)}'
 
 
-class Connection(ABC):
-    """One connection, on a Peewee database of its own: nothing is shared between threads by accident.
+class DatabaseConnection(ABC):
+    """One connection, with its own Peewee database object, so that threads share nothing by accident.
 
-    `driver` executes statements that are already in the database's own words, as compiled ones are.
+    `driver` executes statements that are already written in the database's dialect, such as compiled ones.
     """
 
     #: Whether several processes may work on the database at the same time.
     shared = False
-    #: The number of the server's process for this connection, if there is a server.
+    #: The process id of the server's backend for this connection, if there is a server.
     process: int | None = None
     db: peewee.Database
     driver: Any
 
     @property
-    def connection(self) -> Connection:
-        """Statements ask a transaction and a connection alike for this."""
+    def connection(self) -> DatabaseConnection:
+        """The connection itself. A transaction has the same attribute, so a statement accepts either of them."""
         return self
 
     def open(self) -> None:
-        """Connect. Errors are the driver's own here too."""
+        """Connect. Like every other method, it raises the driver's own errors."""
         try:
             self.db.connect()
         except peewee.PeeweeException as error:
@@ -85,7 +85,7 @@ class Connection(ABC):
 
     def execute(self, query: Query, params: Sequence[Any] = ()) -> Cursor:
         if isinstance(query, str):
-            sql = self.spell(query)
+            sql = self.translate(query)
         else:
             context: Any = self.db.get_sql_context()
             sql, params = context.sql(query).query()
@@ -99,119 +99,122 @@ class Connection(ABC):
         return self.execute(query, params).fetchone()
 
     def value(self, query: Query, params: Sequence[Any] = ()) -> Any:
-        """The first value of a row that is known to be there."""
+        """The first value of the first row, which must exist."""
         row = self.execute(query, params).fetchone()
         assert row is not None
         return row[0]
 
     def run(self, query: Query, params: Sequence[Any] = ()) -> int:
-        """Execute, and say how many rows it touched."""
+        """Execute the query; return the number of affected rows."""
         return self.execute(query, params).rowcount
 
-    def spell(self, text: str) -> str:
-        """A statement's text, with parameters as this database's driver wants them."""
+    def translate(self, text: str) -> str:
+        """The statement's text with the parameter style of this database's driver."""
         return text
 
     @abstractmethod
-    def many(self, sql: str, rows: Iterable[Sequence[Any]]) -> int:
-        """Execute one statement for each row of parameters; how many rows they touched."""
+    def run_many(self, sql: str, rows: Iterable[Sequence[Any]]) -> int:
+        """Execute one statement per row of parameters; return the number of affected rows."""
 
     @abstractmethod
-    def fill(self, model: Any, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-        """Insert very many rows, in a stream."""
+    def bulk_insert(self, model: Any, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+        """Insert a large number of rows as a stream."""
 
     @abstractmethod
     def stream(self, query: Query) -> Iterator[Row]:
-        """Rows one by one, in memory that does not grow with their number."""
+        """The rows one by one, in constant memory."""
 
     @abstractmethod
     def begin_writing(self, writer: str) -> int:
-        """Begin a transaction that writes; the number by which `was_committed` knows it again."""
+        """Begin a transaction that writes; return the number by which `was_committed` finds it later."""
 
     @abstractmethod
     def begin_reading(self) -> None:
-        """Begin a transaction that reads one snapshot."""
+        """Begin a read-only transaction on one snapshot."""
 
     @abstractmethod
-    def begin_changing(self) -> None:
-        """Begin a transaction that changes the schema, and that no other process does at the same time."""
+    def begin_migration(self) -> None:
+        """Begin a transaction that changes the schema, and keep other processes from doing the same."""
 
     @abstractmethod
-    def mark(self) -> Mark: ...
+    def mark(self) -> ConnectionMark: ...
 
     @abstractmethod
-    def undo(self, mark: Mark) -> bool:
-        """Undo what was done since the mark; False if that cannot be undone alone."""
+    def undo(self, mark: ConnectionMark) -> bool:
+        """Undo everything since the mark; False if it cannot be undone separately."""
 
     @abstractmethod
-    def keep(self, mark: Mark) -> None:
-        """Let what was done since the mark stand."""
+    def keep(self, mark: ConnectionMark) -> None:
+        """Keep everything that was done since the mark."""
 
     @abstractmethod
     def announce(self, signals: Iterable[str], *, history: bool) -> None:
-        """Tell the other processes of these signals with the commit. With `history`, this transaction adds events: from
-        here on no other process does, so that the order of their numbers is the order of their commits."""
+        """Send these signals to the other processes when the transaction commits.
+
+        `history` says that the transaction adds events. From here on no other process adds any, so that the order of
+        the events' numbers is the order of their commits.
+        """
 
     @abstractmethod
     def listen(self) -> None:
-        """Hear from now on what other processes announce."""
+        """Receive the announcements of other processes from now on."""
 
     @abstractmethod
     def announcements(self, timeout: float) -> list[tuple[int, set[str]]]:
-        """The signals that were announced within that time, each with the server's process that announced them."""
+        """The signals that arrive within this many seconds, each with the backend process that sent them."""
 
     @abstractmethod
-    def was_committed(self, lost: Connection, writer: str, number: int) -> bool:
-        """What became of the transaction on a connection that was lost."""
+    def was_committed(self, lost: DatabaseConnection, writer: str, number: int) -> bool:
+        """Whether the transaction on a lost connection was committed."""
 
     @abstractmethod
-    def sign_off(self, writer: str) -> None:
-        """The last transaction of its writer: nothing of it is left to be found again."""
+    def remove_writer(self, writer: str) -> None:
+        """Remove the row that counts this writer's transactions. This is the writer's last transaction."""
 
     @abstractmethod
     def is_broken(self, error: Exception) -> bool:
-        """Whether the error is the database's own trouble, and not that of one statement."""
+        """Whether the database itself has failed, and not just one statement."""
 
     @abstractmethod
     def without_rowid(self, definition: str) -> str:
-        """A table's definition in this database's words: only SQLite knows WITHOUT ROWID."""
+        """A table's definition in this database's dialect. Only SQLite has WITHOUT ROWID."""
 
     @abstractmethod
     def rename_constraint(self, old: str, new: str) -> None:
-        """Give a UNIQUE constraint another name, where such constraints have names."""
+        """Rename a UNIQUE constraint, if this database gives such constraints names."""
 
     def columns_of(self, table: str) -> list[str]:
         """The names of a table's columns."""
         return [column.name for column in self.db.get_columns(table)]
 
     @abstractmethod
-    def set_counter(self, model: Any) -> None:
-        """Go on counting a table's keys behind the greatest that is there."""
+    def reset_counter(self, model: Any) -> None:
+        """Continue to number a table's keys after the largest existing key."""
 
     def close(self) -> None:
         self.db.close()
 
 
 class Database(Protocol):
-    """A place to connect to."""
+    """A database that can be connected to."""
 
-    def connect(self, *, readonly: bool) -> Connection: ...
+    def connect(self, *, readonly: bool) -> DatabaseConnection: ...
 
     def is_transient(self, error: Exception) -> bool:
-        """Whether the same transaction, run again at once on a new connection, may well succeed."""
+        """Whether the same transaction is likely to succeed if it is retried at once on a new connection."""
 
-    def check(self, connection: Connection) -> None:
-        """Refuse a database that is damaged, before anything is built on it."""
+    def check(self, connection: DatabaseConnection) -> None:
+        """Raise DatabaseDamaged if the database is damaged. It runs before anything else uses the database."""
 
     def examine(self, stop: threading.Event) -> None:
-        """Read all of it, for as long as that takes or until it shall stop; raise if it is damaged."""
+        """Read the whole database, until `stop` is set; raise DatabaseDamaged if it is damaged."""
 
     def is_damage(self, error: Exception) -> bool:
-        """Whether the error says that the database is damaged."""
+        """Whether the error means that the database is damaged."""
 
 
 def without_password(text: str) -> str:
-    """The text with passwords in URLs blotted out, for messages and logs."""
+    """The text with passwords in URLs masked, for messages and logs."""
     return re.sub(r"(://[^:/@\s]+:)[^@\s]+@", r"\1***@", text)
 
 
@@ -223,7 +226,7 @@ def database_for(url: str, data_dir: Path) -> Database:
         try:
             from .postgres import PostgresDatabase
         except ImportError:
-            raise ValueError("PostgreSQL needs the driver: pip install 'deborgen-coordinator[postgres]'") from None
+            raise ValueError("PostgreSQL needs its driver: pip install 'deborgen-coordinator[postgres]'") from None
         return PostgresDatabase(url)
     if url and not url.startswith("sqlite:///"):
         raise ValueError(f"cannot use {without_password(url)!r} as a database: write postgresql://… or sqlite:///PATH")
@@ -231,8 +234,8 @@ def database_for(url: str, data_dir: Path) -> Database:
 
 
 @contextlib.contextmanager
-def transaction(connection: Connection) -> Iterator[None]:
-    """All of the block, or nothing of it. The transaction has begun."""
+def transaction(connection: DatabaseConnection) -> Iterator[None]:
+    """Commit the transaction that has begun when the block ends, or roll it back if the block raises."""
     try:
         yield
     except BaseException:

@@ -1,4 +1,4 @@
-"""The history: appended to in transactions, read by cursor."""
+"""The history: transactions append to it, readers page through it with a cursor."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from peewee import SQL, Cast, Value, fn
 from deborgen_shared.states import State
 
 from .. import ids
-from .database import Connection, Row
+from .database import DatabaseConnection, Row
 from .models import Attempt, Event, Job
 from .transactions import Tx
 
 
 def select(
-    reader: Connection, *, after: int, run: int | None, job: int | None, worker: str | None, limit: int
+    reader: DatabaseConnection, *, after: int, run: int | None, job: int | None, worker: str | None, limit: int
 ) -> list[Row]:
-    """Events with a number above `after`, in order: their number, and their values in the order of the columns."""
+    """Events with a number above `after`, in order: the number, then the values in the order of the columns."""
     query = Event.select().where(Event.seq > after).order_by(Event.seq).limit(limit)
     if run is not None:
         query = query.where(Event.job.between(ids.key(run, 0), ids.span(run)[1]))
@@ -28,18 +28,18 @@ def select(
     return reader.rows(query)
 
 
-def newest(reader: Connection) -> int:
+def newest(reader: DatabaseConnection) -> int:
     return reader.value(Event.select(fn.MAX(Event.seq))) or 0
 
 
 def cancels(tx: Tx, first: int, last: int) -> list[tuple[int, str, str | None]]:
-    """What canceled the jobs in a span of keys that were not running: job, actor, data."""
+    """The events that canceled queued jobs in a span of ids: job, actor, data."""
     canceled = (Event.type == f"job.{State.CANCELED}") & Event.attempt.is_null()
     return tx.rows(Event.select(Event.job, Event.actor, Event.data).where(Event.job.between(first, last), canceled))
 
 
 def record_queued(tx: Tx, first: int, last: int, actor: str, now: float) -> None:
-    """One event for each job in a span of keys, in one statement."""
+    """Record that each job in a span of ids was queued, with one statement."""
     values = (
         Cast(Value(now), "DOUBLE PRECISION"), SQL(f"'job.{State.QUEUED}'"), Job.id, Cast(Value(actor), "TEXT"),
         SQL(f"'{State.QUEUED}'"),
@@ -53,7 +53,7 @@ def _attempt(job: int, number: int) -> Any:
 
 
 def count_sent(tx: Tx, job: int, number: int) -> int:
-    """How many events of its program an attempt has sent."""
+    """The number of program events that an attempt has sent."""
     return int(tx.value(Attempt.select(Attempt.events).where(_attempt(job, number))))
 
 

@@ -1,8 +1,8 @@
-"""The statements on the way of a claim, a heartbeat, a result and a submit: compiled once, or written by hand.
+"""The statements that every claim, heartbeat, result and submit needs: compiled once, or written by hand.
 
-Everything else in storage is a Peewee query that is built when it is asked for. What stands here is run for every job,
-and each statement says what it costs: built each time / compiled, in microseconds on SQLite and two busy cores.
-`benchmarks/statements.py` measures it again, and a test compares what each does with what the plain query does.
+Everything else in storage is a Peewee query that is built for each call. The statements here run for every job. Each
+docstring gives the cost: built for each call / compiled, in microseconds, on SQLite and two busy cores.
+`benchmarks/statements.py` measures both, and a test checks that each statement does what its plain query does.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from .models import (
     Submitter,
     Worker,
 )
-from .rows import Held, RunRow, StepRow, WorkerRow, columns
+from .rows import HeldAttempt, RunRow, StepRow, WorkerRow, columns
 from .statements import Locked, Reader, Statement
 
 V = Any
@@ -39,9 +39,8 @@ V = Any
 
 LIVE = Attempt.outcome.is_null()
 
-#: A walk along the index, one seek for each lane, however long the lanes are. The three ways to the next lane are
-#: spelled out because SQLite uses only the first column of a comparison of rows, and would walk through all the jobs of
-#: a class.
+#: A walk along the index with one seek per lane, however long the lanes are. The three ways to the next lane are
+#: written out because SQLite uses only the first column of a row comparison, and would scan all jobs of a class.
 LANES = """
 WITH RECURSIVE lane (class_id, submitter_id, avoid, rank, id) AS (
     SELECT * FROM (
@@ -74,7 +73,7 @@ def worker_named(name: V) -> Any:
 
 
 @Statement
-def hold_worker(name: V) -> Any:
+def lock_worker(name: V) -> Any:
     """503 / 4 us."""
     return Locked(worker_named.build(name))
 
@@ -139,7 +138,7 @@ def add_attempt(job: V, number: V, worker: V, session: V, claim: V, granted: V, 
 
 @cache
 def runs_among(count: int) -> Statement:
-    """234 / 7 us. This many runs by one statement: a claim may bring jobs of as many."""
+    """234 / 7 us. Reads this many runs at once: the jobs of one claim may belong to several runs."""
 
     def build(*runs: V) -> Any:
         query = Run.select(*columns(RunRow, Run, submitter=Submitter.name)).join(Submitter)
@@ -150,7 +149,7 @@ def runs_among(count: int) -> Statement:
 
 @Statement
 def move_run(queued: V, running: V, succeeded: V, failed: V, canceled: V, unfinished: V, now: V, run: V) -> Any:
-    """607 / 3 us. `unfinished` is the sum of the first two: all its jobs being terminal is what finishes a run."""
+    """607 / 3 us. `unfinished` is the sum of the first two: a run is finished when all its jobs are terminal."""
     finished = Case(None, [(Run.queued + Run.running + unfinished == 0, now)], None)
     change = {
         Run.queued: Run.queued + queued, Run.running: Run.running + running, Run.succeeded: Run.succeeded + succeeded,
@@ -163,7 +162,7 @@ def move_run(queued: V, running: V, succeeded: V, failed: V, canceled: V, unfini
 
 
 @Statement
-def see_worker(state: V, reason: V, until: V, free: V, metrics: V, clock: V, now: V, worker: V) -> Any:
+def record_heartbeat(state: V, reason: V, until: V, free: V, metrics: V, clock: V, now: V, worker: V) -> Any:
     """206 / 5 us."""
     change = {
         Worker.state: state, Worker.reason: reason, Worker.until_at: until, Worker.free: free,
@@ -180,7 +179,7 @@ def attempts_where(*conditions: Any) -> Any:
         "job_last_attempt": Job.last_attempt, "job_step": Job.step, "spec_id": Job.spec, "submitter_id": Job.submitter,
         "cancel_requested": Job.cancel_requested, "cancel_reason": Job.reason,
     }  # fmt: skip
-    query = Attempt.select(*columns(Held, Attempt, **renamed))
+    query = Attempt.select(*columns(HeldAttempt, Attempt, **renamed))
     query = query.join(Job, on=(Job.id == Attempt.job)).join(Worker, on=(Worker.id == Attempt.worker))
     return query.where(*conditions)
 
@@ -190,7 +189,7 @@ def lock_attempts(query: Any) -> Locked:
 
 
 @Statement
-def attempts_held_by(worker: V) -> Any:
+def live_attempts_of(worker: V) -> Any:
     """812 / 4 us."""
     return lock_attempts(attempts_where(Attempt.worker == worker, LIVE).order_by(Attempt.job))
 
@@ -279,7 +278,7 @@ def size_of_blob(digest: V) -> Any:
 
 
 @Statement
-def hold_blob(digest: V) -> Any:
+def lock_blob(digest: V) -> Any:
     """102 / 1 us."""
     return Locked(size_of_blob.build(digest), "FOR SHARE")
 
@@ -328,48 +327,55 @@ def _insertion(model: Any, fields: Sequence[Any]) -> Statement:
     return Statement(lambda *values: model.insert(dict(zip(fields, values, strict=True))), len(fields))
 
 
-# A turn of the lease clock: it comes every few seconds, and holds the one writer meanwhile.
+# The lease check: it runs every few seconds, and holds the only writer for as long as it takes.
 
 
 @Statement
 def expired_attempts(clock: V, most: V) -> Any:
+    """328 / 4 us."""
     query = attempts_where(LIVE, Attempt.lease_clock < clock)
     return lock_attempts(query.order_by(Attempt.lease_clock).limit(most))
 
 
 @Statement
 def overdue_attempts(clock: V, most: V) -> Any:
+    """525 / 4 us."""
     return lock_attempts(attempts_where(LIVE, Attempt.deadline_clock < clock).limit(most))
 
 
 @Statement
 def wake_jobs(clock: V) -> Any:
+    """57 / 5 us."""
     return Job.update({Job.ready: 1, Job.wait_clock: None}).where(Job.wait_clock <= clock)
 
 
 @Statement
 def stop_avoiding(clock: V) -> Any:
+    """60 / 6 us."""
     return Job.update({Job.avoid: 0, Job.avoid_clock: None}).where(Job.avoid_clock <= clock)
 
 
 @Statement
 def silent_workers(clock: V) -> Any:
+    """96 / 7 us."""
     silent = (Worker.online == 1) & (Worker.seen_clock < clock)
     return Worker.update({Worker.online: 0}).where(silent).returning(Worker.name)
 
 
 @Statement
-def hold_lease_clock() -> Any:
+def lock_lease_clock() -> Any:
+    """50 / 1 us."""
     return Locked(LeaseClock.select(LeaseClock.value, LeaseClock.sweeper, LeaseClock.turns))
 
 
 @Statement
 def move_lease_clock(value: V, sweeper: V) -> Any:
+    """56 / 2 us."""
     change = {LeaseClock.value: value, LeaseClock.sweeper: sweeper, LeaseClock.turns: LeaseClock.turns + 1}
     return LeaseClock.update(change)
 
 
-#: The columns of a new job, and of an event but for its number, in the order of their values everywhere.
+#: The columns of a new job, and of an event without its number. Values are always given in this order.
 JOB_FIELDS = (Job.id, Job.step, Job.spec, Job.job_class, Job.submitter, Job.rank, Job.params, Job.ready, Job.state)
 EVENT_FIELDS = tuple(field for field in Event._meta.sorted_fields if field is not Event.seq)
 # add_step 170 / 2 us; add_job 133 / 8 us; add_event 91 / 4 us.
@@ -380,10 +386,10 @@ add_event = _insertion(Event, EVENT_FIELDS)
 
 def insert_events(reader: Reader, events: Sequence[Sequence[Any]]) -> None:
     if events:
-        add_event.many(reader, events)
+        add_event.run_many(reader, events)
 
 
 def statements() -> dict[str, Statement]:
-    """Every statement here by its name, for the test and the benchmark."""
+    """Every statement by name, for the test and the benchmark."""
     found = {name: value for name, value in globals().items() if isinstance(value, Statement)}
     return found | {f"runs_among({count})": runs_among(count) for count in (1, 3)}

@@ -1,4 +1,4 @@
-"""Jobs. Every change of a state names the state it expects: zero rows touched means that somebody was first."""
+"""Jobs. Every state change names the state that it expects: no affected row means that another change came first."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from deborgen_shared.states import State
 
 from ..placement import Head
 from . import hot
-from .database import Connection
+from .database import DatabaseConnection
 from .models import Attempt, Job, Worker
 from .rows import JobRow, builder, columns
 from .statements import Locked
@@ -20,8 +20,8 @@ from .transactions import Tx
 _job = builder(JobRow)
 
 
-class Waiting(NamedTuple):
-    """A job that may be claimed."""
+class ReadyJob(NamedTuple):
+    """A job that can be claimed."""
 
     rank: int
     id: int
@@ -31,8 +31,8 @@ class Waiting(NamedTuple):
     last_attempt: int
 
 
-class Shown(NamedTuple):
-    """A job as the table of results shows it; `seconds` are those of its last attempt."""
+class JobWithResult(NamedTuple):
+    """A job as the results table shows it; `seconds` belong to its last attempt."""
 
     id: int
     step: int
@@ -43,8 +43,8 @@ class Shown(NamedTuple):
     worker: str | None
 
 
-def heads(tx: Tx | Connection) -> list[Head]:
-    """The first ready job of each lane, by one step along the index for each lane, however long the lanes are."""
+def lane_heads(tx: Tx | DatabaseConnection) -> list[Head]:
+    """The first ready job of each lane. It takes one index seek per lane, however long the lanes are."""
     return [Head(*row) for row in tx.rows(hot.LANES)]
 
 
@@ -52,27 +52,27 @@ def any_ready(tx: Tx) -> bool:
     return hot.any_ready.one(tx) is not None
 
 
-def first_of_lane(tx: Tx, head: Head, most: int) -> list[Waiting]:
-    """The first ready jobs of a lane, kept from other claims."""
-    return [Waiting(*row) for row in hot.first_of_lane.rows(tx, head.class_id, head.submitter, head.avoid, most)]
+def first_of_lane(tx: Tx, head: Head, most: int) -> list[ReadyJob]:
+    """The first ready jobs of a lane, locked against other claims."""
+    return [ReadyJob(*row) for row in hot.first_of_lane.rows(tx, head.class_id, head.submitter, head.avoid, most)]
 
 
 def insert(tx: Tx, rows: Iterable[Sequence[Any]], *, large: bool) -> None:
-    """New jobs: id, step, spec, class, submitter, rank, params, ready. They are queued."""
+    """Insert queued jobs. Each row holds id, step, spec, class, submitter, rank, params and ready."""
     full = ((*row, State.QUEUED.value) for row in rows)
     if large:
-        tx.connection.fill(Job, [field.column_name for field in hot.JOB_FIELDS], full)
+        tx.connection.bulk_insert(Job, [field.column_name for field in hot.JOB_FIELDS], full)
     else:
-        hot.add_job.many(tx, full)
+        hot.add_job.run_many(tx, full)
 
 
 def start(tx: Tx, jobs: Sequence[int], worker_id: int, now: float) -> int:
     """queued → running, under a new attempt."""
-    return hot.start_job.many(tx, [(worker_id, now, job) for job in jobs])
+    return hot.start_job.run_many(tx, [(worker_id, now, job) for job in jobs])
 
 
 def resume(tx: Tx, job: int, number: int, worker_id: int, started_at: float, *, count: bool) -> int:
-    """queued → running, under the attempt that had been given up; with `count` that attempt counts again."""
+    """queued → running, under the attempt that was given up; `count` says that it counts as an attempt again."""
     change = {
         Job.state: State.RUNNING.value, Job.ready: 0, Job.avoid: 0, Job.avoid_clock: None, Job.wait_clock: None,
         Job.worker: worker_id, Job.started_at: started_at, Job.attempts: Job.attempts + int(count), Job.reason: "",
@@ -85,8 +85,8 @@ def _current(job: int, number: int, state: State) -> Any:
 
 
 def requeue(tx: Tx, job: int, number: int, *, refund: bool, **columns: Any) -> int:
-    """running → queued: ready at once, or when the lease clock has come to `wait_clock`. A job with no worker to
-    `avoid` needs no `avoid_clock`."""
+    """running → queued: ready at once, or when the lease clock reaches `wait_clock`. `avoid_clock` matters only with a
+    worker to `avoid`."""
     change = {
         Job.state: State.QUEUED.value, Job.ready: int(columns["wait_clock"] is None),
         Job.wait_clock: columns["wait_clock"], Job.avoid: columns["avoid"],
@@ -103,7 +103,7 @@ def finish(tx: Tx, job: int, number: int, state: State, **columns: Any) -> int:
 
 
 def cancel_queued(tx: Tx, first: int, last: int, reason: str, now: float) -> list[tuple[int, int]]:
-    """queued → canceled, for every queued job in that span of keys; those it was, each with its step."""
+    """queued → canceled, for every queued job in the span of ids; return each canceled job with its step."""
     change = {
         Job.state: State.CANCELED.value, Job.ready: 0, Job.avoid: 0, Job.avoid_clock: None, Job.wait_clock: None,
         Job.reason: reason, Job.cancel_requested: 1, Job.finished_at: now,
@@ -112,14 +112,13 @@ def cancel_queued(tx: Tx, first: int, last: int, reason: str, now: float) -> lis
     return sorted((job, step) for job, step in tx.rows(query.returning(Job.id, Job.step)))
 
 
-def hold_unfinished(tx: Tx, first: int, last: int) -> None:
-    """Keep the jobs in the span that have not ended from other processes, so that none slips from one state into
-    another between two statements."""
+def lock_unfinished(tx: Tx, first: int, last: int) -> None:
+    """Lock the unfinished jobs in the span, so that no other process changes their states between two statements."""
     tx.rows(Locked(Job.select(Job.id).where(Job.id.between(first, last), Job.finished_at.is_null()).order_by(Job.id)))
 
 
 def request_cancel(tx: Tx, first: int, last: int, reason: str) -> tuple[list[int], list[int]]:
-    """Mark the running jobs in the span for a cancel; those marked now, and those that were already."""
+    """Request a cancel of the running jobs in the span; return the newly marked jobs, and those marked before."""
     running = Job.id.between(first, last) & (Job.state == State.RUNNING.value)
     rows = tx.rows(Locked(Job.select(Job.id, Job.cancel_requested).where(running)))
     fresh = [job for job, asked in rows if not asked]
@@ -129,28 +128,28 @@ def request_cancel(tx: Tx, first: int, last: int, reason: str) -> tuple[list[int
 
 
 def unblock(tx: Tx, first: int, last: int) -> int:
-    """Let the queued jobs of a step be claimed, now that the steps it needs have succeeded."""
+    """Make the queued jobs of a step claimable, now that the steps it needs have succeeded."""
     held = (Job.state == State.QUEUED.value) & (Job.ready == 0) & Job.wait_clock.is_null()
     return tx.run(Job.update({Job.ready: 1}).where(Job.id.between(first, last), held))
 
 
-def wake_up(tx: Tx, clock: float) -> int:
-    """Let the jobs be claimed whose backoff is over; how many they were."""
+def end_backoffs(tx: Tx, clock: float) -> int:
+    """Make jobs claimable again whose backoff has ended; return how many there are."""
     return hot.wake_jobs.run(tx, clock) + hot.stop_avoiding.run(tx, clock)
 
 
 def set_progress(tx: Tx, rows: Sequence[tuple[float | None, str, int]]) -> None:
-    """The progress and the message of each running job."""
-    hot.set_progress.many(tx, rows)
+    """Store the progress and the message of each running job."""
+    hot.set_progress.run_many(tx, rows)
 
 
-def get(reader: Tx | Connection, job: int) -> JobRow | None:
+def get(reader: Tx | DatabaseConnection, job: int) -> JobRow | None:
     rows = select(reader, span=(job, job))
     return rows[0] if rows else None
 
 
 def select(
-    reader: Tx | Connection,
+    reader: Tx | DatabaseConnection,
     *,
     span: tuple[int, int] | None = None,
     state: str | None = None,
@@ -158,8 +157,8 @@ def select(
     cursor: int | None = None,
     limit: int | None = None,
 ) -> list[JobRow]:
-    """Jobs that fit all that is given, from behind the cursor on: those of a span of keys in their order, all others
-    newest first."""
+    """Jobs that match every given filter, starting after the cursor. Jobs of a span come in the order of their ids, all
+    others newest first."""
     query = Job.select(*columns(JobRow, Job, worker=Worker.name)).join(Worker, JOIN.LEFT_OUTER)
     query = query.order_by(Job.id if span is not None else Job.id.desc())
     if span is not None:
@@ -175,27 +174,30 @@ def select(
     return [_job(row) for row in reader.rows(query)]
 
 
-def results(reader: Connection, first: int, last: int, limit: int) -> list[Shown]:
-    """The jobs of a span, for the table of results."""
+def results(reader: DatabaseConnection, first: int, last: int, limit: int) -> list[JobWithResult]:
+    """The jobs of a span, for the results table."""
     newest = (Attempt.job == Job.id) & (Attempt.number == Job.last_attempt)
     query = Job.select(Job.id, Job.step, Job.params, Job.result, Job.state, Attempt.seconds, Worker.name)
     query = query.join(Attempt, JOIN.LEFT_OUTER, on=newest)
     query = query.join(Worker, JOIN.LEFT_OUTER, on=(Worker.id == Job.worker))
-    return [Shown(*row) for row in reader.rows(query.where(Job.id.between(first, last)).order_by(Job.id).limit(limit))]
+    return [
+        JobWithResult(*row)
+        for row in reader.rows(query.where(Job.id.between(first, last)).order_by(Job.id).limit(limit))
+    ]
 
 
-def running_of(tx: Tx) -> dict[int, int]:
-    """How many jobs each submitter has running."""
+def running_per_submitter(tx: Tx) -> dict[int, int]:
+    """The number of running jobs per submitter."""
     query = Job.select(Job.submitter, fn.COUNT(Job.id)).where(Job.state == State.RUNNING.value)
     return dict(tx.rows(query.group_by(Job.submitter)))
 
 
-def in_span(tx: Tx, first: int, last: int) -> list[int]:
-    """The jobs there are in a span of keys."""
+def ids_in_span(tx: Tx, first: int, last: int) -> list[int]:
+    """The ids of the jobs in a span."""
     return [job for (job,) in tx.rows(Job.select(Job.id).where(Job.id.between(first, last)))]
 
 
-def terminal_in(tx: Tx, first: int, last: int) -> list[int]:
-    """The jobs in a span of keys that have ended."""
+def ended_in_span(tx: Tx, first: int, last: int) -> list[int]:
+    """The ids of the jobs in a span that have ended."""
     query = Job.select(Job.id).where(Job.id.between(first, last), Job.finished_at.is_null(False))
     return [job for (job,) in tx.rows(query)]

@@ -1,12 +1,13 @@
-"""Every table, once: its columns, what each row must satisfy, its keys and its indexes, for SQLite and for PostgreSQL.
+"""Every table, described once: its columns, constraints, keys and indexes, for SQLite and for PostgreSQL.
 
-A fresh database is made from these models (`schema.py`), queries are built on them, and backups walk through them. What
-changes here comes with a step in migrations/, and a test compares the two ways to get there.
+A new database is created from these models (`schema.py`), queries are built on them, and backups iterate over them.
+Every change here needs a step in migrations/; a test checks that both ways lead to the same schema.
 
-A job's id is its run's number times 2^20 plus its index: the jobs of a run lie together, and the order of ids is the
-order of submission. Times `*_at` are wall clock seconds, for the record; `*_clock` are on the lease clock.
+A job's id is its run's number times 2^20 plus its index: the jobs of a run are adjacent, and the order of ids is the
+order of submission. Columns `*_at` are wall clock seconds, for people; columns `*_clock` are on the lease clock.
 
-The models belong to no database: a query is executed by the connection that it is given to (`connection.rows(query)`).
+The models have the same names as some wire messages (Job, Run, ...), and are used only inside storage. They are not
+bound to a database: a connection executes the queries that it is given (`connection.rows(query)`).
 """
 
 from __future__ import annotations
@@ -31,23 +32,23 @@ from peewee import (
 from deborgen_shared.states import Outcome, Role, State, WorkerState
 
 UNIQUE = SQL("UNIQUE")
-#: The states that a worker's row can have: the coordinator derives the other two.
+#: The states that a worker's row can have. The coordinator derives the other two.
 WORKER_STATES = [state for state in WorkerState if state not in (WorkerState.RESTING, WorkerState.OFFLINE)]
 
 
 def default(value: float | str) -> SQL:
-    """The value that the database puts where none is given."""
+    """The default value of a column."""
     return SQL(f"DEFAULT '{value}'" if isinstance(value, str) else f"DEFAULT {value}")
 
 
-class Key(BigIntegerField):
-    """A number that we choose ourselves as a row's key. SQLite keeps the row under it, without an index beside it."""
+class KeyField(BigIntegerField):
+    """A primary key that we choose ourselves. SQLite stores the row under it, without an extra index."""
 
     field_type = "KEY"
 
 
-class Checked(BigIntegerField):
-    """A number that satisfies a condition, which is written with the column's name in braces."""
+class CheckedField(BigIntegerField):
+    """A number with a CHECK condition, in which `{}` stands for the column's name."""
 
     condition = "{} >= 0"
 
@@ -56,20 +57,20 @@ class Checked(BigIntegerField):
         self.constraints = [*(self.constraints or ()), Check(self.condition.format(self.column_name))]
 
 
-class Count(Checked):
-    """A number that is never negative."""
+class CountField(CheckedField):
+    """A number that is at least 0."""
 
 
-class Positive(Checked):
+class PositiveField(CheckedField):
     condition = "{} > 0"
 
 
-class Flag(Checked):
+class FlagField(CheckedField):
     condition = "{} IN (0, 1)"
 
 
-class OneOf(TextField):
-    """One of a few words."""
+class OneOfField(TextField):
+    """One of a fixed set of words."""
 
     def __init__(self, words: Iterable[str], **options: Any) -> None:
         super().__init__(**options)
@@ -80,8 +81,8 @@ class OneOf(TextField):
         self.constraints = [*(self.constraints or ()), Check(f"{self.column_name} IN ({self.words})")]
 
 
-class Reference(ForeignKeyField):
-    """The key of a row of another table, without an index of its own: each index is named where it is needed."""
+class ReferenceField(ForeignKeyField):
+    """A foreign key without an implicit index: every index is declared explicitly."""
 
     field_type = "BIGINT"
 
@@ -89,14 +90,14 @@ class Reference(ForeignKeyField):
         super().__init__(model, index=False, backref="+", **options)
 
 
-class Table(Model):
+class TableModel(Model):
     class Meta:
         database = None
         legacy_table_names = False
 
 
-class LeaseClock(Table):
-    """One row: where the lease clock stands, which process moves it, and how many turns were made."""
+class LeaseClock(TableModel):
+    """One row: the lease clock's value, the process that moves it (`sweeper`), and how often it was moved (`turns`)."""
 
     id = IntegerField(primary_key=True, constraints=[Check("id = 1")])
     value = DoubleField()
@@ -104,9 +105,9 @@ class LeaseClock(Table):
     turns = BigIntegerField(constraints=[default(0)])
 
 
-class Token(Table):
+class Token(TableModel):
     id = TextField(primary_key=True)
-    role = OneOf(sorted(Role))
+    role = OneOfField(sorted(Role))
     name = TextField()
     digest = TextField()
     created_at = DoubleField()
@@ -115,30 +116,30 @@ class Token(Table):
     revoked_at = DoubleField(null=True)
 
 
-class Submitter(Table):
-    """A person who submits, and what their ended attempts used, in seconds times cpus."""
+class Submitter(TableModel):
+    """A person who submits, and the usage of their ended attempts in seconds times cpus."""
 
     id = BigAutoField()
     name = TextField(constraints=[UNIQUE])
     used = DoubleField(constraints=[default(0)])
 
 
-class Run(Table):
+class Run(TableModel):
     """A submission, with the number of its jobs in each state."""
 
     id = BigAutoField()
     name = TextField()
-    submitter = Reference(Submitter)
+    submitter = ReferenceField(Submitter)
     labels = TextField()
     warnings = TextField()
-    retry_of = Reference("self", null=True, column_name="retry_of")
-    jobs = Positive()
-    steps = Positive()
-    queued = Count()
-    running = Count(constraints=[default(0)])
-    succeeded = Count(constraints=[default(0)])
-    failed = Count(constraints=[default(0)])
-    canceled = Count(constraints=[default(0)])
+    retry_of = ReferenceField("self", null=True, column_name="retry_of")
+    jobs = PositiveField()
+    steps = PositiveField()
+    queued = CountField()
+    running = CountField(constraints=[default(0)])
+    succeeded = CountField(constraints=[default(0)])
+    failed = CountField(constraints=[default(0)])
+    canceled = CountField(constraints=[default(0)])
     created_at = DoubleField()
     finished_at = DoubleField(null=True)
     pruned_at = DoubleField(null=True)
@@ -157,32 +158,32 @@ Run.add_index(Run.id, where=(Run.canceled > 0), name="run_canceled")
 Run.add_index(Run.finished_at, where=Run.finished_at.is_null(False) & Run.pruned_at.is_null(), name="run_prunable")
 
 
-# Where there is no rowid the columns of the key come first, in its order: the quick_check of SQLite 3.40 expects that.
-class RunLabel(Table):
+# In a table without rowid, the key's columns come first and in order: the quick_check of SQLite 3.40 expects that.
+class RunLabel(TableModel):
     name = TextField()
     value = TextField()
-    run = Reference(Run)
+    run = ReferenceField(Run)
 
     class Meta:
         primary_key = CompositeKey("name", "value", "run")
         without_rowid = True
 
 
-class Submission(Table):
-    """What was submitted under an idempotency key."""
+class Submission(TableModel):
+    """The submission under an idempotency key."""
 
-    submitter = Reference(Submitter)
+    submitter = ReferenceField(Submitter)
     key = TextField()
     digest = TextField()
-    run = Reference(Run)
+    run = ReferenceField(Run)
 
     class Meta:
         primary_key = CompositeKey("submitter", "key")
         without_rowid = True
 
 
-class JobClass(Table):
-    """The needs that the jobs of a class share. They may be long: the digest tells them apart."""
+class JobClass(TableModel):
+    """The needs that the jobs of a class share. They may be long, so their digest is the unique key."""
 
     id = BigAutoField()
     digest = TextField(constraints=[UNIQUE])
@@ -192,42 +193,42 @@ class JobClass(Table):
         table_name = "class"
 
 
-class Spec(Table):
+class Spec(TableModel):
     id = BigAutoField()
     digest = TextField(constraints=[UNIQUE])
     body = TextField()
-    job_class = Reference(JobClass, column_name="class_id")
+    job_class = ReferenceField(JobClass, column_name="class_id")
 
 
-class SpecFile(Table):
+class SpecFile(TableModel):
     digest = TextField()
-    spec = Reference(Spec)
+    spec = ReferenceField(Spec)
 
     class Meta:
         primary_key = CompositeKey("digest", "spec")
         without_rowid = True
 
 
-class Step(Table):
-    """`blockers` counts the needed steps that have not succeeded; `unfinished` the jobs of this step still to end."""
+class Step(TableModel):
+    """`blockers` counts the needed steps that have not succeeded; `unfinished` counts this step's unfinished jobs."""
 
-    run = Reference(Run)
+    run = ReferenceField(Run)
     number = BigIntegerField()
     name = TextField(null=True)
     needs = TextField()
-    spec = Reference(Spec)
+    spec = ReferenceField(Spec)
     first_index = BigIntegerField()
     last_index = BigIntegerField(constraints=[Check("last_index >= first_index")])
-    jobs = Positive()
-    unfinished = Count()
-    blockers = Count()
+    jobs = PositiveField()
+    unfinished = CountField()
+    blockers = CountField()
 
     class Meta:
         primary_key = CompositeKey("run", "number")
         without_rowid = True
 
 
-class Worker(Table):
+class Worker(TableModel):
     id = BigAutoField()
     name = TextField(constraints=[UNIQUE])
     session = TextField()
@@ -237,23 +238,23 @@ class Worker(Table):
     capacity = TextField()
     free = TextField()
     reason = TextField()
-    paused = Flag(constraints=[default(0)])
-    drain = Flag(constraints=[default(0)])
-    online = Flag()
+    paused = FlagField(constraints=[default(0)])
+    drain = FlagField(constraints=[default(0)])
+    online = FlagField()
     failures = BigIntegerField(constraints=[default(0)])
     rests = BigIntegerField(constraints=[default(0)])
     rest_clock = DoubleField(constraints=[default(0)])
     seen_clock = DoubleField()
     seen_at = DoubleField()
-    state = OneOf(WORKER_STATES, constraints=[default(WorkerState.OPEN.value)])
+    state = OneOfField(WORKER_STATES, constraints=[default(WorkerState.OPEN.value)])
     until_at = DoubleField(null=True)
     metrics = TextField(null=True)
 
 
-class Session(Table):
-    """One life of a worker process, and the attempts that its registration found lost."""
+class Session(TableModel):
+    """One life of a worker process, and the attempts that its registration reported as lost."""
 
-    worker = Reference(Worker)
+    worker = ReferenceField(Worker)
     id = TextField()
     started_at = DoubleField()
     lost = TextField()
@@ -263,9 +264,9 @@ class Session(Table):
         without_rowid = True
 
 
-class Claim(Table):
+class Claim(TableModel):
     id = BigAutoField()
-    worker = Reference(Worker)
+    worker = ReferenceField(Worker)
     request_id = TextField()
     created_at = DoubleField()
 
@@ -273,24 +274,24 @@ class Claim(Table):
         constraints = (SQL("UNIQUE (worker_id, request_id)"),)
 
 
-class Job(Table):
-    id = Key(primary_key=True)
+class Job(TableModel):
+    id = KeyField(primary_key=True)
     step = BigIntegerField()
-    spec = Reference(Spec)
-    job_class = Reference(JobClass, column_name="class_id")
-    submitter = Reference(Submitter)
+    spec = ReferenceField(Spec)
+    job_class = ReferenceField(JobClass, column_name="class_id")
+    submitter = ReferenceField(Submitter)
     rank = BigIntegerField()
     params = TextField()
-    state = OneOf(State)
-    ready = Flag()
+    state = OneOfField(State)
+    ready = FlagField()
     avoid = BigIntegerField(constraints=[default(0)])
     avoid_clock = DoubleField(null=True)
     wait_clock = DoubleField(null=True)
-    attempts = Count(constraints=[default(0)])
+    attempts = CountField(constraints=[default(0)])
     last_attempt = BigIntegerField(constraints=[default(0), Check("last_attempt >= attempts")])
-    cancel_requested = Flag(constraints=[default(0)])
+    cancel_requested = FlagField(constraints=[default(0)])
     reason = TextField(constraints=[default("")])
-    worker = Reference(Worker, null=True)
+    worker = ReferenceField(Worker, null=True)
     exit_code = BigIntegerField(null=True)
     result = TextField(null=True)
     warnings = TextField(null=True)
@@ -320,24 +321,24 @@ Job.add_index(Job.state, Job.id, name="job_state")
 Job.add_index(Job.worker, Job.id, where=Job.worker.is_null(False), name="job_worker")
 
 
-class Attempt(Table):
-    """`outcome` is null while the attempt lives; a live attempt has a lease, and no other has. `confirmed` says that a
-    heartbeat or a result has named the attempt. `started_at` is the claim, `began_at` when the program really began.
-    `log_told` is the size of the log by the result's word. `events` counts the events that the program has sent to the
-    history, dropped ones included."""
+class Attempt(TableModel):
+    """`outcome` is null while the attempt is live; only live attempts have a lease. `confirmed` says that a heartbeat
+    or a result has named the attempt. `started_at` is the time of the claim, `began_at` the start of the program.
+    `log_told` is the log's size as the result announced it. `events` counts the program's own events, including dropped
+    ones."""
 
-    job = Reference(Job)
-    number = Positive()
-    worker = Reference(Worker)
+    job = ReferenceField(Job)
+    number = PositiveField()
+    worker = ReferenceField(Worker)
     session = TextField()
-    claim = Reference(Claim)
-    confirmed = Flag(constraints=[default(0)])
+    claim = ReferenceField(Claim)
+    confirmed = FlagField(constraints=[default(0)])
     granted_clock = DoubleField()
     deadline_clock = DoubleField()
     lease_clock = DoubleField(null=True)
     started_at = DoubleField()
     finished_at = DoubleField(null=True)
-    outcome = OneOf(Outcome, null=True)
+    outcome = OneOfField(Outcome, null=True)
     reason = TextField(constraints=[default("")])
     exit_code = BigIntegerField(null=True)
     seconds = DoubleField(null=True)
@@ -345,12 +346,12 @@ class Attempt(Table):
     peak_memory = BigIntegerField(null=True)
     image = TextField(constraints=[default("")])
     digest = TextField(null=True)
-    stale = Flag(constraints=[default(0)])
-    log_size = Count(constraints=[default(0)])
+    stale = FlagField(constraints=[default(0)])
+    log_size = CountField(constraints=[default(0)])
     log_told = BigIntegerField(null=True)
     log_digest = TextField(null=True)
     began_at = DoubleField(null=True)
-    events = Count(constraints=[default(0)])
+    events = CountField(constraints=[default(0)])
 
     class Meta:
         primary_key = CompositeKey("job", "number")
@@ -376,12 +377,12 @@ Attempt.add_index(Attempt.log_digest, where=Attempt.log_digest.is_null(False), n
 _OF_ATTEMPT = SQL("FOREIGN KEY (job_id, number) REFERENCES attempt (job_id, number)")
 
 
-class LogChunk(Table):
-    """Bytes of a log, from byte `first` on."""
+class LogChunk(TableModel):
+    """Bytes of a log, starting at byte `first`."""
 
     job = BigIntegerField(column_name="job_id")
     number = BigIntegerField()
-    first = Count()
+    first = CountField()
     data = BlobField()
 
     class Meta:
@@ -389,21 +390,21 @@ class LogChunk(Table):
         constraints = (_OF_ATTEMPT,)
 
 
-class Blob(Table):
+class Blob(TableModel):
     digest = TextField(primary_key=True)
-    size = Count()
+    size = CountField()
     touched_at = DoubleField()
 
 
 Blob.add_index(Blob.touched_at, name="blob_touched")
 
 
-class Artifact(Table):
+class Artifact(TableModel):
     job = BigIntegerField(column_name="job_id")
     number = BigIntegerField()
     path = TextField()
     digest = TextField()
-    size = Count()
+    size = CountField()
 
     class Meta:
         primary_key = CompositeKey("job", "number", "path")
@@ -414,8 +415,8 @@ class Artifact(Table):
 Artifact.add_index(Artifact.digest, name="artifact_blob")
 
 
-class Event(Table):
-    """The history: append-only. `job` of a run's own events is the run's number times 2^20."""
+class Event(TableModel):
+    """The append-only history. For an event of a whole run, `job` is the run's number times 2^20."""
 
     seq = BigAutoField()
     time = DoubleField()
@@ -433,14 +434,14 @@ Event.add_index(Event.job, Event.seq, where=Event.job.is_null(False), name="even
 Event.add_index(Event.worker, Event.seq, where=Event.worker.is_null(False), name="event_worker")
 
 
-class Writer(Table):
-    """One row for each process that writes to PostgreSQL, with the number of its last commit. SQLite needs none."""
+class Writer(TableModel):
+    """One row per process that writes to PostgreSQL, with the number of its last commit. Unused with SQLite."""
 
     id = TextField(primary_key=True)
     commits = BigIntegerField()
 
 
-#: In the order in which they can be made and filled: those that others refer to come first.
+#: All tables, in an order in which they can be created and filled: a table comes before those that refer to it.
 TABLES: tuple[Any, ...] = (
     LeaseClock, Token, Submitter, Run, RunLabel, Submission, JobClass, Spec, SpecFile, Step, Worker, Session, Claim,
     Job, Attempt, LogChunk, Blob, Artifact, Event, Writer,

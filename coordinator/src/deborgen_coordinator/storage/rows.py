@@ -1,4 +1,4 @@
-"""Values that leave the storage: plain, frozen, and typed. Their fields are the columns that a query asks for."""
+"""The values that storage returns: plain, frozen and typed. Their fields are the columns that a query selects."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .database import Row
 
 R = TypeVar("R")
 
-#: The types of fields that a database keeps as something else, and what makes them of it.
+#: Field types that the database stores as another type, and how to convert the stored value.
 CONVERSIONS: dict[Any, Callable[[Any], Any]] = {
     bool: bool, State: State, WorkerState: WorkerState, list[str]: json.loads,
     Outcome | None: lambda word: Outcome(word) if word else None,
@@ -21,12 +21,13 @@ CONVERSIONS: dict[Any, Callable[[Any], Any]] = {
 
 
 def columns(kind: Any, model: Any, **renamed: Any) -> list[Any]:
-    """What a query selects to make a value: the model's columns that its fields name, or those given for a field."""
+    """The columns that a query selects to build a value: the model's columns of the same names, or the ones in
+    `renamed`."""
     return [renamed.get(field.name) or getattr(model, field.name) for field in fields(kind)]
 
 
 def builder(kind: type[R]) -> Callable[[Row], R]:
-    """A function that makes a value of the row with its columns."""
+    """A function that builds a value from a row of its columns."""
     hints = enumerate(get_type_hints(kind).values())
     conversions = [(at, CONVERSIONS[hint]) for at, hint in hints if hint in CONVERSIONS]
 
@@ -41,7 +42,7 @@ def builder(kind: type[R]) -> Callable[[Row], R]:
 
 @dataclass(frozen=True, slots=True)
 class JobRow:
-    """A job as the operations see it."""
+    """A job as operations see it."""
 
     id: int
     step: int
@@ -67,8 +68,8 @@ class JobRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
-    """An attempt, with what its end needs to know of its job."""
+class HeldAttempt:
+    """An attempt, with the facts about its job that ending the attempt needs."""
 
     job: int
     number: int
@@ -102,12 +103,12 @@ class Held:
 
     @property
     def given_up(self) -> bool:
-        """Whether the coordinator ended it without a word from its worker."""
+        """Whether the coordinator ended it without hearing from its worker."""
         return self.outcome is Outcome.LOST or self.never_named
 
     @property
     def never_named(self) -> bool:
-        """Whether its lease ended before any heartbeat or result named it. That did not count as an attempt."""
+        """Whether its lease ended before a heartbeat or result named it. Then it did not count as an attempt."""
         return self.outcome is Outcome.RELEASED and not self.named
 
 

@@ -1,4 +1,4 @@
-"""Runs, with the counts of their jobs that they carry; who submits them, and under which key."""
+"""Runs with the counts of their jobs, their submitters, and their idempotency keys."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from peewee import fn
 from deborgen_shared.states import State
 
 from . import hot
-from .database import Connection
+from .database import DatabaseConnection
 from .models import Run, RunLabel, Submitter
 from .rows import RunRow, columns
 from .transactions import Tx
 
-#: The columns of a run that count its jobs, one per state, in the order of the statement that moves them.
+#: The columns of a run that count its jobs, one per state, in the order of the parameters of `hot.move_run`.
 COUNTS = (State.QUEUED, State.RUNNING, State.SUCCEEDED, State.FAILED, State.CANCELED)
 
-#: The derived state of a run, as a condition on its counts.
+#: A run's state is derived from its counts. These are the conditions.
 FINISHED = Run.finished_at.is_null(False)
 STATE_CONDITIONS: dict[str, Any] = {
     State.QUEUED: Run.finished_at.is_null() & (Run.queued == Run.jobs),
@@ -30,7 +30,7 @@ STATE_CONDITIONS: dict[str, Any] = {
 
 
 def submitter_id(tx: Tx, name: str) -> int:
-    """The submitter's number; a new one gets one."""
+    """The submitter's number. A new submitter gets the next one."""
     known = Submitter.select(Submitter.id).where(Submitter.name == name)
     row = tx.one(known)
     if row is None:
@@ -41,17 +41,17 @@ def submitter_id(tx: Tx, name: str) -> int:
 
 
 def submission(tx: Tx, submitter: int, key: str) -> tuple[str, int] | None:
-    """What was submitted under an idempotency key: the body's digest, and the run."""
+    """The submission under an idempotency key: the digest of its body, and its run."""
     return hot.submission_under.one(tx, submitter, key)
 
 
 def remember_submission(tx: Tx, submitter: int, key: str, digest: str, run: int) -> bool:
-    """Whether this run is the one that the key stands for; False when another process was first."""
+    """Store the run under the idempotency key; False if another process has just used that key."""
     return hot.add_submission.run(tx, submitter, key, digest, run) == 1
 
 
 def insert(tx: Tx, *, submitter_id: int, submitter: str, now: float, **columns: Any) -> RunRow:
-    """A new run. All its jobs are queued. `columns` are its name, labels, warnings, retry_of, jobs and steps."""
+    """Insert a run whose jobs are all queued. `columns` are its name, labels, warnings, retry_of, jobs and steps."""
     name, labels, warnings, retry_of, jobs, steps = (
         columns[column] for column in ("name", "labels", "warnings", "retry_of", "jobs", "steps")
     )
@@ -63,26 +63,26 @@ def insert(tx: Tx, *, submitter_id: int, submitter: str, now: float, **columns: 
 
 
 def add_labels(tx: Tx, run: int, labels: Mapping[str, str]) -> None:
-    hot.add_label.many(tx, [(run, name, value) for name, value in labels.items()])
+    hot.add_label.run_many(tx, [(run, name, value) for name, value in labels.items()])
 
 
 def move(tx: Tx, changes: Mapping[int, Mapping[str, int]], now: float) -> None:
-    """Move the counts of runs. All its jobs being terminal is what finishes a run."""
+    """Change the counts of runs. A run is finished when all its jobs are terminal."""
     rows = []
     for run, moved in sorted(changes.items()):
         change = [moved.get(state, 0) for state in COUNTS]
         if any(change):
             rows.append((*change, change[0] + change[1], now, run))
     if rows:
-        hot.move_run.many(tx, rows)
+        hot.move_run.run_many(tx, rows)
 
 
-def get(reader: Tx | Connection, run: int) -> RunRow | None:
+def get(reader: Tx | DatabaseConnection, run: int) -> RunRow | None:
     return get_briefs(reader, [run]).get(run)
 
 
-def get_briefs(reader: Tx | Connection, runs: Iterable[int]) -> dict[int, RunRow]:
-    """The runs among these that are there, by one statement: claims look up many."""
+def get_briefs(reader: Tx | DatabaseConnection, runs: Iterable[int]) -> dict[int, RunRow]:
+    """Those of the runs that exist, read by one statement because claims look up many."""
     wanted = list(runs)
     return {row[0]: RunRow(*row) for row in hot.runs_among(len(wanted)).rows(reader, *wanted)}
 
@@ -92,7 +92,7 @@ def get_brief(tx: Tx, run: int) -> RunRow:
 
 
 def select(
-    reader: Tx | Connection,
+    reader: Tx | DatabaseConnection,
     *,
     state: str | None = None,
     submitter: str | None = None,
@@ -100,7 +100,7 @@ def select(
     cursor: int | None = None,
     limit: int,
 ) -> list[RunRow]:
-    """Runs that fit all that is given, newest first, from behind the cursor on. A label may be a name alone."""
+    """Runs that match every given filter, newest first, starting after the cursor. A label may be just a name."""
     query = Run.select(*columns(RunRow, Run, submitter=Submitter.name)).join(Submitter)
     query = query.order_by(Run.id.desc()).limit(limit)
     if state is not None:
@@ -116,8 +116,8 @@ def select(
     return [RunRow(*row) for row in reader.rows(query)]
 
 
-def count_jobs(reader: Connection) -> dict[str, int]:
-    """How many jobs are in each state, without a scan of the jobs: runs carry their counts."""
+def count_jobs(reader: DatabaseConnection) -> dict[str, int]:
+    """The number of jobs in each state, summed over the runs' counts, without a scan of the jobs."""
     sums = [fn.COALESCE(fn.SUM(getattr(Run, state)), 0) for state in COUNTS]
     [counts] = reader.rows(Run.select(*sums))
     return {state.value: int(count) for state, count in zip(COUNTS, counts, strict=True)}

@@ -1,4 +1,4 @@
-"""The schema: made from the models in a fresh database, or carried forward step by step in an old one."""
+"""The schema: created from the models in a new database, or migrated step by step in an older one."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import Any
 import peewee
 
 from . import migrations
-from .database import Connection, transaction
+from .database import DatabaseConnection, transaction
 from .models import TABLES, LeaseClock
 
-Migration = Callable[[Connection], None]
+Migration = Callable[[DatabaseConnection], None]
 
 
 class SchemaTooNew(Exception):
@@ -21,7 +21,7 @@ class SchemaTooNew(Exception):
 
 
 def steps() -> dict[int, Migration]:
-    """The steps that bring an old schema forward, by the version that each leads to."""
+    """The migration steps, by the schema version that each leads to."""
     names = sorted(module.name for module in iter_modules(migrations.__path__))  # step_0002_writers, and so on
     return {int(name.split("_")[1]): import_module(f"{migrations.__name__}.{name}").migrate for name in names}
 
@@ -30,24 +30,24 @@ def latest() -> int:
     return max(steps())
 
 
-def version(connection: Connection) -> int:
-    """The schema's version in this database; 0 where there is none."""
+def version(connection: DatabaseConnection) -> int:
+    """The schema version of this database; 0 if it is empty."""
     if not connection.columns_of("schema_version"):
         return 0
     return connection.value("SELECT max(version) FROM schema_version") or 0
 
 
-def migrate(connection: Connection) -> tuple[int, int]:
-    """Bring the schema up to date in one transaction; the versions before and after.
+def migrate(connection: DatabaseConnection) -> tuple[int, int]:
+    """Migrate the schema in one transaction; return the versions before and after.
 
-    Should a step fail, the old database is left as it was.
+    If a step fails, the database stays as it was.
     """
-    connection.begin_changing()
+    connection.begin_migration()
     with transaction(connection):
         before = version(connection)
         if before > latest():
             raise SchemaTooNew(
-                f"the database has schema {before}, and this deborgen knows up to {latest()}: install a newer one"
+                f"the database has schema {before}, and this deborgen supports at most {latest()}: install a newer one"
             )
         if before == 0:
             create(connection)
@@ -58,8 +58,8 @@ def migrate(connection: Connection) -> tuple[int, int]:
     return before, latest()
 
 
-def create(connection: Connection) -> None:
-    """Make every table, with its indexes, and the one row that there always is."""
+def create(connection: DatabaseConnection) -> None:
+    """Create every table with its indexes, and the row of the lease clock."""
     connection.run("CREATE TABLE schema_version (version BIGINT PRIMARY KEY)")
     connection.run("INSERT INTO schema_version (version) VALUES (?)", (latest(),))
     for model in TABLES:
@@ -67,7 +67,7 @@ def create(connection: Connection) -> None:
     connection.run(LeaseClock.insert({LeaseClock.id: 1, LeaseClock.value: 0.0}))
 
 
-def create_table(connection: Connection, model: type[peewee.Model]) -> None:
+def create_table(connection: DatabaseConnection, model: type[peewee.Model]) -> None:
     manager: Any = peewee.SchemaManager(model, connection.db)
     definition, _ = manager._create_table(safe=False).query()
     connection.driver.execute(connection.without_rowid(definition))

@@ -1,4 +1,4 @@
-"""Specs, the classes of needs that they fall into, and the steps that use them."""
+"""Specs, their classes (jobs with the same needs), and the steps that use them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import astuple, replace
 from typing import Any
 
 from . import hot
-from .database import Connection
+from .database import DatabaseConnection
 from .models import JobClass, Spec, SpecFile, Step
 from .rows import StepRow, builder, columns
 from .statements import Locked
@@ -23,12 +23,12 @@ def digest_of(needs: str) -> str:
 
 
 def find(tx: Tx, digest: str) -> tuple[int, int] | None:
-    """The spec of that digest, and its class."""
+    """The id and the class of the spec with this digest."""
     return tx.one(Spec.select(Spec.id, Spec.job_class).where(Spec.digest == digest))
 
 
 def insert(tx: Tx, digest: str, body: bytes, needs: str, files: Iterable[str]) -> tuple[int, int]:
-    """A new spec, stored once whoever submits it; its id and its class."""
+    """Store a spec once, whoever submits it; return its id and its class."""
     _insert_once(tx, JobClass.insert(digest=digest_of(needs), needs=needs), JobClass.digest)
     class_id = tx.value(JobClass.select(JobClass.id).where(JobClass.digest == digest_of(needs)))
     _insert_once(tx, Spec.insert(digest=digest, body=body.decode(), job_class=class_id), Spec.digest)
@@ -43,13 +43,13 @@ def _insert_once(tx: Tx, query: Any, *key: Any) -> None:
     tx.run(query.on_conflict(action="nothing", conflict_target=key))
 
 
-def get(reader: Tx | Connection, spec_id: int) -> tuple[int, bytes]:
+def get(reader: Tx | DatabaseConnection, spec_id: int) -> tuple[int, bytes]:
     """The spec's class, and its body."""
     [(class_id, body)] = reader.rows(Spec.select(Spec.job_class, Spec.body).where(Spec.id == spec_id))
     return class_id, body.encode()
 
 
-def needs_of_class(reader: Tx | Connection, class_id: int) -> str:
+def needs_of_class(reader: Tx | DatabaseConnection, class_id: int) -> str:
     return str(reader.value(JobClass.select(JobClass.needs).where(JobClass.id == class_id)))
 
 
@@ -57,23 +57,23 @@ def add_step(tx: Tx, step: StepRow) -> None:
     hot.add_step.run(tx, *astuple(replace(step, needs=json.dumps(step.needs))))  # type: ignore[arg-type]
 
 
-def steps(reader: Tx | Connection, run: int, *, lock: bool = False) -> list[StepRow]:
+def steps(reader: Tx | DatabaseConnection, run: int, *, lock: bool = False) -> list[StepRow]:
     query = Step.select(*columns(StepRow, Step)).where(Step.run == run).order_by(Step.number)
     return [_step(row) for row in reader.rows(Locked(query) if lock else query)]
 
 
 def finish_jobs_of_only_step(tx: Tx, run: int, count: int) -> bool:
-    """Count jobs as ended in a run without named steps, where nothing can need them; False if the run has some."""
+    """Count jobs of a run without named steps as ended; False if the run has named steps."""
     return hot.finish_jobs_of_only_step.run(tx, count, run) == 1
 
 
 def finish_jobs_of_step(tx: Tx, run: int, number: int, count: int) -> int:
-    """Count jobs of a step as ended; how many are still to go."""
+    """Count jobs of a step as ended; return how many of its jobs are unfinished."""
     query = Step.update({Step.unfinished: Step.unfinished - count}).where(Step.run == run, Step.number == number)
     return int(tx.value(query.returning(Step.unfinished)))
 
 
 def lift_blocker(tx: Tx, run: int, number: int) -> int:
-    """One step that this one needs has succeeded; how many have not yet."""
+    """Count one needed step as succeeded; return how many needed steps have not succeeded yet."""
     query = Step.update({Step.blockers: Step.blockers - 1}).where(Step.run == run, Step.number == number)
     return int(tx.value(query.returning(Step.blockers)))

@@ -11,23 +11,31 @@ from typing import Any
 
 import peewee
 
-from .database import Connection, DatabaseDamaged, DatabaseUnavailable, Mark, Query, Row, insertion
+from .database import (
+    ConnectionMark,
+    DatabaseConnection,
+    DatabaseDamaged,
+    DatabaseUnavailable,
+    Query,
+    Row,
+    insert_statement,
+)
 from .models import TABLES
 
-#: `fullfsync` matters on macOS alone, where a plain fsync does not reach the disk.
+#: `fullfsync` matters only on macOS, where a plain fsync does not reach the disk.
 PRAGMAS = {"foreign_keys": 1, "temp_store": "memory", "fullfsync": 1, "checkpoint_fullfsync": 1}
 WRITER_PRAGMAS = {"journal_mode": "wal", "synchronous": "full", "cache_size": -32000, "wal_autocheckpoint": 4000}
 READER_PRAGMAS = {"query_only": 1, "cache_size": -1000}
-#: How the models' types are spelled. `KEY` makes a column the row's own key, which no other spelling does. Keys that
-#: are counted are never deleted, so the next one is always new; AUTOINCREMENT would write a second record of it.
+#: The SQL types of the models' fields. Only `INTEGER` makes a primary key the row's own key. Rows with generated keys
+#: are never deleted, so the next key is always new without AUTOINCREMENT, which would cost a second write.
 TYPES = {"BIGINT": "BIGINT", "BIGAUTO": "INTEGER", "KEY": "INTEGER", "DOUBLE": "REAL"}
-#: A file of at most this size is read whole before it is used.
+#: A file of at most this many bytes is read completely before it is used.
 READ_AT_START = 64 << 20
-#: Rows that one INSERT takes when very many are inserted.
+#: The number of rows per INSERT when many rows are inserted.
 ROWS_AT_ONCE = 100
 
 
-class SqliteConnection(Connection):
+class SqliteConnection(DatabaseConnection):
     driver: sqlite3.Connection
 
     def __init__(self, path: Path, *, readonly: bool) -> None:
@@ -39,13 +47,13 @@ class SqliteConnection(Connection):
         self.open()
         self.driver = self.db.connection()  # type: ignore[no-untyped-call]
 
-    def many(self, sql: str, rows: Iterable[Sequence[Any]]) -> int:
+    def run_many(self, sql: str, rows: Iterable[Sequence[Any]]) -> int:
         return self.driver.executemany(sql, rows).rowcount
 
-    def fill(self, model: Any, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+    def bulk_insert(self, model: Any, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
         stream = iter(rows)
         while chunk := list(islice(stream, ROWS_AT_ONCE)):
-            sql = insertion(model, tuple(columns), len(chunk), "?")
+            sql = insert_statement(model, tuple(columns), len(chunk), "?")
             self.driver.execute(sql, list(chain.from_iterable(chunk)))
 
     def stream(self, query: Query) -> Iterator[Row]:
@@ -59,39 +67,39 @@ class SqliteConnection(Connection):
     def begin_reading(self) -> None:
         self.driver.execute("BEGIN")
 
-    def begin_changing(self) -> None:
+    def begin_migration(self) -> None:
         self.driver.execute("BEGIN IMMEDIATE")
 
-    def mark(self) -> Mark:
-        return Mark(self.driver.total_changes)
+    def mark(self) -> ConnectionMark:
+        return ConnectionMark(self.driver.total_changes)
 
-    def undo(self, mark: Mark) -> bool:
-        """SQLite needs no savepoint: it counts changes, and work that is refused has hardly ever made any."""
+    def undo(self, mark: ConnectionMark) -> bool:
+        """SQLite counts changes, so no savepoint is needed: work that fails has hardly ever changed anything."""
         return self.driver.total_changes == mark.changes
 
-    def keep(self, mark: Mark) -> None:
-        """Nothing was set aside."""
+    def keep(self, mark: ConnectionMark) -> None:
+        """There is no savepoint to release."""
 
     def announce(self, signals: Iterable[str], *, history: bool) -> None:
-        """There is no other process."""
+        """No other process uses the database."""
 
     def listen(self) -> None:
-        raise AssertionError("a database of one process has nobody to listen to")
+        raise AssertionError("SQLite has no other process to listen to")
 
     def announcements(self, timeout: float) -> list[tuple[int, set[str]]]:
-        raise AssertionError("a database of one process has nobody to listen to")
+        raise AssertionError("SQLite has no other process to listen to")
 
-    def was_committed(self, lost: Connection, writer: str, number: int) -> bool:
+    def was_committed(self, lost: DatabaseConnection, writer: str, number: int) -> bool:
         raise AssertionError("only a server can lose its answer to a commit")
 
-    def sign_off(self, writer: str) -> None:
-        """Nothing was counted."""
+    def remove_writer(self, writer: str) -> None:
+        """Transactions are not counted."""
 
     def rename_constraint(self, old: str, new: str) -> None:
-        """Such constraints have no names."""
+        """In SQLite these constraints have no names."""
 
-    def set_counter(self, model: Any) -> None:
-        """SQLite counts on from the greatest key by itself."""
+    def reset_counter(self, model: Any) -> None:
+        """SQLite continues after the largest key by itself."""
 
     def is_broken(self, error: Exception) -> bool:
         return isinstance(error, sqlite3.OperationalError) or type(error) is sqlite3.DatabaseError
@@ -104,7 +112,7 @@ class SqliteDatabase:
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    def connect(self, *, readonly: bool) -> Connection:
+    def connect(self, *, readonly: bool) -> DatabaseConnection:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         try:
             return SqliteConnection(self.path, readonly=readonly)
@@ -116,9 +124,9 @@ class SqliteDatabase:
     def is_transient(self, error: Exception) -> bool:
         return False
 
-    def check(self, connection: Connection) -> None:
-        """A small file is read whole, which takes a fraction of a second. Of a large one only the schema is read here;
-        SQLite itself refuses one that was cut. `examine` reads the rest of it while the coordinator serves."""
+    def check(self, connection: DatabaseConnection) -> None:
+        """Read a small file completely, which takes a fraction of a second. Of a large file read only the schema:
+        SQLite itself refuses a truncated file, and `examine` reads the rest while the coordinator serves."""
         try:
             if self.path.stat().st_size <= READ_AT_START:
                 problems = [row[0] for row in connection.rows("PRAGMA quick_check(3)")]
@@ -130,9 +138,9 @@ class SqliteDatabase:
         _refuse(problems)
 
     def examine(self, stop: threading.Event) -> None:
-        """Table by table, each on a snapshot of its own, so that the write-ahead log can be emptied in between."""
+        """Check table by table, each on its own snapshot, so that the write-ahead log can be truncated in between."""
         connection = SqliteConnection(self.path, readonly=True)
-        # It is asked every few thousand steps of SQLite's machine whether to go on.
+        # SQLite calls this every 10,000 steps of its virtual machine, to ask whether to stop.
         connection.driver.set_progress_handler(stop.is_set, 10_000)
         try:
             for model in TABLES:

@@ -1,7 +1,7 @@
-"""Statements that are compiled once: a Peewee query with places for its values, in the words of each database.
+"""Statements that are compiled once: a Peewee query with parameters, in the dialect of each database.
 
-Building a query costs many times as much as running it where the row is found by its key. What is worth it stands in
-`hot.py`, and nothing else is compiled.
+Building a query costs many times as much as running it if its row is found by key. The statements that are worth
+compiling are in `hot.py`; nothing else is compiled.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from typing import Any, Protocol
 
 import peewee
 
-from .database import Connection, Cursor, Row
+from .database import Cursor, DatabaseConnection, Row
 
 
-class Place(peewee.ColumnBase):
-    """Where the value of a parameter goes."""
+class Parameter(peewee.ColumnBase):
+    """The position of a parameter in a query."""
 
     def __init__(self, at: int) -> None:
         super().__init__()
@@ -29,7 +29,7 @@ class Place(peewee.ColumnBase):
 
 
 class Locked(peewee.Node):
-    """A SELECT that keeps its rows from other writers. SQLite has one writer, and nothing to keep them from."""
+    """A SELECT that locks its rows against other writers. SQLite has only one writer, so there it locks nothing."""
 
     def __init__(self, query: Any, words: str = "FOR UPDATE", **how: Any) -> None:
         self.query, self.words, self.how = query, words, how
@@ -39,14 +39,15 @@ class Locked(peewee.Node):
 
 
 class Reader(Protocol):
-    """What a statement needs of a connection, or of a transaction on one."""
+    """What a statement needs: a connection, or a transaction on one."""
 
     @property
-    def connection(self) -> Connection: ...
+    def connection(self) -> DatabaseConnection: ...
 
 
 class Statement:
-    """A query as a function of its values. `build` gives the plain query for the same values, which a test compares."""
+    """A query as a function of its values. `build` makes the plain query for the same values; a test compares the
+    two."""
 
     def __init__(self, build: Callable[..., Any], arity: int | None = None) -> None:
         self.build = build
@@ -55,14 +56,14 @@ class Statement:
         self._made: dict[str, tuple[str, Callable[[Sequence[Any]], tuple[Any, ...]]]] = {}
 
     def _compiled(self, db: Any) -> tuple[str, Callable[[Sequence[Any]], tuple[Any, ...]]]:
-        query = self.build(*map(Place, range(self.arity)))
-        # Constants stand in the text, so that the database can tell that a partial index serves.
-        sql, places = db.get_sql_context(value_literals=True).sql(query).query()
+        query = self.build(*map(Parameter, range(self.arity)))
+        # Constants are part of the text, so that the database can see that a partial index applies.
+        sql, positions = db.get_sql_context(value_literals=True).sql(query).query()
         sql = (sql.replace("%", "%%") if db.param == "%s" else sql).replace("\0", db.param)
-        if places == list(range(len(places))):
+        if positions == list(range(len(positions))):
             pick: Callable[[Sequence[Any]], tuple[Any, ...]] = tuple
         else:
-            pick = itemgetter(*places) if len(places) > 1 else lambda given: (given[places[0]],)
+            pick = itemgetter(*positions) if len(positions) > 1 else lambda given: (given[positions[0]],)
         return self._made.setdefault(db.param, (sql, pick))
 
     def _execute(self, reader: Reader, given: Sequence[Any]) -> Cursor:
@@ -78,17 +79,17 @@ class Statement:
         return self._execute(reader, given).fetchone()
 
     def value(self, reader: Reader, *given: Any) -> Any:
-        """The first value of a row that is known to be there."""
+        """The first value of the first row, which must exist."""
         row = self._execute(reader, given).fetchone()
         assert row is not None
         return row[0]
 
     def run(self, reader: Reader, *given: Any) -> int:
-        """Execute, and say how many rows it touched."""
+        """Execute the statement; return the number of affected rows."""
         return self._execute(reader, given).rowcount
 
-    def many(self, reader: Reader, rows: Iterable[Sequence[Any]]) -> int:
-        """Execute for each row of values; how many rows that touched."""
+    def run_many(self, reader: Reader, rows: Iterable[Sequence[Any]]) -> int:
+        """Execute the statement for each row of values; return the number of affected rows."""
         connection = reader.connection
         sql, pick = self._made.get(connection.db.param) or self._compiled(connection.db)
-        return connection.many(sql, map(pick, rows))
+        return connection.run_many(sql, map(pick, rows))

@@ -1,4 +1,4 @@
-"""The store: one writer, a few readers, and word of what was committed."""
+"""The store: one writer, a few readers, and a notification after each commit."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
-from .database import Connection, Database, DatabaseDamaged, DatabaseUnavailable, Row, database_for
+from .database import Database, DatabaseConnection, DatabaseDamaged, DatabaseUnavailable, Row, database_for
 from .schema import migrate
 from .transactions import Tx
-from .writer import Writer
+from .writer import GroupWriter
 
 T = TypeVar("T")
 log = logging.getLogger("deborgen.storage")
 
-#: Reads that run at the same time. Each has a connection, and a small cache, of its own.
+#: The number of concurrent readers. Each has its own connection and a small cache.
 READERS = 8
 
 
 class Store:
-    """What is committed through `write` is durable when it returns; `read` sees a consistent snapshot.
+    """A change is durable when `write` returns; `read` sees a consistent snapshot.
 
-    `committed` is called, in a thread of the store's, with the signals of each commit, of this process and, on
-    PostgreSQL, of the others; `recorded` with the events of each commit of this process.
+    `committed` is called with the signals of each commit: of this process and, on PostgreSQL, of the other processes.
+    `recorded` is called with the events of each commit of this process. Both run in threads of the store.
     """
 
     def __init__(
@@ -39,14 +39,14 @@ class Store:
         """Open the database, bring its schema up to date, and start the writer."""
         self.database = database_for(url, data_dir)
         shared = prepare(self.database)
-        self._tell = committed
-        self._writer = Writer(self.database, committed, recorded)
+        self._on_commit = committed
+        self._writer = GroupWriter(self.database, committed, recorded)
         self.write_later = self._writer.write_later
-        self._readers: queue.LifoQueue[Connection | None] = queue.LifoQueue()
+        self._readers: queue.LifoQueue[DatabaseConnection | None] = queue.LifoQueue()
         for _ in range(READERS):
             self._readers.put(None)
         self._closed = threading.Event()
-        #: What is wrong with the database's file, once that was noticed. Nothing is written to it any more.
+        #: What is wrong with the database file, once damage was found. From then on nothing is written to it.
         self.damage = ""
         self._listener: threading.Thread | None = None
         if shared:
@@ -54,7 +54,7 @@ class Store:
             self._listener.start()
 
     def write(self, work: Callable[[Tx], T]) -> T:
-        """Run the work in a transaction, and return its result once it is durable."""
+        """Run the work in a transaction, and return its result once the commit is durable."""
         if self.damage:
             raise DatabaseUnavailable(f"the database is damaged, and nothing is written to it: {self.damage}")
         try:
@@ -64,7 +64,7 @@ class Store:
             raise
 
     def examine(self) -> None:
-        """Read the whole database, and notice if it is damaged."""
+        """Read the whole database to find damage."""
         try:
             self.database.examine(self._closed)
         except DatabaseDamaged as damaged:
@@ -79,13 +79,13 @@ class Store:
             log.critical("the database is damaged, and nothing is written to it any more: %s", damage)
             self.damage = damage
 
-    def read(self, work: Callable[[Connection], T]) -> T:
+    def read(self, work: Callable[[DatabaseConnection], T]) -> T:
         with self.reading() as connection:
             return work(connection)
 
     @contextlib.contextmanager
-    def reading(self) -> Iterator[Connection]:
-        """A connection to read with, on one snapshot. It is lent: keep it briefly."""
+    def reading(self) -> Iterator[DatabaseConnection]:
+        """A connection for reading, on one snapshot. It comes from a small pool: return it soon."""
         kept, connection = self._readers.get(), None
         try:
             connection = self._begun(kept)
@@ -108,8 +108,8 @@ class Store:
         finally:
             self._readers.put(connection)
 
-    def _begun(self, kept: Connection | None) -> Connection:
-        """A connection with its transaction begun: the one that was kept, or a new one if its server has gone since."""
+    def _begun(self, kept: DatabaseConnection | None) -> DatabaseConnection:
+        """A connection with an open transaction: the pooled one, or a new one if its server has gone away."""
         if kept is not None:
             try:
                 kept.begin_reading()
@@ -128,11 +128,11 @@ class Store:
         return connection
 
     def close(self) -> None:
-        """Commit what waits, and close. Readers go first, so that the writer is the last connection."""
+        """Commit all pending work, then close. Readers close first, so that the writer is the last connection."""
         self._closed.set()
         if self._listener is not None:
             with contextlib.suppress(DatabaseUnavailable):
-                self.write(lambda tx: tx.wake("closing"))  # so that the listener need not wait for its next look
+                self.write(lambda tx: tx.wake("closing"))  # wakes the listener, so that it stops at once
         for _ in range(READERS):
             connection = self._readers.get()
             if connection is not None:
@@ -142,24 +142,26 @@ class Store:
             self._listener.join()
 
     def _listen(self) -> None:
-        """Pass on what the other processes committed. After a break in the line everybody is woken, to be sure."""
+        """Pass on the signals of other processes. After a lost connection wake all waiters: a signal may be missing."""
         while not self._closed.is_set():
             try:
                 connection = self.database.connect(readonly=True)
                 connection.listen()
-                self._tell({"jobs", "events"})
+                self._on_commit({"jobs", "events"})
                 while not self._closed.is_set():
                     for sender, signals in connection.announcements(0.5):
-                        if sender != self._writer.process:  # of our own commits everybody knows already
-                            self._tell(signals)
+                        if sender != self._writer.process:  # our own commits were already signalled
+                            self._on_commit(signals)
                 connection.close()
             except Exception as error:
-                log.warning("listening to the database was interrupted: %s", type(error).__name__)
+                log.warning(
+                    "lost the connection that listens for other processes, reconnecting: %s", type(error).__name__
+                )
                 self._closed.wait(0.5)
 
 
 def prepare(database: Database) -> bool:
-    """Refuse a damaged database, and bring the schema up to date; whether other processes may share the database."""
+    """Refuse a damaged database, and migrate the schema; return whether other processes may share the database."""
     connection = database.connect(readonly=False)
     try:
         database.check(connection)

@@ -1,10 +1,10 @@
-"""Tokens. Of the secret only the SHA-256 is here."""
+"""Tokens. Only the SHA-256 of each secret is stored."""
 
 from __future__ import annotations
 
 from dataclasses import asdict
 
-from .database import Connection
+from .database import DatabaseConnection
 from .models import Token
 from .rows import TokenRow, columns
 from .transactions import Tx
@@ -14,12 +14,12 @@ def insert(tx: Tx, token: TokenRow) -> None:
     tx.run(Token.insert(asdict(token)))
 
 
-def get(reader: Tx | Connection, token_id: str) -> TokenRow | None:
+def get(reader: Tx | DatabaseConnection, token_id: str) -> TokenRow | None:
     row = reader.one(Token.select(*columns(TokenRow, Token)).where(Token.id == token_id))
     return TokenRow(*row) if row else None
 
 
-def valid(reader: Tx | Connection) -> list[TokenRow]:
+def list_valid(reader: Tx | DatabaseConnection) -> list[TokenRow]:
     """Tokens that were not revoked, oldest first."""
     query = Token.select(*columns(TokenRow, Token)).where(Token.revoked_at.is_null())
     return [TokenRow(*row) for row in reader.rows(query.order_by(Token.created_at, Token.id))]
@@ -29,5 +29,5 @@ def revoke(tx: Tx, token_id: str, now: float) -> int:
     return tx.run(Token.update({Token.revoked_at: now}).where(Token.id == token_id, Token.revoked_at.is_null()))
 
 
-def used(tx: Tx, token_id: str, now: float) -> None:
+def note_use(tx: Tx, token_id: str, now: float) -> None:
     tx.run(Token.update({Token.last_used_at: now}).where(Token.id == token_id))

@@ -1,4 +1,4 @@
-"""One transaction on the writer's connection, and what it leaves for the moment of the commit."""
+"""One transaction on the writer's connection, with the events and signals that its commit sends."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from . import hot
-from .database import Connection, Query, Row
-from .database import Mark as Place
+from .database import ConnectionMark, DatabaseConnection, Query, Row
 
 EVENT_COLUMNS = tuple(field.column_name for field in hot.EVENT_FIELDS)
 Event = Row
@@ -15,25 +14,25 @@ Event = Row
 
 
 class Entangled(Exception):
-    """A piece of work was refused after it had changed something, among others in the same transaction."""
+    """A piece of work failed after it had changed something, and shares its transaction with other pieces."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """Where the transaction stood before a piece of work."""
+    """The state of the transaction before a piece of work."""
 
-    place: Place
+    connection: ConnectionMark
     events: int
     signals: frozenset[str]
 
 
 class Tx:
-    """What a piece of work gets: the connection's verbs, events to record, and waiters to wake after the commit.
+    """The transaction of a piece of work: it runs queries, records events, and wakes waiters after the commit.
 
-    Events are kept back and written just before the commit.
+    Events are collected and written just before the commit.
     """
 
-    def __init__(self, connection: Connection, writer: str = "") -> None:
+    def __init__(self, connection: DatabaseConnection, writer: str = "") -> None:
         self.connection = connection
         self.writer = writer
         self.rows = connection.rows
@@ -51,25 +50,25 @@ class Tx:
         return Mark(self.connection.mark(), len(self._events), frozenset(self.signals))
 
     def undo(self, mark: Mark | None) -> None:
-        """Undo a piece of work, or the whole transaction where there is no mark."""
+        """Undo a piece of work, or the whole transaction if there is no mark."""
         if mark is None:
             self.run("ROLLBACK")
-        elif not self.connection.undo(mark.place):
+        elif not self.connection.undo(mark.connection):
             raise Entangled
         del self._events[mark.events if mark else 0 :]
         self.signals = set(mark.signals if mark else ())
 
     def keep(self, mark: Mark | None) -> None:
-        """Let a piece of work stand."""
+        """Keep a piece of work."""
         if mark is not None:
-            self.connection.keep(mark.place)
+            self.connection.keep(mark.connection)
 
     def record(self, event: Event) -> None:
         """Append an event to the history."""
         self._events.append(event)
 
     def record_set(self, query: Query) -> None:
-        """Append a set of events, by a query that inserts them."""
+        """Append events that one query inserts."""
         self._events.append(query)
 
     def recorded(self) -> list[Event]:
@@ -77,11 +76,11 @@ class Tx:
         return [event for event in self._events if isinstance(event, tuple)]
 
     def wake(self, signal: str) -> None:
-        """Wake those who wait for the signal, here and in the other processes, once this is committed."""
+        """Wake everyone who waits for the signal, in this process and in others, after the commit."""
         self.signals.add(signal)
 
     def flush(self) -> None:
-        """Write the events, and have the signals announced with the commit."""
+        """Write the events, and let the commit announce the signals."""
         if self._events:
             self.signals.add("events")
         if self.signals:
@@ -99,10 +98,10 @@ class Tx:
     def commit(self) -> None:
         self.run("COMMIT")
 
-    def was_committed(self, connection: Connection) -> bool:
-        """What became of this transaction, asked on a new connection."""
+    def was_committed(self, connection: DatabaseConnection) -> bool:
+        """Ask a new connection whether this transaction was committed."""
         return connection.was_committed(self.connection, self.writer, self._number)
 
-    def sign_off(self) -> None:
-        """The last transaction of its writer: nothing of it is left to be found again."""
-        self.connection.sign_off(self.writer)
+    def remove_writer(self) -> None:
+        """Remove the row that counts this writer's transactions. This is the writer's last transaction."""
+        self.connection.remove_writer(self.writer)

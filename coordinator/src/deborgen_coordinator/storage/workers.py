@@ -1,4 +1,4 @@
-"""Workers and their sessions, and the lease clock."""
+"""Workers and their sessions."""
 
 from __future__ import annotations
 
@@ -10,49 +10,31 @@ from peewee import fn
 from deborgen_shared.states import WorkerState
 
 from . import hot
-from .database import Connection
-from .models import LeaseClock, Session, Worker
+from .database import DatabaseConnection
+from .models import Session, Worker
 from .rows import WorkerRow, builder, columns
-from .statements import Locked
 from .transactions import Tx
 
 _worker = builder(WorkerRow)
 
 
-def clock(reader: Tx | Connection) -> float:
-    """Where the lease clock stands."""
-    return float(hot.lease_clock.value(reader))
-
-
-def sweeper(tx: Tx) -> tuple[float, str, int]:
-    """Where the lease clock stands, who moves it, and how many turns were made; kept from other sweepers."""
-    [(value, sweeper, turns)] = tx.rows(
-        Locked(LeaseClock.select(LeaseClock.value, LeaseClock.sweeper, LeaseClock.turns))
-    )
-    return value, sweeper, turns
-
-
-def turn(tx: Tx, value: float, sweeper: str) -> None:
-    hot.move_lease_clock.run(tx, value, sweeper)
-
-
-def get(reader: Tx | Connection, name: str, *, lock: bool = False) -> WorkerRow | None:
-    row = (hot.hold_worker if lock else hot.worker_named).one(reader, name)
+def get(reader: Tx | DatabaseConnection, name: str, *, lock: bool = False) -> WorkerRow | None:
+    row = (hot.lock_worker if lock else hot.worker_named).one(reader, name)
     return _worker(row) if row else None
 
 
-def every(reader: Tx | Connection) -> list[WorkerRow]:
+def list_all(reader: Tx | DatabaseConnection) -> list[WorkerRow]:
     query = Worker.select(*columns(WorkerRow, Worker)).order_by(Worker.name)
     return [_worker(row) for row in reader.rows(query)]
 
 
-def count_online(reader: Tx | Connection) -> int:
+def count_online(reader: Tx | DatabaseConnection) -> int:
     return int(reader.value(Worker.select(fn.COUNT(Worker.id)).where(Worker.online == 1)))
 
 
 def save(tx: Tx, name: str, *, seen_clock: float, now: float, **columns: Any) -> None:
-    """A worker as it registers itself: made anew, or brought up to date. `columns` are its session, hostname, version,
-    labels, capacity and metrics."""
+    """Store a worker as its registration describes it: insert its row, or update it. `columns` are its session,
+    hostname, version, labels, capacity and metrics."""
     columns |= {
         "free": columns["capacity"], "state": WorkerState.OPEN.value, "reason": "", "until_at": None, "online": 1,
         "seen_clock": seen_clock, "seen_at": now,
@@ -61,11 +43,11 @@ def save(tx: Tx, name: str, *, seen_clock: float, now: float, **columns: Any) ->
     tx.run(new.on_conflict(conflict_target=[Worker.name], preserve=[getattr(Worker, each) for each in columns]))
 
 
-def seen(tx: Tx, worker_id: int, *, seen_clock: float, now: float, **columns: Any) -> None:
-    """A worker as its heartbeat describes it: state, reason, until, free, metrics. One that tells no metrics keeps the
-    last ones."""
-    told = (columns[name] for name in ("state", "reason", "until", "free", "metrics"))
-    hot.see_worker.run(tx, *told, seen_clock, now, worker_id)
+def record_heartbeat(tx: Tx, worker_id: int, *, seen_clock: float, now: float, **columns: Any) -> None:
+    """Store a worker as its heartbeat describes it: state, reason, until, free, metrics. A heartbeat without metrics
+    leaves the last ones in place."""
+    values = (columns[name] for name in ("state", "reason", "until", "free", "metrics"))
+    hot.record_heartbeat.run(tx, *values, seen_clock, now, worker_id)
 
 
 def _update(tx: Tx, worker_id: int, **columns: Any) -> None:
@@ -80,8 +62,8 @@ def leave(tx: Tx, worker_id: int, reason: str) -> None:
     _update(tx, worker_id, state=WorkerState.LEFT.value, reason=reason, until_at=None, online=0)
 
 
-def go_offline(tx: Tx, before_clock: float) -> list[str]:
-    """Workers not heard of since then are offline; those that were not yet."""
+def mark_silent_offline(tx: Tx, before_clock: float) -> list[str]:
+    """Mark workers as offline if their last heartbeat is older than this; return the names of those that change."""
     return sorted(name for (name,) in hot.silent_workers.rows(tx, before_clock))
 
 
@@ -89,8 +71,8 @@ def set_failures(tx: Tx, worker_id: int, failures: int, rests: int, rest_clock: 
     _update(tx, worker_id, failures=failures, rests=rests, rest_clock=rest_clock)
 
 
-def session(tx: Tx, worker_id: int, session: str) -> list[str] | None:
-    """What the registration of this session said was lost; None for a session never seen."""
+def lost_by_session(tx: Tx, worker_id: int, session: str) -> list[str] | None:
+    """The attempts that the registration of this session reported as lost; None if the session is unknown."""
     row = tx.one(Session.select(Session.lost).where(Session.worker == worker_id, Session.id == session))
     return list(json.loads(row[0])) if row else None
 
@@ -99,11 +81,6 @@ def add_session(tx: Tx, worker_id: int, session: str, lost: list[str], now: floa
     tx.run(Session.insert(worker=worker_id, id=session, started_at=now, lost=json.dumps(lost)))
 
 
-def probe(tx: Tx) -> None:
-    """Write something that changes nothing, to see that writing works."""
-    tx.run(LeaseClock.update({LeaseClock.value: LeaseClock.value}))
-
-
-def see_all(tx: Tx, clock: float) -> None:
-    """Count every worker that was online as seen now: while the clock stood still nobody could be heard."""
+def mark_all_seen(tx: Tx, clock: float) -> None:
+    """Count every online worker as seen now: while the clock stood still, no heartbeat could arrive."""
     tx.run(Worker.update({Worker.seen_clock: clock}).where(Worker.online == 1))

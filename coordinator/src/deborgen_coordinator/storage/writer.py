@@ -1,8 +1,8 @@
-"""The one writer: it groups waiting transactions into one commit, and answers only after it.
+"""The one writer: it groups pending transactions into one commit, and returns their results after that commit.
 
-So nothing that was acknowledged can be lost, one flush of the disk serves many requests, and writers never fight for
-a lock. Each piece of work is one transaction of its own in effect: it sees what was done before it, and when it raises,
-what it did is undone and the others go on.
+So no acknowledged change can be lost, one disk flush serves many requests, and writers never compete for a lock. Each
+piece of work behaves like a transaction of its own: it sees all earlier work, and if it raises, its changes are undone
+and the other pieces continue.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from .database import Connection, Database, DatabaseUnavailable, Row
+from .database import Database, DatabaseConnection, DatabaseUnavailable, Row
 from .transactions import Entangled, Mark, Tx
 
 T = TypeVar("T")
 log = logging.getLogger("deborgen.storage")
 
-#: At most this many transactions share a commit.
-GROUP = 256
-#: While the database is away, a transaction waits this many seconds for it before it is refused.
-PATIENCE = 20.0
+#: At most this many transactions share one commit.
+MAX_GROUP = 256
+#: If the database is unreachable, a transaction is retried for this many seconds before it is refused.
+PATIENCE_SECONDS = 20.0
 
 
-class _Item:
-    """A piece of work that waits: it wakes up when it is done, or when it is its turn to lead."""
+class _PendingWrite:
+    """A pending piece of work. Its thread wakes up when the work is done, or when it becomes the leader."""
 
     __slots__ = ("awaited", "error", "leads", "result", "wake", "work")
 
@@ -43,11 +43,11 @@ class _Item:
         self.error: BaseException | None = None
 
 
-class Writer:
-    """`write` may be called from any thread. There is one connection, and one thread at a time leads: it runs the work
-    of all who wait, its own included, commits it, wakes them, and hands the lead to whoever came meanwhile.
+class GroupWriter:
+    """`write` may be called from any thread. There is one connection, and one thread at a time is the leader: it runs
+    all pending work, including its own, commits it, wakes the other threads, and passes the lead to the next one.
 
-    So a lonely write costs no change of threads, and a crowd costs one a piece.
+    So a single write needs no switch of threads, and each of many concurrent writes needs one.
     """
 
     def __init__(
@@ -57,30 +57,30 @@ class Writer:
         self._committed = committed
         self._recorded = recorded
         self._lock = threading.Lock()
-        self._waiting: deque[_Item] = deque()
-        self._untold: list[Row] = []
-        self._led = False
+        self._waiting: deque[_PendingWrite] = deque()
+        self._unreported: list[Row] = []
+        self._has_leader = False
         self._closed = False
-        self._connection: Connection | None = database.connect(readonly=False)
+        self._connection: DatabaseConnection | None = database.connect(readonly=False)
         self._name = secrets.token_hex(8)
 
     @property
     def process(self) -> int | None:
-        """The server's process that commits for us, if there is one."""
+        """The server's backend process that commits for us, if there is a server."""
         return self._connection.process if self._connection is not None else None
 
     def write(self, work: Callable[[Tx], T]) -> T:
-        """Run the work in a transaction, and return its result once it is durable.
+        """Run the work in a transaction, and return its result once the commit is durable.
 
-        The work may be run more than once (its first run undone), so it must do nothing but use its transaction.
+        The work may run more than once (an earlier run is undone), so its only effect must be on its transaction.
         """
-        item = _Item(work)
+        item = _PendingWrite(work)
         with self._lock:
             if self._closed:
                 raise DatabaseUnavailable("the coordinator is stopping")
             self._waiting.append(item)
-            item.leads = not self._led
-            self._led = True
+            item.leads = not self._has_leader
+            self._has_leader = True
         if not item.leads:
             item.wake.acquire()
         if item.leads:
@@ -91,34 +91,34 @@ class Writer:
         return result
 
     def write_later(self, work: Callable[[Tx], Any]) -> None:
-        """Have the work done with the next commit, for what nobody waits for and nobody misses."""
+        """Do the work with the next commit. Nobody waits for it, and it may be lost."""
         with self._lock:
             if not self._closed:
-                self._waiting.append(_Item(work, awaited=False))
+                self._waiting.append(_PendingWrite(work, awaited=False))
 
     def close(self) -> None:
-        """Take no more work, finish what is under way, and close the connection."""
+        """Accept no more work, finish pending work, and close the connection."""
         with contextlib.suppress(Exception):
-            self.write(lambda tx: tx.sign_off())  # whatever waits is committed with this
+            self.write(lambda tx: tx.remove_writer())  # commits all pending work as well
         with self._lock:
             self._closed = True
-            busy = self._led
+            busy = self._has_leader
         while busy:
-            time.sleep(0.005)  # the last leader is committing: it holds the connection
+            time.sleep(0.005)  # the last leader still uses the connection
             with self._lock:
-                busy = self._led
+                busy = self._has_leader
         if self._connection is not None:
             self._connection.close()
 
-    def _lead(self, leader: _Item) -> None:
-        """Commit the work of all who wait, and pass the lead on."""
+    def _lead(self, leader: _PendingWrite) -> None:
+        """Commit all pending work, and pass the lead on."""
         with self._lock:
             self._waiting.remove(leader)
-            group = [leader, *(self._waiting.popleft() for _ in range(min(GROUP - 1, len(self._waiting))))]
+            group = [leader, *(self._waiting.popleft() for _ in range(min(MAX_GROUP - 1, len(self._waiting))))]
         try:
             done = self._commit_all(group)
         except BaseException:
-            # The leader's own thread was interrupted, as by Ctrl-C: nobody may wait for it for ever.
+            # The leader's thread was interrupted, for example by Ctrl-C: no other thread may wait for it forever.
             self._undo()
             for item in group:
                 item.error = DatabaseUnavailable("the commit was interrupted")
@@ -128,13 +128,13 @@ class Writer:
         for tx in done:
             if tx.signals:
                 self._committed(tx.signals)
-        self._tell([event for tx in done for event in tx.recorded()], hurry=not more)
+        self._report_events([event for tx in done for event in tx.recorded()], at_once=not more)
 
-    def _hand_over(self, leader: _Item, group: list[_Item]) -> bool:
-        """Wake those whose work is done, and let the next one lead; whether there is one."""
+    def _hand_over(self, leader: _PendingWrite, group: list[_PendingWrite]) -> bool:
+        """Wake the threads whose work is done, and make the next one the leader; False if there is none."""
         with self._lock:
             following = next((item for item in self._waiting if item.awaited), None)
-            self._led = following is not None
+            self._has_leader = following is not None
         if following is not None:
             following.leads = True
             following.wake.release()
@@ -143,17 +143,17 @@ class Writer:
                 item.wake.release()
         return following is not None
 
-    def _tell(self, events: list[Row], *, hurry: bool) -> None:
-        """Pass on what was recorded: at once when it is quiet, many together when it is not."""
+    def _report_events(self, events: list[Row], *, at_once: bool) -> None:
+        """Pass recorded events on: at once if no other work is pending, otherwise in larger batches."""
         with self._lock:
-            self._untold += events
-            if not self._untold or not (hurry or len(self._untold) >= GROUP):
+            self._unreported += events
+            if not self._unreported or not (at_once or len(self._unreported) >= MAX_GROUP):
                 return
-            told, self._untold = self._untold, []
+            told, self._unreported = self._unreported, []
         self._recorded(told)
 
-    def _commit_all(self, group: list[_Item]) -> list[Tx]:
-        """Commit the group together, or, where one piece of work would drag others with it, each for itself."""
+    def _commit_all(self, group: list[_PendingWrite]) -> list[Tx]:
+        """Commit the group together; if one failed piece would undo others, commit each piece separately."""
         try:
             return [self._commit(group)]
         except Entangled:
@@ -164,9 +164,9 @@ class Writer:
                 item.error = refusal
             return []
 
-    def _commit(self, group: list[_Item]) -> Tx:
-        """Run the group until it is committed, through deadlocks and a database that comes back."""
-        deadline = time.monotonic() + PATIENCE
+    def _commit(self, group: list[_PendingWrite]) -> Tx:
+        """Run the group until it is committed. Retry after deadlocks and while the database is unreachable."""
+        deadline = time.monotonic() + PATIENCE_SECONDS
         tries = 0
         while True:
             try:
@@ -186,7 +186,7 @@ class Writer:
                     raise
                 if self._closed or time.monotonic() > deadline:
                     raise
-                log.warning("the database interrupted a transaction, trying again: %s", type(error).__name__)
+                log.warning("the database interrupted a transaction, retrying: %s", type(error).__name__)
                 tries += 1
                 self._pause(error, tries)
                 continue
@@ -202,8 +202,8 @@ class Writer:
             return tx
 
     @staticmethod
-    def _run(tx: Tx, item: _Item, mark: Mark | None) -> None:
-        """Run the work; if it is refused, undo what was done since the mark, or all if it has the transaction alone."""
+    def _run(tx: Tx, item: _PendingWrite, mark: Mark | None) -> None:
+        """Run the work; if it fails, undo its changes since the mark, or the whole transaction if there is no mark."""
         item.error = None
         try:
             item.result = item.work(tx)
@@ -216,7 +216,7 @@ class Writer:
             tx.keep(mark)
 
     def _undo(self) -> None:
-        """Leave the transaction; a connection that cannot even do that is thrown away."""
+        """Roll the transaction back; discard the connection if even that fails."""
         if self._connection is None:
             return
         try:
@@ -229,7 +229,7 @@ class Writer:
             self._connection = None
 
     def _was_committed(self, tx: Tx, deadline: float) -> bool:
-        """Ask the database what became of a commit whose answer was lost."""
+        """Ask the database whether a commit whose answer was lost has succeeded."""
         tries = 0
         while True:
             with contextlib.suppress(Exception):
@@ -247,13 +247,13 @@ class Writer:
 
     @staticmethod
     def _pause(error: Exception, tries: int) -> None:
-        # Nothing to wait for: only time brings a server back, or lets a deadlock pass. A server that is away is asked
-        # less and less often, since each time its name is looked up too.
+        # There is no signal to wait for. An unreachable server is tried less and less often, because each try also
+        # looks its name up.
         time.sleep(min(1.0, 0.07 * 1.5 ** min(tries, 10)) if isinstance(error, DatabaseUnavailable) else 0.01)
 
     @staticmethod
     def _refusal(error: Exception) -> BaseException:
-        log.error("a commit failed, nothing of it was done: %s: %s", type(error).__name__, error)
+        log.error("a commit failed, and nothing was changed: %s: %s", type(error).__name__, error)
         if isinstance(error, DatabaseUnavailable):
             return error
         refusal = DatabaseUnavailable(str(error))

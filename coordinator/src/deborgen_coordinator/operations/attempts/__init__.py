@@ -1,1 +1,1 @@
-"""Operations on attempts: how they end, and what their programs write."""
+"""Operations on attempts: their outcomes, logs, artifacts and program events."""

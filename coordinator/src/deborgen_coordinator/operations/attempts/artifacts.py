@@ -1,37 +1,34 @@
-"""Artifacts: what jobs left, by job, by attempt, and by run. All that is listed is whole."""
+"""Artifacts by job, by attempt and by run. Every listed artifact is complete."""
 
 from __future__ import annotations
 
 import re
 
-from deborgen_shared import contract
 from deborgen_shared.errors import Code, Refusal
 from deborgen_shared.messages import Artifacts, ArtifactView, RunArtifact, RunArtifacts
-from deborgen_shared.queries import ArtifactsQuery
 
 from ... import ids
 from ...storage import attempts, blobs
-from ...storage.database import Connection
+from ...storage.database import DatabaseConnection
 from ..context import Context
-from ..lookup import find_job, find_run
+from ..lookup import Noun, UnknownName, find_job, find_run
 
 _CURSOR = re.compile(r"([0-9]{1,18}):([0-9]{1,9})", re.ASCII)
 
 
-def listed(reader: Connection, job: int, attempt: int | None = None) -> list[ArtifactView]:
-    """The artifacts of one attempt of a job; without a number, of its newest attempt that left any."""
+def listed(reader: DatabaseConnection, job: int, attempt: int | None = None) -> list[ArtifactView]:
+    """The artifacts of one attempt of a job; without a number, those of its newest attempt that has any."""
     rows = blobs.artifacts(reader, job, attempt)
     return [ArtifactView(path=path, sha256=digest, size=size) for path, digest, size in rows]
 
 
 def of_job(ctx: Context, run: int, index: int, attempt: int | None = None) -> Artifacts:
-    """What the job left, or one attempt of it."""
+    """The artifacts of a job, or of one of its attempts."""
 
-    def look(reader: Connection) -> list[ArtifactView]:
+    def look(reader: DatabaseConnection) -> list[ArtifactView]:
         job = find_job(reader, run, index).id
         if attempt is not None and not attempts.exists(reader, job, attempt):
-            hint = f"GET {contract.GET_JOB.url(job=ids.name(job))} lists its attempts"
-            raise Refusal(Code.NOT_FOUND, f"job {run}.{index} has no attempt {attempt}", hint)
+            raise UnknownName(Noun.ATTEMPT, f"job {run}.{index} has no attempt {attempt}")
         return listed(reader, job, attempt)
 
     return Artifacts(items=ctx.store.read(look), next=None)
@@ -42,17 +39,16 @@ def find(ctx: Context, run: int, index: int, path: str, attempt: int | None = No
         if item.path == path:
             return item
     whose = f"job {run}.{index}" if attempt is None else f"attempt {run}.{index}/{attempt}"
-    where = contract.LIST_ARTIFACTS.url(ArtifactsQuery(attempt=attempt), job=f"{run}.{index}")
-    raise Refusal(Code.NOT_FOUND, f"{whose} has no artifact {path!r}", f"GET {where} lists them")
+    raise UnknownName(Noun.ARTIFACT, f"{whose} has no artifact {path!r}")
 
 
 def of_run(ctx: Context, run: int, cursor: str | None, limit: int) -> RunArtifacts:
-    """A page of what the jobs of a run left, in the order of the jobs, and of the paths of each.
+    """A page of the artifacts of a run's jobs, in the order of the jobs and then of the paths.
 
-    The cursor is the last job on the page before, and how many of its artifacts have been seen.
+    The cursor is the last job on the previous page, and how many of its artifacts were on it.
     """
 
-    def look(reader: Connection) -> RunArtifacts:
+    def look(reader: DatabaseConnection) -> RunArtifacts:
         find_run(reader, run)
         first, last = ids.span(run)
         job, seen = _parse(cursor, first, last)
@@ -71,10 +67,10 @@ def of_run(ctx: Context, run: int, cursor: str | None, limit: int) -> RunArtifac
 
 
 def _parse(cursor: str | None, first: int, last: int) -> tuple[int, int]:
-    """The job with which a page begins, and how many of its artifacts are on the pages before."""
+    """The job with which a page begins, and how many of its artifacts are on earlier pages."""
     if cursor is None:
         return first, 0
     match = _CURSOR.fullmatch(cursor)
     if not match or not first <= int(match[1]) <= last:
-        raise Refusal(Code.MALFORMED, f"{cursor[:40]!r} is not a cursor", "take it from `next` of the page before")
+        raise Refusal(Code.MALFORMED, f"{cursor[:40]!r} is not a cursor", "take it from `next` of the previous page")
     return int(match[1]), int(match[2])

@@ -1,4 +1,4 @@
-"""Logs: bytes by offset while an attempt runs, the same bytes for ever after."""
+"""Logs: bytes that workers append by offset while an attempt runs, and that never change afterwards."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from deborgen_shared.errors import Code, Refusal
 from deborgen_shared.messages import LogSize
 
 from ...storage import logs
-from ...storage.database import Connection
-from ...storage.rows import Held
+from ...storage.database import DatabaseConnection
+from ...storage.rows import HeldAttempt
 from ..context import Actor, Context
-from ..lookup import find_job
+from ..lookup import Noun, UnknownName, find_job
 from ..work import Work
 from ..workers.sessions import AttemptId, find_own_attempt, refuse_stale
 
 
 @dataclass(frozen=True)
 class LogView:
-    """Which attempt's log, how long it is, whether more bytes can still come, and the blob that holds it if sealed."""
+    """The attempt's number, the log's size, whether it is complete, and the blob that holds it once it is sealed."""
 
     attempt: int
     size: int
@@ -27,33 +27,33 @@ class LogView:
 
 
 def append(ctx: Context, actor: Actor, attempt: AttemptId, offset: int, data: bytes, session: str) -> LogSize:
-    """Take log bytes from `offset` on: what is here already is skipped, a gap is refused.
+    """Append log bytes that start at `offset`: known bytes are skipped, and a gap is refused.
 
-    They are taken from the newest session of the worker that holds the attempt, and after its end until the log is as
-    long as the result said.
+    Only the newest session of the attempt's worker may append. After the attempt's end, bytes are accepted until the
+    log has the size that the result announced.
     """
 
-    def take(work: Work) -> int:
+    def append_new(work: Work) -> int:
         held = find_own_attempt(work, attempt, session)
-        told = logs.told(work.tx, held.job, held.number)
-        if not _takes_more(held, told):
+        announced = logs.announced_size(work.tx, held.job, held.number)
+        if not _accepts_more(held, announced):
             return -1
         if offset > held.log_size:
             raise Refusal(
                 Code.LOG_GAP,
-                f"the log has {held.log_size} bytes, and these start at {offset}",
-                f"send from byte {held.log_size} on",
+                f"the log has {held.log_size} bytes, but these start at byte {offset}",
+                f"send the bytes from {held.log_size}",
                 details={"size": held.log_size},
             )
         fresh = _fresh(data, offset, held.log_size)
-        if told is not None:
-            fresh = fresh[: told - held.log_size]
+        if announced is not None:
+            fresh = fresh[: announced - held.log_size]
         if not fresh:
             return held.log_size
         work.wake("logs")
         return logs.append(work.tx, held.job, held.number, held.log_size, fresh)
 
-    size = ctx.work(actor, take)
+    size = ctx.work(actor, append_new)
     if size < 0:
         raise refuse_stale(ctx, actor, attempt, "log")
     return LogSize(size=size)
@@ -64,31 +64,31 @@ def _fresh(data: bytes, offset: int, size: int) -> bytes:
     return data[size - offset :]
 
 
-def _takes_more(held: Held, told: int | None) -> bool:
+def _accepts_more(held: HeldAttempt, announced: int | None) -> bool:
     if held.live:
         return held.current
-    return told is not None and held.log_size < told
+    return announced is not None and held.log_size < announced
 
 
 def view(ctx: Context, run: int, index: int, number: int | None) -> LogView:
-    """The log of one attempt, the newest if none is named; an empty one where nothing was ever tried."""
+    """The log of one attempt, of the newest one if no number is given; empty if the job has no attempt yet."""
 
-    def look(reader: Connection) -> LogView:
+    def look(reader: DatabaseConnection) -> LogView:
         row = find_job(reader, run, index)
         found = logs.view(reader, row.id, number)
         if found is None and number is None:
             return LogView(0, 0, row.state.terminal, None)
         if found is None:
-            raise Refusal(Code.NOT_FOUND, f"job {run}.{index} has no attempt {number}")
+            raise UnknownName(Noun.ATTEMPT, f"job {run}.{index} has no attempt {number}")
         return LogView(*found)
 
     return ctx.store.read(look)
 
 
 def read(ctx: Context, run: int, index: int, number: int, offset: int, limit: int) -> bytes:
-    """At most `limit` bytes from `offset` on; none at the end."""
+    """At most `limit` bytes, starting at `offset`; none at the end."""
 
-    def look(reader: Connection) -> tuple[str | None, bytes]:
+    def look(reader: DatabaseConnection) -> tuple[str | None, bytes]:
         job = find_job(reader, run, index).id
         found = logs.view(reader, job, number)
         if found is None:

@@ -1,4 +1,4 @@
-"""How attempts end: what each outcome means for the job, for the worker, and for the submitter's account."""
+"""How attempts end: what each outcome means for the job, for the worker, and for the submitter's usage."""
 
 from __future__ import annotations
 
@@ -7,24 +7,23 @@ from typing import Any
 
 from deborgen_shared.states import INFRASTRUCTURE_FAILURES, Outcome, State
 
-from ...leases import POISON_MACHINES, Ended, Verdict, rest, verdict
-from ...lifecycle import Event
+from ...leases import POISON_MACHINES, EndedAttempt, Verdict, rest, verdict
+from ...lifecycle import LifecycleEvent
 from ...storage import attempts, workers
-from ...storage.rows import Held, WorkerRow
+from ...storage.rows import HeldAttempt, WorkerRow
 from ...storage.transactions import Tx
-from ..work import About, Ending, Work
+from ..work import About, AttemptEnding, Work
 
-#: How many past attempts to examine for machines that lost this job.
+#: Examine at most this many past attempts to count the machines that lost this job.
 LOOK_BACK = 50
 
 
-def judge(work: Work, held: Held, outcome: Outcome, reason: str, *, lost: bool = False) -> Verdict:
-    """What the end of this attempt means for its job. `lost`: its worker has not said how it ended."""
+def judge(work: Work, held: HeldAttempt, outcome: Outcome, reason: str, *, lost: bool = False) -> Verdict:
+    """What the end of this attempt means for its job. `lost` says that its worker did not report how it ended."""
     ctx, tx = work.ctx, work.tx
-    found = ctx.catalog.spec(tx, held.spec_id)
-    given_back = outcome is Outcome.RELEASED
+    found = ctx.spec_cache.spec(tx, held.spec_id)
     return verdict(
-        Ended(
+        EndedAttempt(
             outcome,
             reason=held.cancel_reason if held.cancel_requested and not reason else reason,
             attempts=held.job_attempts,
@@ -33,13 +32,18 @@ def judge(work: Work, held: Held, outcome: Outcome, reason: str, *, lost: bool =
             backoff=found.job.retry.backoff,
             cancel_requested=held.cancel_requested,
             lost_on=lost_on(tx, held) if lost else 0,
-            elsewhere=given_back and ctx.fleet.another_could(ctx.catalog.needs(tx, found.class_id), held.worker),
+            elsewhere=outcome is Outcome.RELEASED and _could_run_elsewhere(work, held, found.class_id),
         )
     )
 
 
-def may_resume(held: Held, worker_id: int, session: str) -> bool:
-    """Whether an attempt that was given up can be taken up again: nobody has claimed its job since."""
+def _could_run_elsewhere(work: Work, held: HeldAttempt, class_id: int) -> bool:
+    needs = work.ctx.spec_cache.needs(work.tx, class_id)
+    return work.ctx.worker_fit.another_could(needs, held.worker)
+
+
+def may_resume(held: HeldAttempt, worker_id: int, session: str) -> bool:
+    """Whether an attempt that was given up can be resumed: its job was not claimed since, nor canceled."""
     return (
         held.given_up
         and held.worker_id == worker_id
@@ -50,13 +54,13 @@ def may_resume(held: Held, worker_id: int, session: str) -> bool:
     )
 
 
-def lost_on(tx: Tx, held: Held) -> int:
-    """On how many different machines in a row this job was lost, the one that has just lost it included.
+def lost_on(tx: Tx, held: HeldAttempt) -> int:
+    """The number of different machines in a row that lost this job, including the current one.
 
-    A machine that took the job and never named it again counts too: perhaps the job killed it in its first second.
+    A machine that claimed the job and never named it counts too: the job may have crashed it in the first second.
     """
     machines = {held.worker_id}
-    for worker_id, outcome, named in attempts.latest(tx, held.job, LOOK_BACK):
+    for worker_id, outcome, named in attempts.recent_outcomes(tx, held.job, LOOK_BACK):
         if outcome is None or (outcome == Outcome.RELEASED and named):
             continue
         if outcome not in (Outcome.LOST, Outcome.RELEASED) or len(machines) >= POISON_MACHINES:
@@ -66,53 +70,53 @@ def lost_on(tx: Tx, held: Held) -> int:
 
 
 def give_up(
-    work: Work, held: Sequence[Held], reason: str, *, release: bool = False, expired: bool = False
-) -> list[Held]:
+    work: Work, held: Sequence[HeldAttempt], reason: str, *, release: bool = False, expired: bool = False
+) -> list[HeldAttempt]:
     """End live attempts: because their leases `expired`, because their worker gives them back (`release`), or because
-    it has restarted without them. Returns those that count against the machine.
+    it restarted without them. Return those that count against the machine.
 
-    An attempt that no heartbeat and no result has ever named most likely never started: it costs no attempt. But if its
-    lease has expired, it counts as lost for poison.
+    An attempt that no heartbeat or result has named most likely never started, so it is not counted. But if its lease
+    has expired, it counts as lost when deciding whether the job is poisoned.
     """
     counted = []
     for attempt in held:
         outcome = Outcome.RELEASED if release or not attempt.named else Outcome.LOST
         lost = expired or outcome is Outcome.LOST
         judged = judge(work, attempt, outcome, reason, lost=lost)
-        if judged.event is Event.FAILED:
+        if judged.event is LifecycleEvent.FAILED:
             outcome = Outcome.LOST
         if expired:
-            work.record("lease.expired", About.held(attempt))
+            work.record("lease.expired", About.attempt_of(attempt))
         seconds = max(0.0, work.clock - attempt.granted_clock)
         charge(work, attempt, seconds)
-        work.conclude(attempt, judged, Ending(outcome, reason, seconds, named=not expired))
+        work.conclude(attempt, judged, AttemptEnding(outcome, reason, seconds, named=not expired))
         if lost:
             counted.append(attempt)
     return counted
 
 
 def release_all(work: Work, worker: WorkerRow, reason: str) -> None:
-    """End what a worker holds, because it gives it back."""
-    give_up(work, attempts.live_of(work.tx, worker.id), reason, release=True)
+    """Release all attempts that a worker holds."""
+    give_up(work, attempts.held_by(work.tx, worker.id), reason, release=True)
 
 
-def charge(work: Work, held: Held, seconds: float) -> None:
-    """Add what an attempt used to its submitter's account, in seconds times cpus; for the fair order."""
+def charge(work: Work, held: HeldAttempt, seconds: float) -> None:
+    """Add an attempt's usage to its submitter's total, in seconds times cpus; for the fair scheduler."""
     if work.ctx.settings.scheduler == "fair" and seconds > 0:
-        cpus = work.ctx.catalog.spec(work.tx, held.spec_id).job.resources.cpus
+        cpus = work.ctx.spec_cache.spec(work.tx, held.spec_id).job.resources.cpus
         attempts.charge(work.tx, held.submitter_id, seconds * max(cpus, 0.001))
 
 
-def note_stale(work: Work, held: Held, data: dict[str, Any]) -> None:
-    """Note that something came for an attempt that is over; `data` says what."""
+def note_stale(work: Work, held: HeldAttempt, data: dict[str, Any]) -> None:
+    """Record that something arrived for an attempt that has ended; `data` says what."""
     attempts.mark_stale(work.tx, held.job, held.number)
-    work.record("result.stale", About.held(held), data=data)
+    work.record("result.stale", About.attempt_of(held), data=data)
 
 
 def count_failures(work: Work, worker: WorkerRow, outcomes: Sequence[Outcome]) -> None:
-    """Keep the worker's run of infrastructure failures, and send it to rest when there were too many in a row.
+    """Count the worker's infrastructure failures in a row, and let it rest after too many of them.
 
-    What was lost together (a machine that went to sleep with eight jobs) counts as one failure: pass it once.
+    Attempts that were lost together (by a machine that fell asleep with eight jobs) count as one: pass one outcome.
     """
     failures, rests, rest_clock = worker.failures, worker.rests, worker.rest_clock
     for outcome in outcomes:

@@ -1,4 +1,4 @@
-"""Jobs, as people see them."""
+"""Jobs as people see them."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from deborgen_shared.queries import JobsQuery
 
 from ... import ids
 from ...leases import expires_at
-from ...storage import attempts, jobs, specs, workers
-from ...storage.database import Connection
+from ...storage import attempts, jobs, lease_clock, specs
+from ...storage.database import DatabaseConnection
 from ...storage.rows import JobRow, RunRow, StepRow
 from .. import views
 from ..attempts import artifacts
 from ..context import Context
 from ..lookup import find_job, find_run, find_step, parse_cursor
 
-#: What the storage tells of each attempt, in its order.
+#: The fields of each attempt, in the order of the columns that storage returns.
 ATTEMPT_FIELDS = (
     "number worker outcome reason exit_code claimed_at started_at finished_at seconds log_size cpu_seconds peak_memory"
     " image lease_clock"
@@ -27,23 +27,23 @@ ATTEMPT_FIELDS = (
 
 
 def get_job(ctx: Context, run: int, index: int) -> JobDetail:
-    """A job with its spec, its artifacts and its whole history."""
+    """A job with its spec, its artifacts and all its attempts."""
     now = ctx.clock.wall()
 
-    def look(reader: Connection) -> JobDetail:
+    def look(reader: DatabaseConnection) -> JobDetail:
         row = find_job(reader, run, index)
-        spec = ctx.catalog.spec(reader, row.spec_id)
+        spec = ctx.spec_cache.spec(reader, row.spec_id)
         fields = views.job_fields(row, find_run(reader, run), find_step(reader, row), spec)
-        clock = workers.clock(reader)
+        clock = lease_clock.read(reader)
 
         history = []
         for row_of_attempt in attempts.history(reader, row.id):
-            told: dict[str, Any] = dict(zip(ATTEMPT_FIELDS, row_of_attempt, strict=True))
+            values: dict[str, Any] = dict(zip(ATTEMPT_FIELDS, row_of_attempt, strict=True))
             for moment in ("claimed_at", "started_at", "finished_at"):
-                told[moment] = views.maybe_when(told[moment])
-            lease_clock = told.pop("lease_clock")
-            expires = None if lease_clock is None else expires_at(now, clock, lease_clock, ctx.settings.lease_seconds)
-            history.append(Attempt(**told, lease_expires_at=views.maybe_when(expires)))
+                values[moment] = views.maybe_when(values[moment])
+            ends = values.pop("lease_clock")
+            expires = None if ends is None else expires_at(now, clock, ends, ctx.settings.lease_seconds)
+            history.append(Attempt(**values, lease_expires_at=views.maybe_when(expires)))
         return JobDetail(
             **fields, spec=msgspec.json.decode(spec.raw), artifacts=artifacts.listed(reader, row.id), history=history
         )
@@ -52,10 +52,11 @@ def get_job(ctx: Context, run: int, index: int) -> JobDetail:
 
 
 def list_jobs(ctx: Context, query: JobsQuery) -> Jobs:
-    """Jobs of a run in their order; without a run, newest first. The cursor is the key of the last one seen."""
+    """The jobs of a run in order; without a run, the newest jobs first. The cursor is the id of the last job on a
+    page."""
     run, limit = query.run, query.limit
 
-    def look(reader: Connection) -> Jobs:
+    def look(reader: DatabaseConnection) -> Jobs:
         owners = {run: find_run(reader, run)} if run is not None else {}
         rows = jobs.select(
             reader,
@@ -71,8 +72,8 @@ def list_jobs(ctx: Context, query: JobsQuery) -> Jobs:
     return ctx.store.read(look)
 
 
-def _show(ctx: Context, reader: Connection, rows: list[JobRow], owners: dict[int, RunRow]) -> list[Job]:
-    """The jobs as they are shown. `owners` are the runs that were looked up already; the others are looked up here."""
+def _show(ctx: Context, reader: DatabaseConnection, rows: list[JobRow], owners: dict[int, RunRow]) -> list[Job]:
+    """The jobs as wire messages. `owners` are the runs that are already known; other runs are looked up here."""
     steps: dict[tuple[int, int], StepRow] = {}
     shown = []
     for row in rows:
@@ -81,5 +82,5 @@ def _show(ctx: Context, reader: Connection, rows: list[JobRow], owners: dict[int
             owners[run] = find_run(reader, run)
         if (run, row.step) not in steps:
             steps.update({(run, step.number): step for step in specs.steps(reader, run)})
-        shown.append(views.job(row, owners[run], steps[run, row.step], ctx.catalog.spec(reader, row.spec_id)))
+        shown.append(views.job(row, owners[run], steps[run, row.step], ctx.spec_cache.spec(reader, row.spec_id)))
     return shown

@@ -1,1 +1,1 @@
-"""What keeps the coordinator in order: the sweep, tidying up, the audit, backup and restore."""
+"""Maintenance: the lease check, the cleanup, the audit, backup and restore."""

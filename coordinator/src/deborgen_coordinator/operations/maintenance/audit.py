@@ -1,4 +1,4 @@
-"""The audit: whether history, states, attempts, counts, logs and blobs tell the same story. It changes nothing."""
+"""The audit: it checks that history, states, attempts, counts, logs and blobs agree. It changes nothing."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from ... import ids
 from ...lifecycle import TRANSITIONS
 from ...storage import audit, blobs
 from ...storage.audit import DUPLICATED, LOST, UNEXPECTED
-from ...storage.database import Connection
+from ...storage.database import DatabaseConnection
 from ..context import Context
 
 KINDS = (LOST, DUPLICATED, UNEXPECTED)
-#: Moves that the table of the lifecycle allows.
+#: The state changes that the lifecycle allows.
 LEGAL = {(old.value, new.value) for (old, _), new in TRANSITIONS.items()}
 PAGE = 1000
 
 
-class Finding(msgspec.Struct, frozen=True):
-    """One thing that does not agree: `kind` is lost, duplicated or unexpected."""
+class AuditFinding(msgspec.Struct, frozen=True):
+    """One contradiction; `kind` is lost, duplicated or unexpected."""
 
     kind: str
     check: str
@@ -35,11 +35,11 @@ class Finding(msgspec.Struct, frozen=True):
     where: str
 
 
-class Report(msgspec.Struct):
-    """What was looked at, and what was found."""
+class AuditReport(msgspec.Struct):
+    """What the audit examined, and what it found."""
 
     totals: dict[str, int]
-    findings: list[Finding]
+    findings: list[AuditFinding]
 
     @property
     def counts(self) -> dict[str, int]:
@@ -54,30 +54,30 @@ class Report(msgspec.Struct):
         return {**self.counts, "totals": self.totals, "findings": msgspec.to_builtins(self.findings)}
 
     def lines(self) -> Iterator[str]:
-        """The report for people: each finding, then the counts."""
+        """The report as text: each finding, then the counts."""
         for finding in self.findings:
             yield f"{finding.kind}: {finding.where}: {finding.what}"
-        looked = ", ".join(f"{count} {name}" for name, count in self.totals.items())
-        yield f"Looked at {looked}."
+        examined = ", ".join(f"{count} {name}" for name, count in self.totals.items())
+        yield f"Examined {examined}."
         yield ", ".join(f"{kind} {count}" for kind, count in self.counts.items())
 
 
-def run_audit(ctx: Context, *, quick: bool = False) -> Report:
-    """Look at everything, in one snapshot of the database. `quick` takes the blobs' bytes on trust, not their sizes."""
+def run_audit(ctx: Context, *, quick: bool = False) -> AuditReport:
+    """Examine everything, in one snapshot of the database. `quick` checks the sizes of blobs but not their bytes."""
     report = ctx.store.read(examine)
     report.findings.extend(_by_blobs(ctx, quick))
     return report
 
 
-def examine(reader: Connection) -> Report:
-    """Look at the rows: all but the bytes of the blobs."""
-    return Report(audit.totals(reader), [*_by_query(reader), *_by_history(reader), *_by_needs(reader)])
+def examine(reader: DatabaseConnection) -> AuditReport:
+    """Examine the rows: everything but the blobs."""
+    return AuditReport(audit.totals(reader), [*_by_query(reader), *_by_history(reader), *_by_needs(reader)])
 
 
-def _by_query(reader: Connection) -> Iterator[Finding]:
+def _by_query(reader: DatabaseConnection) -> Iterator[AuditFinding]:
     for check in audit.CHECKS:
         for subject, attempt in reader.rows(check.query):
-            yield Finding(check.kind, check.name, check.sentence, _name(check.subject, subject, attempt))
+            yield AuditFinding(check.kind, check.name, check.sentence, _name(check.subject, subject, attempt))
 
 
 def _name(subject: str, key: Any, attempt: int | None) -> str:
@@ -86,58 +86,59 @@ def _name(subject: str, key: Any, attempt: int | None) -> str:
     return f"{subject} {key}"
 
 
-def _by_history(reader: Connection) -> Iterator[Finding]:
-    """Play the history of every job again: each move is legal, follows the one before, and ends where the job is."""
+def _by_history(reader: DatabaseConnection) -> Iterator[AuditFinding]:
+    """Replay the history of every job: each move must be legal, follow the previous one, and lead to the job's
+    state."""
     states = audit.states(reader)
     for at in range(0, len(states), PAGE):
         page = states[at : at + PAGE]
         told = audit.moves(reader, page[0][0], page[-1][0])
         stories = {job: list(moves) for job, moves in groupby(told, key=lambda move: move[0])}
         for job, state in page:
-            yield from _play(job, state, stories.get(job, []))
+            yield from _replay(job, state, stories.get(job, []))
 
 
-def _play(job: int, state: str, story: list[tuple[int, int, str, str | None, str]]) -> Iterator[Finding]:
+def _replay(job: int, state: str, story: list[tuple[int, int, str, str | None, str]]) -> Iterator[AuditFinding]:
     where = ids.name(job)
     if not story:
-        yield Finding(LOST, "no_history", "the history does not know the job", where)
+        yield AuditFinding(LOST, "no_history", "the job has no history", where)
         return
     at: str | None = None
     for _, seq, type_, old, new in story:
         if at is None and (old is not None or new != State.QUEUED):
-            yield Finding(LOST, "no_beginning", f"its history begins with {type_} (event {seq})", where)
+            yield AuditFinding(LOST, "no_beginning", f"its history begins with {type_} (event {seq})", where)
         elif at is not None and old != at:
-            yield Finding(UNEXPECTED, "history_jumps", f"it was {at}, and event {seq} says that it was {old}", where)
+            yield AuditFinding(UNEXPECTED, "history_jumps", f"it was {at}, but event {seq} says {old}", where)
         elif at is not None and (old, new) not in LEGAL:
-            yield Finding(UNEXPECTED, "illegal_move", f"event {seq} moved it from {old} to {new}", where)
+            yield AuditFinding(UNEXPECTED, "illegal_move", f"event {seq} moved it from {old} to {new}", where)
         at = new
     if at != state:
-        yield Finding(LOST, "history_and_state", f"it is {state}, and its history ends with {at}", where)
+        yield AuditFinding(LOST, "history_and_state", f"it is {state}, but its history ends with {at}", where)
 
 
-def _by_needs(reader: Connection) -> Iterator[Finding]:
+def _by_needs(reader: DatabaseConnection) -> Iterator[AuditFinding]:
     for run, step, stored, wanted in audit.blockers(reader):
         if stored != wanted:
-            what = f"step {step} waits for {stored} of the steps that it needs, and {wanted} are not through"
-            yield Finding(UNEXPECTED, "blockers", what, f"run {run}")
+            what = f"step {step} waits for {stored} needed steps, but {wanted} have not succeeded"
+            yield AuditFinding(UNEXPECTED, "blockers", what, f"run {run}")
 
 
-def _by_blobs(ctx: Context, quick: bool) -> Iterator[Finding]:
-    """Every blob that the database knows is there, as long as it says, and has the bytes that its name promises."""
-    for digest, size in ctx.store.read(blobs.every):
+def _by_blobs(ctx: Context, quick: bool) -> Iterator[AuditFinding]:
+    """Every blob with a row must exist, have the size in its row, and have the digest that is its name."""
+    for digest, size in ctx.store.read(blobs.list_all):
         where = f"blob {digest}"
         try:
             found = ctx.blobs.size(digest)
             if found is None:
-                # It may have been collected since the snapshot: then its row is gone as well.
+                # The cleanup may have removed it since the snapshot: then its row is gone as well.
                 if ctx.store.read(partial(blobs.known_blobs, digests=[digest])):
-                    yield Finding(LOST, "blob_missing", "its bytes are not there", where)
+                    yield AuditFinding(LOST, "blob_missing", "its file is missing", where)
             elif found != size:
-                yield Finding(LOST, "blob_size", f"it has {found} bytes, not {size}", where)
+                yield AuditFinding(LOST, "blob_size", f"it has {found} bytes, not {size}", where)
             elif not quick and _digest(ctx, digest, size) != digest:
-                yield Finding(LOST, "blob_damaged", "its bytes are not those that its name promises", where)
+                yield AuditFinding(LOST, "blob_damaged", "its bytes do not match its digest", where)
         except OSError as error:
-            yield Finding(LOST, "blob_unreadable", f"it cannot be read: {error.strerror}", where)
+            yield AuditFinding(LOST, "blob_unreadable", f"it cannot be read: {error.strerror}", where)
 
 
 def _digest(ctx: Context, digest: str, size: int) -> str:

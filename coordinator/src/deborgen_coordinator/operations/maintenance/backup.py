@@ -1,8 +1,8 @@
-"""Backup and restore: one file with every row and every blob, checked before anything is believed.
+"""Backup and restore: one file with every row and every blob, which is checked completely before it is restored.
 
-The file is a tar archive: `tables/NAME.jsonl` for each table, in a form that knows neither database, so that a backup
-of SQLite restores into PostgreSQL and the other way round; the blobs that rows refer to; and last `manifest.json` with
-the digest of each member. An archive without its manifest was cut short, and is refused.
+The file is a tar archive: `tables/NAME.jsonl` per table, in a form that is independent of the database, so that a
+backup of SQLite restores into PostgreSQL and the other way round; then the blobs; and last `manifest.json` with the
+digest of each member. An archive without its manifest is incomplete, and is refused.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ from deborgen_shared.errors import Code, Refusal
 from ...blobs import BlobStore
 from ...storage import blobs as blob_rows
 from ...storage import dump
-from ...storage.database import Connection, DatabaseUnavailable
+from ...storage.database import DatabaseConnection, DatabaseUnavailable
 from ...storage.schema import latest
 from ...storage.transactions import Tx
 from ..context import Context
-from .tidy import DAY
+from .cleanup import DAY
 
 FORMAT = 1
 MANIFEST = "manifest.json"
 PIECE = 1 << 20
-#: No blob is collected for so long from now on, counted anew with each table and blob that is written.
+#: No blob is collected for this many seconds. The backup renews the period as it writes tables and blobs.
 HOLD_SECONDS = 3_600.0
 
 
 def backup(ctx: Context, file: str | Path) -> dict[str, int]:
-    """Write everything, as of one moment, to a file that appears only when it is whole; the rows of each table."""
+    """Write a snapshot of everything to a file that appears only when it is complete; return the rows per table."""
     target = Path(file)
     partial = target.with_name(target.name + ".partial")
     hold = _Hold(ctx)
@@ -60,7 +60,7 @@ def backup(ctx: Context, file: str | Path) -> dict[str, int]:
 
 
 class _Hold:
-    """Keeps a running coordinator from collecting blobs that the backup has yet to write."""
+    """Keeps a running coordinator from collecting blobs that the backup has not written yet."""
 
     def __init__(self, ctx: Context) -> None:
         self._ctx = ctx
@@ -72,12 +72,12 @@ class _Hold:
             return
         self._held = steady
         touched_at = self._ctx.clock.wall() - DAY + HOLD_SECONDS
-        with contextlib.suppress(DatabaseUnavailable):  # a disk that is full is a good reason for a backup
-            self._ctx.store.write(lambda tx: blob_rows.hold(tx, touched_at))
+        with contextlib.suppress(DatabaseUnavailable):  # a full disk must not prevent a backup
+            self._ctx.store.write(lambda tx: blob_rows.postpone_collection(tx, touched_at))
 
 
 def _write(
-    blobs: BlobStore, reader: Connection, archive: tarfile.TarFile, hold: _Hold
+    blobs: BlobStore, reader: DatabaseConnection, archive: tarfile.TarFile, hold: _Hold
 ) -> tuple[dict[str, int], dict[str, str]]:
     counts: dict[str, int] = {}
     members: dict[str, str] = {}
@@ -87,14 +87,14 @@ def _write(
         with tempfile.TemporaryFile() as spool:
             counts[table] = _spool(spool, dump.rows_out(reader, table)) - 1
             members[name] = _add(archive, name, spool)
-    for digest, size in blob_rows.every(reader):
+    for digest, size in blob_rows.list_all(reader):
         hold.renew()
         if blobs.size(digest) != size:
-            raise Refusal(Code.UNAVAILABLE, f"blob {digest} is not whole", "nothing was backed up; look at the disk")
+            raise Refusal(Code.UNAVAILABLE, f"blob {digest} is incomplete", "nothing was backed up; check the disk")
         with tempfile.TemporaryFile() as spool:
             _spool(spool, blobs.open_range(digest, 0, size))
             if _add(archive, f"blobs/{digest}", spool) != digest:
-                raise Refusal(Code.UNAVAILABLE, f"blob {digest} is damaged", "nothing was backed up; look at the disk")
+                raise Refusal(Code.UNAVAILABLE, f"blob {digest} is damaged", "nothing was backed up; check the disk")
     return counts, members
 
 
@@ -107,7 +107,7 @@ def _spool(spool: IO[bytes], pieces: Iterable[bytes]) -> int:
 
 
 def _add(archive: tarfile.TarFile, name: str, content: IO[bytes]) -> str:
-    """Write a member of the archive; its digest."""
+    """Write a member of the archive; return its digest."""
     content.seek(0)
     digest = hashlib.file_digest(content, "sha256").hexdigest()  # type: ignore[arg-type]
     info = tarfile.TarInfo(name)
@@ -119,7 +119,7 @@ def _add(archive: tarfile.TarFile, name: str, content: IO[bytes]) -> str:
 
 
 def check(file: str | Path) -> dict[str, Any]:
-    """The manifest of a backup, once every member has been read and found to be what it says."""
+    """The manifest of a backup, after every member was read and matches it."""
     path = Path(file)
     found: dict[str, str] = {}
     manifest: dict[str, Any] | None = None
@@ -139,15 +139,15 @@ def check(file: str | Path) -> dict[str, Any]:
         raise Refusal(Code.MALFORMED, f"{path} was written by a newer deborgen", "install that version, then restore")
     for member, digest_text in manifest["members"].items():
         if found.get(member) != digest_text:
-            raise _damaged(path, f"{member} is not what the manifest says")
+            raise _damaged(path, f"{member} does not match the manifest")
     for member, digest_text in found.items():
         if member.startswith("blobs/") and member != f"blobs/{digest_text}":
-            raise _damaged(path, f"{member} has other bytes than its name says")
+            raise _damaged(path, f"{member} does not match its digest")
     return manifest
 
 
 def _damaged(path: Path, why: str) -> Refusal:
-    return Refusal(Code.MALFORMED, f"{path} is not a sound backup: {why}", "use another copy; nothing was changed")
+    return Refusal(Code.MALFORMED, f"{path} is not a valid backup: {why}", "use another copy; nothing was changed")
 
 
 def _members(file: str | Path) -> Iterator[tuple[str, IO[bytes]]]:
@@ -159,11 +159,11 @@ def _members(file: str | Path) -> Iterator[tuple[str, IO[bytes]]]:
 
 
 def restore(ctx: Context, file: str | Path) -> dict[str, int]:
-    """Put a checked backup into an empty coordinator: the blobs first, then all rows in one transaction."""
+    """Restore a checked backup into an empty coordinator: the blobs first, then all rows in one transaction."""
     manifest = check(file)
     if not ctx.store.read(dump.is_empty):
         raise Refusal(
-            Code.INVALID_TRANSITION, "this coordinator has data already", "restore into an empty data directory"
+            Code.INVALID_TRANSITION, "this coordinator already has data", "restore into an empty data directory"
         )
     for member, stream in _members(file):
         if member.startswith("blobs/"):
@@ -177,4 +177,4 @@ def _load(tx: Tx, file: str | Path) -> None:
     for member, stream in _members(file):
         if member.startswith("tables/"):
             dump.rows_in(tx.connection, Path(member).stem, stream)
-    dump.set_counters(tx.connection)
+    dump.reset_counters(tx.connection)

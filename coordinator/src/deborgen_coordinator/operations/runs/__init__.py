@@ -1,1 +1,1 @@
-"""Operations on runs: submit, retry and cancel them, and look at them."""
+"""Operations on runs: submit, retry, cancel, list and show them."""

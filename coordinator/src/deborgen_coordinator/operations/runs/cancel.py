@@ -1,4 +1,4 @@
-"""Canceling: waiting jobs at once, running ones with the next heartbeat of their worker."""
+"""Cancel jobs: queued jobs at once, running jobs with the next heartbeat of their worker."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ def cancel_job(ctx: Context, actor: Actor, run: int, index: int, reason: str) ->
 
 
 def _cancel(work: Work, run: int, span: tuple[int, int], reason: str) -> CancelAnswer:
-    """Cancel the jobs of the run in a span of keys, and say of each what became of it."""
+    """Cancel the jobs of a run in a span of ids; the answer says what happened to each."""
     check_may_change(work.actor, find_run(work.tx, run))
     why = reason or f"canceled by {work.actor.name}"
-    jobs.hold_unfinished(work.tx, *span)
+    jobs.lock_unfinished(work.tx, *span)
     fresh, before = jobs.request_cancel(work.tx, *span, why)
     for job in fresh:
         work.record("job.cancel_requested", About(job), data={"reason": why})
-    answer = dict.fromkeys(jobs.terminal_in(work.tx, *span), "already_terminal")
+    answer = dict.fromkeys(jobs.ended_in_span(work.tx, *span), "already_terminal")
     answer |= dict.fromkeys([*fresh, *before], "cancel_requested")
     answer |= dict.fromkeys(work.cancel_queued(*span, why), State.CANCELED.value)
     return CancelAnswer(jobs={ids.name(job): answer[job] for job in sorted(answer)})  # type: ignore[misc]

@@ -1,23 +1,21 @@
-"""Runs, as people see them, and their table of results."""
+"""Runs as people see them, and their results table."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
 
-from deborgen_shared import contract
-from deborgen_shared.errors import Code, Refusal
 from deborgen_shared.messages import ResultRow, Run, Runs
 from deborgen_shared.queries import RunsQuery
 
 from ... import ids
 from ...storage import jobs, runs, specs
-from ...storage.database import Connection
+from ...storage.database import DatabaseConnection
 from .. import views
 from ..context import Actor, Context
-from ..lookup import find_run, parse_cursor
+from ..lookup import Noun, UnknownName, find_run, parse_cursor
 
-#: How many rows of a run's results are read at once.
+#: Read this many rows of a results table at once.
 RESULTS_PAGE = 2000
 
 
@@ -26,17 +24,15 @@ def get_run(ctx: Context, run: int) -> Run:
 
 
 def last_run(ctx: Context, actor: Actor) -> Run:
-    """The newest run that the person who asks has submitted."""
+    """The newest run of the person who asks."""
     rows = ctx.store.read(lambda reader: runs.select(reader, submitter=actor.name, limit=1))
     if not rows:
-        raise Refusal(
-            Code.NOT_FOUND, f"{actor.name} has submitted no run yet", f"POST {contract.SUBMIT.path} submits one"
-        )
+        raise UnknownName(Noun.LAST_RUN, f"{actor.name} has not submitted a run yet")
     return views.run(rows[0])
 
 
 def list_runs(ctx: Context, query: RunsQuery) -> Runs:
-    """Runs, newest first. A label is `name=value`, or a name alone for any value."""
+    """Runs, newest first. A label is `name=value`, or just a name for any value."""
     name, equals, value = (query.label or "").partition("=")
     limit = query.limit
     rows = ctx.store.read(
@@ -54,9 +50,9 @@ def list_runs(ctx: Context, query: RunsQuery) -> Runs:
 
 
 def results(ctx: Context, run: int) -> Iterator[ResultRow]:
-    """One row per job, read page by page, so that a slow reader holds nothing up."""
+    """One row per job. Rows are read page by page, so that a slow reader blocks nobody."""
 
-    def look(reader: Connection) -> dict[int, str | None]:
+    def look(reader: DatabaseConnection) -> dict[int, str | None]:
         find_run(reader, run)
         return {step.number: step.name for step in specs.steps(reader, run)}
 

@@ -1,7 +1,7 @@
-"""Retrying: a new run of the same immutable jobs, linked to the old one.
+"""Retry a run: a new run of the same immutable jobs, linked to the old one.
 
-Jobs keep their index, so that 43.7 is 42.7 tried again, and what a job needs of a step that is not in the new run comes
-from the run before.
+Jobs keep their index, so that 43.7 is the retry of 42.7. If a job needs a step that is not part of the new run, it gets
+that step's artifacts from the old run.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
-from deborgen_shared import contract
 from deborgen_shared.errors import Code, Refusal
 from deborgen_shared.messages import Run
 from deborgen_shared.states import TERMINAL, Role, State
@@ -36,7 +35,7 @@ WANTED: dict[str, frozenset[State]] = {
 def retry_run(
     ctx: Context, actor: Actor, run: int, only: str, idempotency_key: str | None = None, body_digest: str = ""
 ) -> tuple[Run, bool]:
-    """The new run, and whether this call made it. `failed` takes along the jobs that never ran because of a failure."""
+    """The new run, and whether this call created it. `failed` includes jobs that were canceled because of a failure."""
 
     def insert(work: Work) -> tuple[RunRow, bool]:
         old = find_run(work.tx, run)
@@ -50,7 +49,7 @@ def retry_run(
             raise Refusal(
                 Code.INVALID_TRANSITION,
                 f"run {run} has no {'finished' if only == 'all' else only} jobs to retry",
-                f"GET {contract.GET_RUN.url(run=run)} shows its jobs",
+                "look at the states of its jobs",
             )
         return _copy(work, old, chosen, submitter)
 
@@ -59,14 +58,14 @@ def retry_run(
 
 
 def _choose(tx: Tx, run: int, only: str) -> list[JobRow]:
-    """The jobs to run again. What they need and what did not succeed comes along: no job starts without its inputs."""
+    """The jobs to retry, and the unsuccessful jobs that they need: no job starts without its inputs."""
     rows = jobs.select(tx, span=ids.span(run))
     steps = specs.steps(tx, run)
     chosen = {row.id: row for row in rows if row.state in WANTED[only]}
     if only == State.FAILED:
         after = _reach(steps, chosen.values(), lambda step, other: step.name in other.needs)
-        followed = _followed(tx, run)
-        chosen |= {row.id: row for row in rows if row.step in after and row.id in followed}
+        dependents = _canceled_dependents(tx, run)
+        chosen |= {row.id: row for row in rows if row.step in after and row.id in dependents}
     before = _reach(steps, chosen.values(), lambda step, other: other.name in step.needs)
     for row in rows:
         if row.step in before and row.state is not State.SUCCEEDED and row.id not in chosen:
@@ -74,16 +73,16 @@ def _choose(tx: Tx, run: int, only: str) -> list[JobRow]:
                 raise Refusal(
                     Code.INVALID_TRANSITION,
                     f"job {ids.name(row.id)}, which others need, has not ended",
-                    "retry when it has, or cancel it first",
+                    "retry after it has ended, or cancel it first",
                 )
             chosen[row.id] = row
     return [chosen[key] for key in sorted(chosen)]
 
 
-def _followed(tx: Tx, run: int) -> set[int]:
-    """The jobs that were canceled because a step that they need did not succeed, as their history tells.
+def _canceled_dependents(tx: Tx, run: int) -> set[int]:
+    """The jobs that were canceled because a step that they need did not succeed, according to their history.
 
-    Release 0.1 did not write down which step it was: there, a cancel that no person made was one of those.
+    Release 0.1 did not record the step. In its history, every cancel that no person requested is one of these.
     """
     found = set()
     for job, actor, data in events.cancels(tx, *ids.span(run)):
@@ -93,7 +92,7 @@ def _followed(tx: Tx, run: int) -> set[int]:
 
 
 def _reach(steps: list[StepRow], rows: Iterable[JobRow], linked: Callable[[StepRow, StepRow], bool]) -> set[int]:
-    """The steps that can be reached from those of the jobs, link by link."""
+    """The steps that can be reached from the steps of these jobs, link by link."""
     todo, reached = {row.step for row in rows}, set[int]()
     while todo:
         number = todo.pop()

@@ -1,4 +1,4 @@
-"""Submitting: a job file becomes a run of jobs, all of it in one transaction or none of it."""
+"""Submit a job file: it becomes a run with its jobs, in one transaction."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Any
 
 import msgspec
 
-from deborgen_shared import contract
 from deborgen_shared.errors import Code, Refusal
 from deborgen_shared.jobfile.model import JobFile, JobSpec, Step
 from deborgen_shared.jobfile.problems import JobFileInvalid, Problem
@@ -27,13 +26,13 @@ from ..work import About, Work
 
 _encode = msgspec.json.Encoder().encode
 
-#: A run with at least this many jobs has its rows written as a stream.
+#: The jobs of a run with at least this many jobs are inserted as a stream.
 LARGE = 50
 
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A step, with its spec as it will be stored."""
+    """A step with its spec as it will be stored."""
 
     step: Step
     body: bytes
@@ -44,7 +43,7 @@ class Planned:
 def submit(
     ctx: Context, actor: Actor, document: object, idempotency_key: str | None, body_digest: str
 ) -> tuple[Run, bool]:
-    """The run, and whether it is new: a repeat under the same key gets the run that the first call made."""
+    """The run, and whether it is new: a repeat with the same key gets the run that the first call created."""
     jobfile = _check(ctx, document)
     planned = [_plan(ctx, step) for step in jobfile.steps]
     warnings = _warnings(ctx, planned)
@@ -53,22 +52,22 @@ def submit(
 
     def insert(work: Work) -> tuple[RunRow, bool]:
         nonlocal submitter
-        stored.clear()  # what an earlier run of this body stored was undone with it
-        submitter = ctx.catalog.submitters.get(actor.name) or runs.submitter_id(work.tx, actor.name)
+        stored.clear()  # an earlier run of this body was undone, and its specs with it
+        submitter = ctx.spec_cache.submitters.get(actor.name) or runs.submitter_id(work.tx, actor.name)
         return once(work.tx, submitter, idempotency_key, body_digest, lambda: make(work))
 
     def make(work: Work) -> RunRow:
         for plan in planned:
-            stored[plan.digest] = ctx.catalog.stored.get(plan.digest) or stored_spec(work.tx, plan)
+            stored[plan.digest] = ctx.spec_cache.stored.get(plan.digest) or stored_spec(work.tx, plan)
         return _insert(work, jobfile, planned, stored, submitter, warnings)
 
     row, created = ctx.work(actor, insert)
-    ctx.catalog.keep_submission(actor.name, submitter, stored)
+    ctx.spec_cache.keep_submission(actor.name, submitter, stored)
     return views.run(row), created
 
 
 def check(ctx: Context, document: object) -> Checked:
-    """What a submit of the same document would say. Nothing is stored, and its files need not be here yet."""
+    """Check a document as a submit would. Nothing is stored, and its files need not be uploaded yet."""
     jobfile = _check(ctx, document)
     return Checked(jobs=jobfile.count, warnings=_warnings(ctx, [_plan(ctx, step) for step in jobfile.steps]))
 
@@ -89,8 +88,8 @@ def _check(ctx: Context, document: object) -> JobFile:
     return jobfile
 
 
-def refusal(problems: list[Problem]) -> Refusal:
-    """All that is wrong with a job file, in one answer."""
+def refusal(problems: list[Problem], hint: str = "nothing was submitted") -> Refusal:
+    """All problems of a job file, in one answer."""
     count = len(problems)
     listed = [{"path": p.path_text, "message": p.message, "hint": p.hint} for p in problems[:100]]
     first = f"{problems[0].path_text}: {problems[0].message}" if problems[0].path else problems[0].message
@@ -98,7 +97,7 @@ def refusal(problems: list[Problem]) -> Refusal:
     return Refusal(
         Code.INVALID_JOB,
         f"the job file is not valid: {first}{more}",
-        problems[0].hint or "nothing was submitted",
+        problems[0].hint or hint,
         details={"problems": listed},
     )
 
@@ -114,14 +113,14 @@ def _plan(ctx: Context, step: Step) -> Planned:
 def _warnings(ctx: Context, planned: list[Planned]) -> list[str]:
     found: list[str] = []
     for plan in planned:
-        warning = ctx.fleet.warning(plan.needs)
+        warning = ctx.worker_fit.warning(plan.needs)
         if warning:
             found.append(f"step '{plan.step.id}': {warning}" if plan.step.id else warning)
     return found
 
 
 def once(tx: Tx, submitter: int, key: str | None, body_digest: str, make: Callable[[], RunRow]) -> tuple[RunRow, bool]:
-    """The run that the key stands for, and whether it was made now. Without a key, every call makes a run."""
+    """The run of the key, and whether it was created now. Without a key, every call creates a run."""
     before = runs.submission(tx, submitter, key) if key is not None else None
     if before is not None:
         return repeated(tx, before, body_digest), False
@@ -136,7 +135,7 @@ def repeated(tx: Tx, before: tuple[str, int], body_digest: str) -> RunRow:
     if digest != body_digest:
         raise Refusal(
             Code.IDEMPOTENCY_CONFLICT,
-            f"this Idempotency-Key was used for another body, which became run {run}",
+            f"this idempotency key was used for another request, which became run {run}",
             "use a new key for each submission",
             details={"run": run},
         )
@@ -146,14 +145,14 @@ def repeated(tx: Tx, before: tuple[str, int], body_digest: str) -> RunRow:
 
 
 def remember(tx: Tx, submitter: int, key: str, body_digest: str, run: int) -> None:
-    """Let the key stand for this run, unless another process has just used it: then nothing of this run is made."""
+    """Store the run under the key. If another process has just used the key, refuse, which undoes this run."""
     if not runs.remember_submission(tx, submitter, key, body_digest, run):
-        raise Refusal(Code.UNAVAILABLE, "the same submission is being made at this moment", "send it again")
+        raise Refusal(Code.UNAVAILABLE, "the same submission is being processed right now", "send it again")
 
 
 def stored_spec(tx: Tx, plan: Planned) -> tuple[int, int]:
-    """The spec's id and class; stored once, however often it is submitted. Its files must have been uploaded, and stay
-    as long as the spec does."""
+    """The spec's id and class; a spec is stored once, however often it is submitted. Its files must have been uploaded,
+    and are kept as long as the spec."""
     found = specs.find(tx, plan.digest)
     if found is not None:
         return found
@@ -166,14 +165,14 @@ def stored_spec(tx: Tx, plan: Planned) -> tuple[int, int]:
             if known.get(file.sha256) != file.size
         ]
         if problems:
-            raise refusal(problems)
+            raise refusal(problems, hint="")
     return specs.insert(tx, plan.digest, plan.body, plan.needs, {file.sha256 for file in files})
 
 
 def _file_problem(path: str, size: int, have: int | None) -> str:
     if have is None:
-        return f"the blob of '{path}' is not here: PUT it to {contract.PUT_BLOB.url(sha256='SHA256')} first"
-    return f"'{path}' has {have} bytes, not {size}"
+        return f"the file '{path}' was not uploaded"
+    return f"the file '{path}' has {have} bytes, not {size}"
 
 
 def _insert(
@@ -231,9 +230,9 @@ def _job_rows(
 
 
 def announce(work: Work, run: int, first: int, data: dict[str, Any]) -> None:
-    """Record a new run and its jobs, one event per job, for many jobs in one statement; and wake claims that wait.
+    """Record a new run and its jobs, with one event per job, and wake a waiting claim.
 
-    `first` is its first job; `data` tells its name and how many jobs it has."""
+    `first` is the id of its first job; `data` holds its name and the number of its jobs."""
     work.record("run.submitted", About(ids.key(run, 0)), new=State.QUEUED, data=data)
     if data["jobs"] == 1:
         work.record(f"job.{State.QUEUED}", About(first), new=State.QUEUED)

@@ -1,4 +1,4 @@
-"""Assignments: all that a worker is told of a job, with its templates filled in and the files that it needs."""
+"""Assignments: a job as its worker receives it, with its templates filled in and its input files."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from ... import ids
 from ...storage import blobs, jobs, runs, specs
 from ...storage.rows import RunRow, StepRow
 from ...storage.transactions import Tx
-from ..catalog import Spec
+from ..spec_cache import CachedSpec
 from ..work import Work
 
 _decode = msgspec.json.Decoder().decode
 
 
 class Picked(NamedTuple):
-    """A job that was chosen, and the number of its attempt."""
+    """A job that was chosen for a claim, and the number of its new attempt."""
 
     job: int
     number: int
@@ -31,30 +31,32 @@ class Picked(NamedTuple):
 
 
 def expiry(work: Work) -> datetime:
-    """The end of a lease that is granted now on the wall clock, for people."""
+    """The end, on the wall clock, of a lease that is granted now; for people."""
     return datetime.fromtimestamp(work.now + work.ctx.settings.lease_seconds, UTC)
 
 
 def find_owners(tx: Tx, picked: list[Picked]) -> dict[int, RunRow]:
-    """The runs that the picked jobs belong to, by number."""
+    """The runs of the picked jobs, by number."""
     return runs.get_briefs(tx, {ids.run_of(each.job) for each in picked}) if picked else {}
 
 
-def assign(work: Work, picked: list[Picked], owners: dict[int, RunRow], known: dict[int, Spec]) -> list[Assignment]:
-    """What the worker is told of the picked jobs. Specs that were not `known` are added to it."""
+def assign(
+    work: Work, picked: list[Picked], owners: dict[int, RunRow], known: dict[int, CachedSpec]
+) -> list[Assignment]:
+    """The assignments for the picked jobs. Specs that are not in `known` are read and added to it."""
     expires = expiry(work)
     assignments = []
     for each in picked:
         spec = known.get(each.spec_id)
         if spec is None:
-            spec = known[each.spec_id] = work.ctx.catalog.spec(work.tx, each.spec_id)
+            spec = known[each.spec_id] = work.ctx.spec_cache.spec(work.tx, each.spec_id)
         assignment = _assignment(work, each, spec, owners[ids.run_of(each.job)])
         assignment.lease_expires_at = expires
         assignments.append(assignment)
     return assignments
 
 
-def _assignment(work: Work, picked: Picked, spec: Spec, owner: RunRow) -> Assignment:
+def _assignment(work: Work, picked: Picked, spec: CachedSpec, owner: RunRow) -> Assignment:
     job, number, step, _, params = picked
     name, values = ids.name(job), _decode(params)
     body: Any = spec.raw
@@ -77,7 +79,8 @@ def _assignment(work: Work, picked: Picked, spec: Spec, owner: RunRow) -> Assign
 
 
 def _inputs(tx: Tx, owner: RunRow, number: int) -> list[Input]:
-    """What the steps that this one needs have left. Of a step that was not retried, the run before has it."""
+    """The artifacts of the steps that this one needs. For a step that was not retried they come from the earlier
+    run."""
     steps = {step.number: step for step in specs.steps(tx, owner.id)}
     found: list[Input] = []
     for need in steps[number].needs:
@@ -98,11 +101,11 @@ def _inputs(tx: Tx, owner: RunRow, number: int) -> list[Input]:
 
 
 def _collect(tx: Tx, step: StepRow, by_index: dict[tuple[int, str], Input], again: set[int]) -> None:
-    """What the jobs of a step left, except those that a later run has tried `again`: their old files count no more."""
+    """Collect the artifacts of a step's jobs, except jobs that a later run has retried (`again`)."""
     first, last = ids.key(step.run, step.first_index), ids.key(step.run, step.last_index)
     for job, path, digest, size in blobs.artifacts_of_span(tx, first, last):
         index = ids.index_of(job)
         if index not in again:
             made = Input(step=step.name or "", job=ids.name(job), path=path, target="", sha256=digest, size=size)
             by_index[index, path] = made
-    again.update(ids.index_of(job) for job in jobs.in_span(tx, first, last))
+    again.update(ids.index_of(job) for job in jobs.ids_in_span(tx, first, last))

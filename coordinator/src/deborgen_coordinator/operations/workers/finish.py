@@ -1,4 +1,4 @@
-"""Finishing: results come in, and the first terminal one wins."""
+"""Finish attempts: record their results. The first terminal result wins."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from deborgen_shared.states import INFRASTRUCTURE_FAILURES, Outcome
 
 from ... import ids
 from ...storage import attempts, blobs, logs
-from ...storage.rows import Held, WorkerRow
+from ...storage.rows import HeldAttempt, WorkerRow
 from ...storage.transactions import Tx
 from ..attempts.outcomes import charge, count_failures, judge, may_resume, note_stale
 from ..context import Actor, Context
 from ..lookup import find_worker
-from ..work import Ending, Work
-from .claim import Given, take
+from ..work import AttemptEnding, Work
+from .claim import Grant, take
 from .sessions import check_identity, check_session
 
 _encode = msgspec.json.Encoder(order="deterministic").encode
@@ -29,58 +29,58 @@ MOST_RESULT_BYTES = 64 * 1024
 
 
 def finish(ctx: Context, actor: Actor, name: str, body: Finish) -> Finished:
-    """Record the results, each on its own merits: all of what a result says, or nothing of it.
+    """Record the results, each independently of the others: a result is recorded completely or not at all.
 
-    A claim that comes with them is answered from the same transaction. A worker that gives something back is given
-    nothing: it would get the same job again.
+    A claim that comes with them is answered in the same transaction. A worker that releases an attempt gets no new job:
+    it would get the same job again.
     """
     check_identity(actor, name)
     for result in body.results:
         _check(result)
     digests = [_digest(result) for result in body.results]
-    gives_back = any(result.outcome == Outcome.RELEASED.value for result in body.results)
+    releases = any(result.outcome == Outcome.RELEASED.value for result in body.results)
 
-    def record(work: Work) -> tuple[Finished, list[float], Given]:
+    def record(work: Work) -> tuple[Finished, list[float], Grant]:
         worker = check_session(work.tx, name, body.session)
         finished = Finished(results={}, missing={})
         ended: list[Outcome] = []
         seconds: list[float] = []
         for result, digest in zip(body.results, digests, strict=True):
-            answer, lacking = _finish_one(work, worker, result, digest)
+            answer, missing = _finish_one(work, worker, result, digest)
             finished.results[result.attempt] = answer
-            if lacking:
-                finished.missing[result.attempt] = lacking
+            if missing:
+                finished.missing[result.attempt] = missing
             if answer == "accepted":
                 ended.append(Outcome(result.outcome))
                 seconds.append(result.seconds)
-        work.settle_steps()  # so that the claim finds the jobs that have waited for these results
+        work.settle_steps()  # so that the claim finds the jobs that these results have made ready
         count_failures(work, worker, ended)
-        given = Given()
+        grant = Grant()
         if body.claim is not None:
             if INFRASTRUCTURE_FAILURES.intersection(ended):
-                worker = find_worker(work.tx, name)  # it may have been sent to rest
-            given = given if gives_back else take(work, worker, body.claim)
-            finished.assignments, finished.waited_seconds = given.assignments, 0.0
-        return finished, seconds, given
+                worker = find_worker(work.tx, name)  # it may rest now
+            grant = grant if releases else take(work, worker, body.claim)
+            finished.assignments, finished.waited_seconds = grant.assignments, 0.0
+        return finished, seconds, grant
 
-    finished, seconds, given = ctx.work(actor, record)
+    finished, seconds, grant = ctx.work(actor, record)
     if body.claim is not None:
-        ctx.wakeups.ask_more(name, body.claim, answered=bool(given.assignments) or given.asked_before)
-        ctx.catalog.keep(given.specs, given.needs)
-        ctx.metrics.waited(given.waits)
+        ctx.wakeups.update_claim(name, body.claim, answered=bool(grant.assignments) or grant.repeated)
+        ctx.spec_cache.keep(grant.specs, grant.needs)
+        ctx.metrics.waited(grant.waits)
     ctx.metrics.ran(seconds)
     ctx.metrics.stale_results.inc(sum(1 for answer in finished.results.values() if answer == "stale"))
     return finished
 
 
 def _digest(result: Result) -> str:
-    """By which a repeat is known. How much of the log goes with a result, and how long ago its program began, depend on
-    when it is sent, and are left out."""
+    """The digest that identifies a repeated result. The log's tail and the age of the program depend on when the result
+    is sent, so they are left out."""
     return hashlib.sha256(_encode(msgspec.structs.replace(result, log=None, began_seconds_ago=None))).hexdigest()
 
 
 def _check(result: Result) -> None:
-    """Refuse what can never be right, before anything is stored."""
+    """Refuse a result that can never be valid, before anything is stored."""
     paths = [artifact.path for artifact in result.artifacts]
     for path in paths:
         problem = check_path(path)
@@ -99,30 +99,32 @@ def _check(result: Result) -> None:
         )
     if result.result is not None and len(_encode(result.result)) > MOST_RESULT_BYTES:
         raise Refusal(
-            Code.TOO_LARGE, f"the result of {result.attempt} is over {MOST_RESULT_BYTES} bytes", "make it an artifact"
+            Code.TOO_LARGE,
+            f"the result of {result.attempt} exceeds {MOST_RESULT_BYTES} bytes",
+            "write it to an artifact",
         )
 
 
 def _finish_one(work: Work, worker: WorkerRow, result: Result, digest: str) -> tuple[Any, list[str]]:
-    """What is answered for one result, and the blobs that it names and that are not here."""
+    """The answer to one result, and the missing blobs of its artifacts."""
     job, number = ids.parse_attempt(result.attempt)
     held = attempts.get(work.tx, job, number)
     if held is None:
         return "stale", []
     if held.worker_id != worker.id:
         raise Refusal(
-            Code.FORBIDDEN, f"attempt {result.attempt} is not this worker's", "send only what this worker was given"
+            Code.FORBIDDEN, f"attempt {result.attempt} belongs to another worker", "send only results of this worker"
         )
     if not held.live and held.digest == digest:
         return "already_recorded", []
-    came_back = may_resume(held, worker.id, worker.session)
-    if not came_back and not _holds(held, worker.session):
+    resumes = may_resume(held, worker.id, worker.session)
+    if not resumes and not _holds(held, worker.session):
         note_stale(work, held, {"what": "result", "outcome": result.outcome})
         return "stale", []
-    lacking = _lacking(work.tx, result)
-    if lacking:
-        return "missing_blobs", lacking
-    if came_back:
+    missing = _missing_blobs(work.tx, result)
+    if missing:
+        return "missing_blobs", missing
+    if resumes:
         work.resume(held, worker.session)
         held = attempts.get(work.tx, job, number)
         assert held is not None
@@ -130,18 +132,18 @@ def _finish_one(work: Work, worker: WorkerRow, result: Result, digest: str) -> t
     return "accepted", []
 
 
-def _holds(held: Held, session: str) -> bool:
-    """Whether the session holds the lease of the attempt, which is the newest one of its job."""
+def _holds(held: HeldAttempt, session: str) -> bool:
+    """Whether the session holds the lease of the attempt, and the attempt is its job's newest."""
     return held.live and held.current and held.session == session
 
 
-def _lacking(tx: Tx, result: Result) -> list[str]:
-    """The digests of the artifacts whose blobs are not here."""
+def _missing_blobs(tx: Tx, result: Result) -> list[str]:
+    """The digests of the artifacts whose blobs are missing."""
     known = blobs.known_blobs(tx, {artifact.sha256 for artifact in result.artifacts})
     return sorted({a.sha256 for a in result.artifacts if known.get(a.sha256) != a.size})
 
 
-def _record(work: Work, held: Held, result: Result, digest: str) -> None:
+def _record(work: Work, held: HeldAttempt, result: Result, digest: str) -> None:
     if result.log is not None and result.log.offset <= held.log_size:
         fresh = result.log.data[held.log_size - result.log.offset :]
         if fresh:
@@ -153,7 +155,7 @@ def _record(work: Work, held: Held, result: Result, digest: str) -> None:
     reason = result.reason
     if not reason and outcome is Outcome.FAILED and result.exit_code is not None:
         reason = f"exit code {result.exit_code}"
-    began_at = work.begin(held, result.began_seconds_ago)
+    began_at = work.note_program_start(held, result.began_seconds_ago)
     charge(work, held, result.seconds)
-    ending = Ending(outcome, reason, result.seconds, began_at=began_at, result=result, digest=digest)
+    ending = AttemptEnding(outcome, reason, result.seconds, began_at=began_at, result=result, digest=digest)
     work.conclude(held, judge(work, held, outcome, reason), ending)

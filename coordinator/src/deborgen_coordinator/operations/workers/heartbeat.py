@@ -1,4 +1,4 @@
-"""Heartbeats: they renew the leases of what a worker holds, tell how the worker stands, and bring orders back."""
+"""Heartbeats: they renew a worker's leases, report its state, and return the coordinator's orders."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from deborgen_shared.states import WORKING, WorkerState
 from ... import ids
 from ...leases import deadline
 from ...storage import attempts, jobs, workers
-from ...storage.rows import Held, WorkerRow
+from ...storage.rows import HeldAttempt, WorkerRow
 from ..attempts.outcomes import may_resume, note_stale
 from ..context import Actor, Context
 from ..work import About, Work
@@ -19,14 +19,14 @@ from .sessions import check_identity, check_session
 
 
 def heartbeat(ctx: Context, actor: Actor, name: str, body: Heartbeat) -> HeartbeatAnswer:
-    """Renew the leases of what the worker holds, and tell it what to do."""
+    """Renew the worker's leases, and answer with what it should do with each attempt."""
     check_identity(actor, name)
     return ctx.work(actor, lambda work: _renew(work, check_session(work.tx, name, body.session), body))
 
 
 def _renew(work: Work, worker: WorkerRow, body: Heartbeat) -> HeartbeatAnswer:
     _note_state(work, worker, body)
-    live = {(a.job, a.number): a for a in attempts.live_of(work.tx, worker.id) if a.session == body.session}
+    live = {(a.job, a.number): a for a in attempts.held_by(work.tx, worker.id) if a.session == body.session}
     answer = HeartbeatAnswer(attempts={}, orders=Orders(pause=worker.paused, drain=worker.drain))
     renewed: list[tuple[int, int, float | None, float]] = []
     progress: list[tuple[float | None, str, int]] = []
@@ -36,7 +36,7 @@ def _renew(work: Work, worker: WorkerRow, body: Heartbeat) -> HeartbeatAnswer:
         if attempt is None:
             answer.attempts[held.attempt] = "stop"
             continue
-        began_at = work.begin(attempt, held.began_seconds_ago)
+        began_at = work.note_program_start(attempt, held.began_seconds_ago)
         renewed.append((*key, began_at, _deadline(work, attempt, held)))
         answer.attempts[held.attempt] = "cancel" if attempt.cancel_requested else "continue"
         if held.progress is not None or held.message:
@@ -47,16 +47,16 @@ def _renew(work: Work, worker: WorkerRow, body: Heartbeat) -> HeartbeatAnswer:
     return answer
 
 
-def _deadline(work: Work, attempt: Held, held: m.Held) -> float:
-    """When the attempt has used up its time, by what its worker says of it now."""
-    timeout = work.ctx.catalog.spec(work.tx, attempt.spec_id).job.timeout
+def _deadline(work: Work, attempt: HeldAttempt, held: m.Held) -> float:
+    """When the attempt reaches its time limit, by what its worker reports now."""
+    timeout = work.ctx.spec_cache.spec(work.tx, attempt.spec_id).job.timeout
     if held.began_seconds_ago is None:
         return deadline(attempt.granted_clock, timeout)
     return deadline(work.clock, timeout, max(0.0, held.began_seconds_ago - held.stopped_seconds))
 
 
 def _note_state(work: Work, worker: WorkerRow, body: Heartbeat) -> None:
-    workers.seen(
+    workers.record_heartbeat(
         work.tx,
         worker.id,
         state=WorkerState(body.state),
@@ -77,8 +77,8 @@ def _note_state(work: Work, worker: WorkerRow, body: Heartbeat) -> None:
         work.record("worker.paused", about, data={"state": body.state, "reason": body.reason})
 
 
-def _revive(work: Work, worker: WorkerRow, key: tuple[int, int], session: str) -> Held | None:
-    """An attempt that is not live: taken up again if nobody has claimed the job since, otherwise stale."""
+def _revive(work: Work, worker: WorkerRow, key: tuple[int, int], session: str) -> HeldAttempt | None:
+    """Resume an attempt that is not live if its job was not claimed since; otherwise note that it is stale."""
     held = attempts.get(work.tx, *key)
     if held is None:
         return None

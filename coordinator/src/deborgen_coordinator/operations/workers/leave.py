@@ -1,4 +1,4 @@
-"""Leaving: a worker says goodbye, and gives back what it holds."""
+"""Leave the pool: a worker gives back all attempts that it holds."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from .sessions import check_identity, superseded
 
 
 def leave(ctx: Context, actor: Actor, name: str, session: str | None = None) -> None:
-    """Let the worker go: what it held is released, and nobody loses an attempt.
+    """Remove the worker from the pool. Its attempts are released, so no job loses an attempt.
 
-    With a session, only the newest one can say it: an older twin releases nothing of a newer one's.
+    If a session is given, it must be the newest one: an older process of the same name must release nothing.
     """
     check_identity(actor, name)
 
-    def say_goodbye(work: Work) -> None:
+    def release_and_leave(work: Work) -> None:
         worker = find_worker(work.tx, name, lock=True)
         if worker.state is WorkerState.LEFT:
             return
@@ -29,4 +29,4 @@ def leave(ctx: Context, actor: Actor, name: str, session: str | None = None) -> 
         workers.leave(work.tx, worker.id, "left the pool")
         work.record("worker.left", About(worker=name))
 
-    ctx.work(actor, say_goodbye)
+    ctx.work(actor, release_and_leave)

@@ -1,4 +1,4 @@
-"""Workers, as people see them."""
+"""Workers as people see them."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from deborgen_shared.messages import Metrics, Resources, Worker, Workers
 from deborgen_shared.states import FIRST_WORDS
 
 from ... import ids
-from ...storage import attempts, workers
-from ...storage.database import Connection
+from ...storage import attempts, lease_clock, workers
+from ...storage.database import DatabaseConnection
 from ...storage.rows import WorkerRow
 from .. import views
 from ..context import Context
@@ -17,7 +17,7 @@ from ..lookup import find_worker
 from .standing import availability, standing
 
 
-def _show(reader: Connection, worker: WorkerRow, clock: float) -> Worker:
+def _show(reader: DatabaseConnection, worker: WorkerRow, clock: float) -> Worker:
     state, reason = standing(worker, clock)
     capacity = msgspec.json.decode(worker.capacity, type=Resources)
     free = msgspec.json.decode(worker.free, type=Resources)
@@ -30,7 +30,7 @@ def _show(reader: Connection, worker: WorkerRow, clock: float) -> Worker:
         labels=views.loads(worker.labels),
         capacity=capacity,
         free=free,
-        running=[ids.attempt_name(*held) for held in attempts.held_names(reader, worker.id)],
+        running=[ids.attempt_name(*held) for held in attempts.names_held_by(reader, worker.id)],
         last_seen_at=views.when(worker.seen_at),
         paused=worker.paused,
         drain=worker.drain,
@@ -41,12 +41,12 @@ def _show(reader: Connection, worker: WorkerRow, clock: float) -> Worker:
 
 
 def list_workers(ctx: Context) -> Workers:
-    def look(reader: Connection) -> list[Worker]:
-        clock = workers.clock(reader)
-        return [_show(reader, worker, clock) for worker in workers.every(reader)]
+    def look(reader: DatabaseConnection) -> list[Worker]:
+        clock = lease_clock.read(reader)
+        return [_show(reader, worker, clock) for worker in workers.list_all(reader)]
 
     return Workers(items=ctx.store.read(look), next=None)
 
 
 def get_worker(ctx: Context, name: str) -> Worker:
-    return ctx.store.read(lambda reader: _show(reader, find_worker(reader, name), workers.clock(reader)))
+    return ctx.store.read(lambda reader: _show(reader, find_worker(reader, name), lease_clock.read(reader)))

@@ -1,4 +1,5 @@
-"""Registering: a worker says who it is and what it still holds, and its new session takes that over."""
+"""Register a worker: it describes itself and names the attempts that it still holds, and its new session adopts
+them."""
 
 from __future__ import annotations
 
@@ -21,9 +22,9 @@ from .sessions import check_identity, superseded
 
 
 def register(ctx: Context, actor: Actor, name: str, body: Register) -> Registered:
-    """Take the worker in. What an earlier session held and this one does not is lost.
+    """Register the worker. Attempts that an earlier session held and this one does not are lost.
 
-    A repeat of the same registration changes nothing that it holds, and gets the same answer.
+    A repeated registration gets the same answer, and changes none of the worker's attempts.
     """
     check_identity(actor, name)
     lost = ctx.work(actor, lambda work: _register(work, name, body))
@@ -34,7 +35,7 @@ def register(ctx: Context, actor: Actor, name: str, body: Register) -> Registere
 def _register(work: Work, name: str, body: Register) -> list[str]:
     tx = work.tx
     before = workers.get(tx, name, lock=True)
-    again = workers.session(tx, before.id, body.session) if before else None
+    again = workers.lost_by_session(tx, before.id, body.session) if before else None
     if before and again is not None and before.session != body.session:
         raise superseded(name)
     workers.save(
@@ -50,30 +51,30 @@ def _register(work: Work, name: str, body: Register) -> list[str]:
         now=work.now,
     )
     worker = find_worker(tx, name)
-    if before is None:  # another process may have registered the same session a moment ago
-        again = workers.session(tx, worker.id, body.session)
+    if before is None:  # another process may have just registered the same session
+        again = workers.lost_by_session(tx, worker.id, body.session)
     if again is not None:
         return again
     about = About(worker=name)
     work.record("worker.registered", about, data={"hostname": body.hostname, "version": body.version})
     if before is None or not before.online:
         work.record("worker.online", about)
-    lost = _take_over(work, worker, body)
+    lost = _adopt(work, worker, body)
     workers.add_session(tx, worker.id, body.session, lost, work.now)
     return lost
 
 
-def _take_over(work: Work, worker: WorkerRow, body: Register) -> list[str]:
-    """Hand what the new session holds over to it, and end the rest."""
+def _adopt(work: Work, worker: WorkerRow, body: Register) -> list[str]:
+    """Assign the attempts that the new session holds to it, and end the others."""
     held = {ids.parse_attempt(text) for text in body.holding}
-    said_gone = {ids.parse_attempt(text) for text in body.gone}
-    live = {(attempt.job, attempt.number): attempt for attempt in attempts.live_of(work.tx, worker.id)}
+    reported_gone = {ids.parse_attempt(text) for text in body.gone}
+    live = {(attempt.job, attempt.number): attempt for attempt in attempts.held_by(work.tx, worker.id)}
     gone = []
     for key, attempt in live.items():
         if key in held:
             attempts.adopt(work.tx, *key, body.session, work.lease_end)
         else:
-            gone.append(replace(attempt, named=attempt.named or key in said_gone))
+            gone.append(replace(attempt, named=attempt.named or key in reported_gone))
     for key in sorted(held - set(live)):
         found = attempts.get(work.tx, *key)
         if found and may_resume(found, worker.id, found.session):

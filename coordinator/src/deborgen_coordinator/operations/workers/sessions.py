@@ -1,23 +1,22 @@
-"""Who speaks for a worker: the token is bound to its name, and the newest session is the only one.
+"""Who may act for a worker: its token is bound to its name, and only its newest session counts.
 
-So only the worker and the session that hold the lease of an attempt add to what it wrote.
+So only the worker and the session that hold an attempt's lease can add to its log and its events.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from deborgen_shared import contract
 from deborgen_shared.errors import Code, Refusal
 from deborgen_shared.states import Role, WorkerState
 
 from ... import ids
 from ...storage import attempts, workers
-from ...storage.rows import Held, WorkerRow
+from ...storage.rows import HeldAttempt, WorkerRow
 from ...storage.transactions import Tx
 from ..attempts.outcomes import note_stale
 from ..context import Actor, Context
-from ..lookup import MOST_RUNS
+from ..lookup import MOST_RUNS, Noun, UnknownName
 from ..work import Work
 
 
@@ -32,7 +31,7 @@ class AttemptId:
     def __str__(self) -> str:
         return f"{self.run}.{self.index}/{self.number}"
 
-    def find(self, tx: Tx) -> Held | None:
+    def find(self, tx: Tx) -> HeldAttempt | None:
         if self.run >= MOST_RUNS or self.index > ids.MOST_JOBS:
             return None
         return attempts.get(tx, ids.key(self.run, self.index), self.number)
@@ -42,43 +41,40 @@ def check_identity(actor: Actor, name: str) -> None:
     if actor.role is not Role.WORKER or actor.name != name:
         raise Refusal(
             Code.FORBIDDEN,
-            f"this token is not worker {name}'s",
-            f"use the token that was made with --role worker --name {name}",
+            f"this token does not belong to worker {name}",
+            f"use the token that was created with --role worker --name {name}",
         )
 
 
 def check_session(tx: Tx, name: str, session: str) -> WorkerRow:
-    """The worker, if this session is its newest; kept from other writers."""
+    """The worker, locked against other writers; refuse a session that is not its newest."""
     worker = workers.get(tx, name, lock=True)
     if worker is None or worker.state is WorkerState.LEFT:
-        hint = f"PUT {contract.REGISTER.url(name=name)} first"
-        raise Refusal(Code.SUPERSEDED, f"worker {name} is not registered", hint)
+        raise Refusal(Code.SUPERSEDED, f"worker {name} is not registered")
     if worker.session != session:
         raise superseded(name)
     return worker
 
 
 def superseded(name: str) -> Refusal:
-    return Refusal(
-        Code.SUPERSEDED, f"a newer session of worker {name} has registered", "stop: this one no longer speaks for it"
-    )
+    return Refusal(Code.SUPERSEDED, f"a newer session of worker {name} has registered", "stop this one")
 
 
-def find_own_attempt(work: Work, attempt: AttemptId, session: str) -> Held:
-    """The attempt, if it is this worker's and the session is the worker's newest.
+def find_own_attempt(work: Work, attempt: AttemptId, session: str) -> HeldAttempt:
+    """The attempt, if it belongs to this worker and the session is the worker's newest.
 
-    A lease is always the newest session's: a registration takes it over or ends it.
+    Every lease belongs to the newest session: a registration adopts a lease or ends it.
     """
     held = attempt.find(work.tx)
     if held is None:
-        raise Refusal(Code.NOT_FOUND, f"there is no attempt {attempt}")
+        raise UnknownName(Noun.ATTEMPT, f"there is no attempt {attempt}")
     check_identity(work.actor, held.worker)
     check_session(work.tx, held.worker, session)
     return held
 
 
 def refuse_stale(ctx: Context, actor: Actor, attempt: AttemptId, what: str) -> Refusal:
-    """The refusal of something that came for an attempt that is over. The history tells of the first one."""
+    """The refusal of log bytes or events for an attempt that has ended. The first one is recorded in the history."""
 
     def note(work: Work) -> None:
         held = attempt.find(work.tx)
@@ -86,4 +82,4 @@ def refuse_stale(ctx: Context, actor: Actor, attempt: AttemptId, what: str) -> R
             note_stale(work, held, {"what": what})
 
     ctx.work(actor, note)
-    return Refusal(Code.STALE_ATTEMPT, f"attempt {attempt} is over", "stop it, and send nothing more of it")
+    return Refusal(Code.STALE_ATTEMPT, f"attempt {attempt} has ended", "stop it, and send nothing more for it")

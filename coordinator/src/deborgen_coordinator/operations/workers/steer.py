@@ -1,4 +1,4 @@
-"""Steering: an admin pauses or drains a worker, or lets it go on."""
+"""Steer a worker: an admin pauses, drains or resumes it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .look import get_worker
 
 
 def steer(ctx: Context, actor: Actor, name: str, body: SteerWorker) -> Worker:
-    """Pause or drain a worker from the coordinator's side; it learns of it with its next heartbeat."""
+    """Pause, drain or resume a worker. It receives the order with its next heartbeat."""
 
     def order(work: Work) -> None:
         worker = find_worker(work.tx, name, lock=True)

@@ -1,6 +1,6 @@
-"""The steps from each version of the schema to the next: modules `step_NNNN_name`, each with one function `migrate`.
+"""The migration steps from each schema version to the next: modules `step_NNNN_name`, each with a function `migrate`.
 
-A step never uses the models, which go on changing: it says itself which columns it means.
+A step never uses the models, because they keep changing: it names its columns itself.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from typing import Any
 import peewee
 from playhouse import migrate as playhouse
 
-from ..database import Connection
+from ..database import DatabaseConnection
 
 
-def add_column(connection: Connection, table: str, name: str, field: peewee.Field) -> None:
-    """Add a column; one that is not null needs a DEFAULT among its constraints."""
+def add_column(connection: DatabaseConnection, table: str, name: str, field: peewee.Field) -> None:
+    """Add a column. A column that is not nullable needs a DEFAULT among its constraints."""
     migrator: Any = playhouse.SchemaMigrator.from_database(connection.db)
     playhouse.migrate(migrator.add_column(table, name, field, allow_not_null=True))

@@ -1,14 +1,14 @@
-"""When the program of an attempt really began, by its worker's word."""
+"""The start of an attempt's program, as reported by its worker."""
 
 from __future__ import annotations
 
 from peewee import DoubleField
 
-from ..database import Connection
+from ..database import DatabaseConnection
 from . import add_column
 
 
-def migrate(connection: Connection) -> None:
+def migrate(connection: DatabaseConnection) -> None:
     add_column(connection, "attempt", "began_at", DoubleField(null=True))
-    # An attempt that was given back, or that no heartbeat had confirmed, did not count for poison, and shall not now.
+    # Released attempts, and attempts that no heartbeat had confirmed, did not count towards poison. They still do not.
     connection.run("UPDATE attempt SET confirmed = 1 WHERE outcome = 'released'")

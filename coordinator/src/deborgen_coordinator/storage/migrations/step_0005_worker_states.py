@@ -1,17 +1,17 @@
-"""A worker tells more states than before, until when each lasts, and how its machine is doing."""
+"""A worker reports more states than before, until when each lasts, and its machine's metrics."""
 
 from __future__ import annotations
 
 from peewee import SQL, Check, DoubleField, TextField
 
-from ..database import Connection
+from ..database import DatabaseConnection
 from . import add_column
 
 WORDS = "'open', 'limited', 'yielding', 'paused', 'closed', 'asleep', 'draining', 'left'"
 
 
-def migrate(connection: Connection) -> None:
-    # SQLite cannot change the CHECK of a column, so the column is made anew. Its values wait in another one meanwhile.
+def migrate(connection: DatabaseConnection) -> None:
+    # SQLite cannot change a column's CHECK, so the column is created again. Another column holds its values meanwhile.
     add_column(connection, "worker", "state_before", TextField(constraints=[SQL("DEFAULT 'open'")]))
     connection.run("UPDATE worker SET state_before = state")
     connection.run("ALTER TABLE worker DROP COLUMN state")

@@ -1,6 +1,6 @@
-"""Every list finds its rows by an index, and a class of jobs is known by the digest of its needs.
+"""Every list uses an index, and a class of jobs is identified by the digest of its needs.
 
-The needs themselves were the key of a class: PostgreSQL takes no key of more than some 2,700 bytes.
+Before, the needs themselves were the key. PostgreSQL allows keys of at most about 2,700 bytes.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import hashlib
 
 from peewee import SQL, TextField
 
-from ..database import Connection
+from ..database import DatabaseConnection
 from . import add_column
 
 INDEXES = (
@@ -21,7 +21,7 @@ INDEXES = (
 )
 
 
-def migrate(connection: Connection) -> None:
+def migrate(connection: DatabaseConnection) -> None:
     connection.run("ALTER TABLE class RENAME COLUMN needs TO digest")
     connection.rename_constraint("class_needs_key", "class_digest_key")
     add_column(connection, "class", "needs", TextField(constraints=[SQL("DEFAULT ''")]))

@@ -1,4 +1,4 @@
-"""Tidying up: logs are sealed into blobs, orphaned uploads and unreferenced blobs go, old runs are let go of."""
+"""The cleanup: it seals logs into blobs, and removes orphaned uploads, unreferenced blobs and the data of old runs."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from ...storage import blobs, logs
 from ..blobs import register
 from ..context import Context
 
-log = logging.getLogger("deborgen.tidy")
+log = logging.getLogger("deborgen.cleanup")
 
 DAY = 86_400.0
-#: A log whose end never came is sealed as it is after so long.
+#: A log that stays incomplete is sealed as it is after this many seconds.
 LATE_LOG_SECONDS = 3_600.0
-#: How often blobs and retention are looked at.
-TIDY_SECONDS = 300.0
+#: Clean up blobs and apply the retention settings this often.
+CLEANUP_SECONDS = 300.0
 BATCH = 100
 PIECE = 1 << 20
 
 
-class Tidier:
+class Cleaner:
     def __init__(self, ctx: Context) -> None:
         self._ctx = ctx
-        self._tidied: float | None = None
+        self._cleaned: float | None = None
         self._examined: float | None = None
 
-    def turn(self, stop: threading.Event | None = None) -> None:
-        """Seal logs every time; look at blobs and retention now and then, and read the whole database once a day."""
+    def run_once(self, stop: threading.Event | None = None) -> None:
+        """Seal logs every time, clean up blobs and old runs now and then, and read the whole database once per day."""
         stop = stop or threading.Event()
 
         def until_done(work: Callable[[], int]) -> None:
@@ -39,8 +39,8 @@ class Tidier:
 
         parts: list[Callable[[], object]] = [lambda: until_done(lambda: self.seal_logs(stop))]
         steady = self._ctx.clock.steady()
-        if self._tidied is None or steady - self._tidied >= TIDY_SECONDS:
-            self._tidied = steady
+        if self._cleaned is None or steady - self._cleaned >= CLEANUP_SECONDS:
+            self._cleaned = steady
             parts += [
                 lambda: self._ctx.blobs.remove_orphans(DAY),
                 self.apply_retention,
@@ -50,7 +50,7 @@ class Tidier:
             self._examined = steady
             parts.append(self._ctx.store.examine)
         failures: list[Exception] = []
-        for part in parts:  # on a full disk the first cannot go on, and the last make room
+        for part in parts:  # on a full disk the first ones fail, and the last ones free space
             try:
                 part()
             except Exception as failure:
@@ -59,11 +59,11 @@ class Tidier:
             raise failures[0]
 
     def seal_logs(self, stop: threading.Event | None = None) -> int:
-        """Turn finished logs into blobs; how many."""
+        """Turn complete logs into blobs; return how many."""
         ctx = self._ctx
         before = ctx.clock.wall() - LATE_LOG_SECONDS
         sealed = 0
-        for job, number, size in ctx.store.read(lambda reader: logs.to_seal(reader, before, BATCH)):
+        for job, number, size in ctx.store.read(lambda reader: logs.ready_to_seal(reader, before, BATCH)):
             if stop is not None and stop.is_set():
                 break
             digest, stored = ctx.blobs.store(self._log_bytes(job, number, size), partial(register, ctx))
@@ -82,21 +82,21 @@ class Tidier:
             yield piece
 
     def collect_blobs(self) -> int:
-        """Remove blobs that nothing has referred to for a day; how many."""
+        """Remove blobs that have been unreferenced for a day; return how many."""
         ctx = self._ctx
         before = ctx.clock.wall() - DAY
         removed = 0
         for digest in ctx.store.read(lambda reader: blobs.unreferenced(reader, before, BATCH)):
             with ctx.blobs.locked(digest):
-                if ctx.store.write(partial(blobs.forget, digest=digest, before=before)):
+                if ctx.store.write(partial(blobs.delete_row, digest=digest, before=before)):
                     ctx.blobs.delete(digest)
                     removed += 1
         if removed:
-            log.info("%d blobs that nothing refers to were removed", removed)
+            log.info("removed %d unreferenced blobs", removed)
         return removed
 
     def apply_retention(self) -> int:
-        """Let go of the logs and artifacts of old runs, as the settings say; how many runs. History stays."""
+        """Remove the logs and artifacts of old runs as the settings say; return how many runs. Their history stays."""
         ctx, now = self._ctx, self._ctx.clock.wall()
         pruned = 0
         if ctx.settings.retention_days:
@@ -107,7 +107,7 @@ class Tidier:
             while ctx.store.read(blobs.referenced_size) > most and self._prune(now, now, most=1):
                 pruned += 1
         if pruned:
-            log.info("the logs and artifacts of %d old runs were let go of", pruned)
+            log.info("removed the logs and artifacts of %d old runs", pruned)
         return pruned
 
     def _prune(self, before: float, now: float, most: int) -> int:

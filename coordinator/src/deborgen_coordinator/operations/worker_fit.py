@@ -1,4 +1,4 @@
-"""The fleet as placement sees it, read at most once per second: for decisions where a moment's age does not matter."""
+"""Which workers could ever run a job. The workers are read at most once per second, so answers may be slightly old."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from cachetools import TTLCache, cachedmethod
 from deborgen_shared.states import WORKING, WorkerState
 
 from ..clock import Clock
-from ..placement import Amounts, Machine, Needs, lacks
+from ..placement import Amounts, MachineOffer, Needs, lacks
 from ..storage import workers
 from ..storage.rows import WorkerRow
 from ..storage.store import Store
-from .catalog import decode_needs
+from .spec_cache import decode_needs
 
 KEEP_SECONDS = 1.0
-#: The machines at one moment, and what was judged of them by the needs of a job.
-Seen = tuple[list[tuple[WorkerRow, Machine]], dict[str, str]]
+#: The workers at one moment, and the warnings that were computed for them, by the needs of a job.
+Snapshot = tuple[list[tuple[WorkerRow, MachineOffer]], dict[str, str]]
 
 
 def amounts(text: str) -> Amounts:
@@ -29,30 +29,30 @@ def amounts(text: str) -> Amounts:
     )
 
 
-def machine(row: WorkerRow) -> Machine:
-    return Machine(msgspec.json.decode(row.labels), amounts(row.capacity))
+def machine(row: WorkerRow) -> MachineOffer:
+    return MachineOffer(msgspec.json.decode(row.labels), amounts(row.capacity))
 
 
-class Fleet:
-    """Who could ever run what."""
+class WorkerFit:
+    """Which workers could ever run a job with given needs."""
 
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store = store
         self._lock = threading.Lock()
-        self._kept: TTLCache[Any, Seen] = TTLCache(1, KEEP_SECONDS, clock.steady)
+        self._kept: TTLCache[Any, Snapshot] = TTLCache(1, KEEP_SECONDS, clock.steady)
 
     def warning(self, needs_key: str) -> str:
-        """What to tell somebody who submits such a job; empty if some worker can run it."""
+        """The warning for somebody who submits such a job; empty if some worker can run it."""
         with self._lock:
-            machines, verdicts = self._look()
-            if needs_key not in verdicts:
-                verdicts[needs_key] = _judge(machines, decode_needs(needs_key))
-            return verdicts[needs_key]
+            machines, warnings = self._snapshot()
+            if needs_key not in warnings:
+                warnings[needs_key] = _warning(machines, decode_needs(needs_key))
+            return warnings[needs_key]
 
     def another_could(self, needs: Needs, than: str) -> bool:
-        """Whether a machine other than this one could take such a job now, or as soon as it has room."""
+        """Whether another worker could run such a job now, or as soon as it has room."""
         with self._lock:
-            machines, _ = self._look()
+            machines, _ = self._snapshot()
             return any(
                 row.name != than and row.online and row.state in WORKING and not (row.paused or row.drain)
                 for row, candidate in machines
@@ -60,14 +60,14 @@ class Fleet:
             )
 
     @cachedmethod(lambda self: self._kept)
-    def _look(self) -> Seen:
-        rows = self._store.read(workers.every)
+    def _snapshot(self) -> Snapshot:
+        rows = self._store.read(workers.list_all)
         return [(row, machine(row)) for row in rows if row.state is not WorkerState.LEFT], {}
 
 
-def _judge(machines: list[tuple[WorkerRow, Machine]], needs: Needs) -> str:
+def _warning(machines: list[tuple[WorkerRow, MachineOffer]], needs: Needs) -> str:
     if not machines:
-        return "no worker has joined yet: the jobs wait until one does"
+        return "no worker has joined yet; the jobs stay queued until one does"
     reasons = []
     for row, candidate in machines:
         reason = lacks(candidate, needs)

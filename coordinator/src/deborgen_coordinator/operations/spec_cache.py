@@ -1,4 +1,4 @@
-"""Specs and classes as values. They never change, so what was read once and is committed is kept at hand."""
+"""Specs and the needs of classes, cached. They never change, so a committed one is read only once."""
 
 from __future__ import annotations
 
@@ -15,51 +15,51 @@ from deborgen_shared.states import RunAs
 from ..caches import SharedCache
 from ..placement import Amounts, Needs
 from ..storage import specs
-from ..storage.database import Connection
+from ..storage.database import DatabaseConnection
 from ..storage.transactions import Tx
 
 _spec = msgspec.json.Decoder(JobSpec)
 
 
 @dataclass(frozen=True, slots=True)
-class Spec:
+class CachedSpec:
     id: int
     class_id: int
     job: JobSpec
     raw: msgspec.Raw
     plain: dict[str, Any] | None
-    """The spec as a dictionary, only if it has templates to fill in."""
+    """The spec as a dictionary if it has templates to fill in, otherwise None."""
 
 
-class Catalog:
-    """At most `most` of each. Values read in a transaction are kept only by `keep`, once that is committed: a number
-    that was rolled back may be given to another spec."""
+class SpecCache:
+    """At most `most` entries of each kind. Values that were read in a transaction enter the cache only through `keep`,
+    after the commit: the id of a spec that was rolled back may be given to another spec."""
 
     def __init__(self, most: int = 2000) -> None:
         self.submitters: SharedCache[str, int] = SharedCache(LRUCache(most))
         self.stored: SharedCache[str, tuple[int, int]] = SharedCache(LRUCache(most))
-        self._specs: SharedCache[int, Spec] = SharedCache(LRUCache(most))
+        self._specs: SharedCache[int, CachedSpec] = SharedCache(LRUCache(most))
         self._needs: SharedCache[int, Needs] = SharedCache(LRUCache(most))
 
-    def spec(self, reader: Tx | Connection, spec_id: int) -> Spec:
+    def spec(self, reader: Tx | DatabaseConnection, spec_id: int) -> CachedSpec:
         return self._specs.get(spec_id) or decode_spec(spec_id, *specs.get(reader, spec_id))
 
-    def needs(self, reader: Tx | Connection, class_id: int) -> Needs:
+    def needs(self, reader: Tx | DatabaseConnection, class_id: int) -> Needs:
         return self._needs.get(class_id) or decode_needs(specs.needs_of_class(reader, class_id))
 
     def keep_submission(self, submitter: str, submitter_id: int, stored: dict[str, tuple[int, int]]) -> None:
-        """Remember the number of a submitter, and of specs by their digest, that are committed."""
+        """Remember the ids of a committed submitter, and of committed specs by their digest."""
         self.submitters.update({submitter: submitter_id})
         self.stored.update(stored)
 
-    def keep(self, found: dict[int, Spec], needs: dict[int, Needs]) -> None:
+    def keep(self, found: dict[int, CachedSpec], needs: dict[int, Needs]) -> None:
         self._specs.update(found)
         self._needs.update(needs)
 
 
-def decode_spec(spec_id: int, class_id: int, body: bytes) -> Spec:
+def decode_spec(spec_id: int, class_id: int, body: bytes) -> CachedSpec:
     plain = msgspec.json.decode(body)
-    return Spec(spec_id, class_id, _spec.decode(body), msgspec.Raw(body), plain if has_templates(plain) else None)
+    return CachedSpec(spec_id, class_id, _spec.decode(body), msgspec.Raw(body), plain if has_templates(plain) else None)
 
 
 def decode_needs(text: str) -> Needs:
