@@ -1,4 +1,4 @@
-"""HTTP to the coordinator, against a server that misbehaves as it is told."""
+"""HTTP to the coordinator, against a server that misbehaves on demand."""
 
 from __future__ import annotations
 
@@ -292,13 +292,13 @@ def test_a_log_that_is_cut_is_complete_all_the_same() -> None:
 def test_when_one_transfer_fails_the_others_stop() -> None:
     going = threading.Event()
 
-    def transfer(item: str, told: Callable[[int], None]) -> None:
+    def transfer(item: str, report: Callable[[int], None]) -> None:
         if item == "bad":
             assert going.wait(10)
             raise NotFound("gone")
         while True:
-            told(1)
+            report(1)
             going.set()
 
     with pytest.raises(NotFound):
-        transfers.all_at_once(["endless", "bad", "endless too", "never started"], transfer, lambda count: None)
+        transfers.in_parallel(["endless", "bad", "endless too", "never started"], transfer, lambda count: None)
