@@ -159,7 +159,7 @@ def _collect(data: Any, base: Path, problems: list[Problem]) -> dict[ProblemPath
                 if wrong_path := check_path(file.path):
                     problems.append(Problem(where, f"the path of the file {file.path!r} {wrong_path}", _EXCLUDE))
         if len(collection.files) > limits.FILES:
-            message = f"these are {len(collection.files):,} files, and the limit is {limits.FILES:,}"
+            message = f"these are {len(collection.files):,} files, but the limit is {limits.FILES:,}"
             problems.append(Problem((*path, "files"), message, _EXCLUDE))
         found[path] = collection
     return found

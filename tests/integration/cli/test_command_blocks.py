@@ -76,9 +76,9 @@ PROOFS: dict[tuple[str, str], tuple[str, ...]] = {
         "contract/http/test_http_docs.py::test_the_examples_run_as_they_stand_and_show_every_route",
     ),
     ("docs/http-api.md", "json"): ("contract/http/test_http_docs.py::test_the_refusal_that_is_shown_is_the_real_one",),
-    ("docs/job-file.md", "yaml"): ("unit/jobfile/test_docs.py::test_every_example_is_a_right_job_file",),
+    ("docs/job-file.md", "yaml"): ("unit/jobfile/test_docs.py::test_every_example_is_a_valid_job_file",),
     ("docs/job-file.md", "text"): (
-        "unit/jobfile/test_docs.py::test_the_problems_that_are_shown_are_those_that_are_told",
+        "unit/jobfile/test_docs.py::test_the_documented_problems_are_the_reported_ones",
     ),
     ("docs/operations.md", "sh"): (f"{HERE}::test_a_pool_set_up_by_hand",),
     ("docs/operations.md", "ini"): (f"{HERE}::test_the_unit_starts_what_is_typed_by_hand",),

@@ -83,7 +83,7 @@ def test_too_many_files_are_refused_before_any_is_read(tmp_path: Path, monkeypat
         (tmp_path / f"data/{number}").write_text("")
     with pytest.raises(InvalidJob) as refusal:
         prepare(tmp_path, "run: ls\nfiles: [data/]\n")
-    assert "these are 4 files, and the limit is 3" in report(refusal, tmp_path)
+    assert "these are 4 files, but the limit is 3" in report(refusal, tmp_path)
 
 
 def test_what_cannot_be_executed_yet_is_refused_here(tmp_path: Path) -> None:
