@@ -51,7 +51,7 @@ ALLOWED: dict[tuple[str, str], str] = {
     ("cli/src/deborgen/commands/workers.py", "worker"): "the heading of a column",
     ("cli/src/deborgen/errors.py", "canceled"): "what an exit code means, in words",
     ("cli/src/deborgen/output.py", "left"): "a side of a column",
-    ("cli/src/deborgen/pair.py", "worker"): "the name of a process, of its log and of its folder",
+    ("cli/src/deborgen/local_pool.py", "worker"): "the name of a process, of its log and of its folder",
     (
         "coordinator/src/deborgen_coordinator/connections.py",
         "error",
