@@ -41,7 +41,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    # The command `deborgen --help` imports this package, too, and must not pay for an HTTP client.
+    # `deborgen --help` imports this package too, and must not pay for an HTTP client.
     if name in ("Client", "Job", "Results", "Run"):
         from deborgen import client
 

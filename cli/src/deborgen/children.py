@@ -1,4 +1,4 @@
-"""The child processes of `deborgen up`: started so that none outlives it, ended with patience and then without."""
+"""The child processes of `deborgen up`. None of them outlives it; they are ended with TERM, then with KILL."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _PR_SET_PDEATHSIG = 1
 
 
 def environment() -> dict[str, str]:
-    """The environment without deborgen's own settings: what is meant for the commands is not meant for the servers."""
+    """The environment without deborgen's own settings: settings for the command must not reach the servers."""
     return {key: value for key, value in os.environ.items() if not key.startswith("DEBORGEN_")}
 
 
 def ask(command: list[str], within: float | None = None) -> subprocess.CompletedProcess[str]:
-    """What a command answers, as text."""
+    """Run a command and return its output as text."""
     return subprocess.run(
         command, env=environment(), stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace",
         timeout=within, check=False,
@@ -33,10 +33,10 @@ def ask(command: list[str], within: float | None = None) -> subprocess.Completed
 
 
 def spawn(command: list[str], log: IO[bytes], *, own_session: bool = False) -> subprocess.Popen[bytes]:
-    """Start a child whose words go to a log.
+    """Start a child whose output goes to a log.
 
-    It has a process group of its own, so that a Ctrl-C at the terminal reaches the parent alone, which then ends its
-    children in their order. With `own_session` it is no child to speak of: it lives on.
+    It has its own process group, so that Ctrl-C at the terminal reaches only the parent, which then ends its children
+    in the right order. With `own_session`, the process is independent and outlives its parent.
     """
     return subprocess.Popen(
         command,
@@ -51,7 +51,7 @@ def spawn(command: list[str], log: IO[bytes], *, own_session: bool = False) -> s
 
 
 def _end_with_parent() -> Callable[[], None] | None:
-    """On Linux the kernel ends a child whose parent is killed; elsewhere the next `up` does."""
+    """On Linux the kernel ends a child whose parent is killed; elsewhere the next `deborgen up` does."""
     prctl = getattr(ctypes.CDLL(None, use_errno=True), "prctl", None)
     if prctl is None:
         return None
@@ -66,7 +66,7 @@ def _end_with_parent() -> Callable[[], None] | None:
 
 
 def end(process: subprocess.Popen[bytes], within: float) -> None:
-    """TERM, and KILL when that does not help in time."""
+    """Send TERM, and KILL if the process does not end in time."""
     process.terminate()
     try:
         process.wait(within)
@@ -76,15 +76,15 @@ def end(process: subprocess.Popen[bytes], within: float) -> None:
 
 
 def end_leftovers(state: Runtime | None) -> None:
-    """End what an `up` that was killed left running. A process is ours if it works on our data folder."""
+    """End the children that a killed `deborgen up` left running. A process is ours if it uses our data folder."""
     if state is None:
         return
     for pid in state.children.values():
-        for word in (signal.SIGTERM, signal.SIGKILL):
+        for number in (signal.SIGTERM, signal.SIGKILL):
             if not _is_ours(pid, state):
                 break
             with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(pid, word)
+                os.kill(pid, number)
             deadline = time.monotonic() + 15
             while _is_ours(pid, state) and time.monotonic() < deadline:
                 time.sleep(0.05)
@@ -96,32 +96,32 @@ def _is_ours(pid: int, state: Runtime) -> bool:
 
 
 def _command_line(pid: int) -> str:
-    """The command line of a process; empty when it is gone, or a zombie."""
+    """The command line of a process; empty if it is gone or a zombie."""
     with contextlib.suppress(OSError):
         return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace")
-    with contextlib.suppress(OSError):  # a system without /proc; -ww keeps its `ps` from cutting long lines
+    with contextlib.suppress(OSError):  # a system without /proc; -ww keeps `ps` from truncating long lines
         return ask(["ps", "-ww", "-o", "args=", "-p", str(pid)]).stdout
     return ""
 
 
-class Ended(KeyboardInterrupt):
-    """A polite request to end, by whatever signal."""
+class EndRequested(KeyboardInterrupt):
+    """A signal asked the process to end."""
 
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """Within the block SIGTERM and SIGHUP end it as Ctrl-C does.
+    """Within the block, SIGTERM and SIGHUP end it just as Ctrl-C does.
 
-    Whatever signal comes after the first is ignored, also after the block: the end is to be an orderly one.
+    All such signals after the first are ignored, even after the block, so that the shutdown can finish in order.
     """
     ours = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
 
     def on_signal(number: int, frame: FrameType | None) -> None:
         for each in ours:
             signal.signal(each, signal.SIG_IGN)
-        raise Ended
+        raise EndRequested
 
     for each in ours:
         signal.signal(each, on_signal)
-    with contextlib.suppress(Ended):
+    with contextlib.suppress(EndRequested):
         yield

@@ -1,4 +1,4 @@
-"""The command `deborgen`: one verb, one file in `commands/`, loaded only when it is asked for."""
+"""The command `deborgen`. Each verb has a file in `commands/`, which is loaded only when the verb is used."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ import click
 if TYPE_CHECKING:
     from deborgen.client import Client
 
-#: Every command, in the order in which a newcomer meets them. `--help` reads this table and imports nothing else.
+#: Every command, in the order in which a newcomer needs them. `--help` reads this table and imports nothing else.
 SECTIONS: dict[str, dict[str, str]] = {
     "Start": {
         "up": "Start a coordinator and a worker on this machine.",
         "down": "Stop what `deborgen up` started.",
         "login": "Store the token for a coordinator, and use it from now on.",
-        "doctor": "Check, in order, all that must be right; say what to do where it is not.",
+        "doctor": "Check your setup step by step, and say how to fix what is wrong.",
         "init": "Write a first job file.",
     },
     "Submit": {
         "check": "Check a job file and show what it would run.",
-        "submit": "Submit a job file: one run, with all its jobs.",
+        "submit": "Submit a job file as a new run.",
         "run": "Run one command as a job.",
         "schema": "Print the JSON Schema of the job file, for editors.",
     },
@@ -34,13 +34,13 @@ SECTIONS: dict[str, dict[str, str]] = {
         "list": "List runs, newest first.",
         "show": "Show one run, or one job with its attempts.",
         "watch": "Watch a run live until it ends.",
-        "wait": "Wait until runs or jobs have ended; for scripts.",
-        "logs": "Print what jobs wrote.",
-        "why": "Say why a job waits, or why it ended as it did.",
+        "wait": "Wait until runs or jobs have ended (for scripts).",
+        "logs": "Print the output of jobs.",
+        "why": "Explain why a job is waiting, or why it ended as it did.",
         "results": "Print the results table of a run.",
         "artifacts": "List and fetch the files that jobs made.",
-        "workers": "Show the machines of the pool, and steer them.",
-        "events": "Print the history: who did what, when.",
+        "workers": "Show the machines of the pool; pause, resume or drain them.",
+        "events": "Print the history: who did what, and when.",
     },
     "Act": {
         "cancel": "Cancel runs or jobs.",
@@ -54,7 +54,7 @@ CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
 
 class App:
-    """What every command shares: which coordinator is meant, found out when it is first needed."""
+    """What all commands share: the client, which looks for its coordinator when it is first needed."""
 
     def __init__(self, url: str | None = None) -> None:
         self.url = url
@@ -69,12 +69,12 @@ class App:
         return client
 
 
-class Closed(Exception):
-    """Whoever read what we print has closed it."""
+class OutputClosed(Exception):
+    """The reader of our output has closed the pipe."""
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """A question about the nearest command, if one is near."""
+    """A question that suggests the most similar command; empty if none is similar."""
     from difflib import get_close_matches
 
     near = get_close_matches(name, known, n=1)
@@ -82,7 +82,7 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 
 
 class LazyGroup(click.Group):
-    """Knows its commands by name; imports the module of one when that one is called."""
+    """A group that knows its commands by name, and imports the module of a command when it is used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return [name for section in SECTIONS.values() for name in section]
@@ -106,8 +106,8 @@ class LazyGroup(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
-        except BrokenPipeError:  # click would end with 1, which means something unexpected
-            raise Closed from None
+        except BrokenPipeError:  # click would exit with 1, which means an unexpected error
+            raise OutputClosed from None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         width = max(len(name) for name in self.list_commands(ctx))
@@ -121,48 +121,53 @@ def url_option(help_text: str) -> Callable[[Any], Any]:
 
 
 @click.group(cls=LazyGroup, context_settings=CONTEXT, no_args_is_help=True)
-@url_option("The coordinator. [default: DEBORGEN_URL, the profile, or a running `deborgen up`]")
+@url_option("Address of the coordinator. [default: DEBORGEN_URL, `deborgen login`, or a running `deborgen up`]")
 @click.version_option(package_name="deborgen", message="deborgen %(version)s")
 @click.pass_context
 def cli(ctx: click.Context, url: str | None) -> None:
-    """Send jobs to the machines of your friends, and get the results back.
+    """Send jobs to your friends' machines, and get the results back.
 
     \b
-    A first evening:
-      deborgen up -d                   # a coordinator and a worker on this machine
-      deborgen init sweep              # writes sweep.yml
-      deborgen submit sweep.yml -w     # runs it, live
-      deborgen results last            # the table
+    First steps:
+      deborgen up -d                   # start a coordinator and a worker on this machine
+      deborgen init sweep              # write sweep.yml
+      deborgen submit sweep.yml -w     # run it, and watch it live
+      deborgen results last            # print the results table
+
+    Name a run by its number (42) or as `last`, your newest run, and a job by run and index (42.7). Most commands use
+    `last` if you name none.
     """
     ctx.obj = App(url)
 
 
 def verb(make: Callable[..., Any] = click.command, **attributes: Any) -> Callable[[Callable[..., Any]], click.Command]:
-    """A command that talks to a coordinator: takes `--url`, and gets the `App` as its first argument."""
+    """Decorator for a command that talks to a coordinator: adds `--url`, and passes the `App` as the first argument."""
 
     def decorate(function: Callable[..., Any]) -> click.Command:
         @functools.wraps(function)
         def call(*args: Any, url: str | None, **kwargs: Any) -> Any:
             return function(the_app(url), *args, **kwargs)
 
-        made: click.Command = make(context_settings=CONTEXT, **attributes)(url_option("The coordinator.")(call))
+        made: click.Command = make(context_settings=CONTEXT, **attributes)(
+            url_option("Address of the coordinator.")(call)
+        )
         return made
 
     return decorate
 
 
 def the_app(url: str | None) -> App:
-    """The `App` of this call of the program, with the address that a command was given itself."""
+    """The `App` of this invocation, with the address that was given to the command itself, if any."""
     app = click.get_current_context().find_object(App) or App()
     app.url = url or app.url
     return app
 
 
-json_option = click.option("--json", "as_json", is_flag=True, help="Print versioned JSON.")
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for scripts (versioned).")
 
 
 def main(args: list[str] | None = None) -> None:
-    """The entry point. Expected failures are sentences with an exit code, never tracebacks."""
+    """The entry point. An expected failure is a sentence and an exit code, never a traceback."""
     sys.exit(_main(args))
 
 
@@ -183,14 +188,14 @@ def _main(args: list[str] | None) -> int:
     except (KeyboardInterrupt, click.Abort):
         sys.stderr.write("\ninterrupted\n")
         return 130
-    except (Closed, BrokenPipeError):
-        # Whoever read us has seen enough. Python would complain once more at exit, about the same pipe.
+    except (OutputClosed, BrokenPipeError):
+        # Without this, Python would complain about the same pipe again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     except Exception as bug:
         if os.environ.get("DEBORGEN_DEBUG"):
             raise
-        if isinstance(bug, OSError) and bug.strerror:  # a full disk, a file that may not be read: nobody's bug
+        if isinstance(bug, OSError) and bug.strerror:  # a full disk or an unreadable file is not a bug
             sys.stderr.write(f"error: {bug.filename}: {bug.strerror}\n" if bug.filename else f"error: {bug.strerror}\n")
             return 1
         sys.stderr.write(f"error: unexpected {type(bug).__name__}: {bug}\n")
@@ -205,7 +210,7 @@ def _report(failure: Any) -> None:
     if isinstance(failure, InvalidJob) and failure.details.get("report"):
         output.say(failure.details["report"])
         return
-    # An interrupt is what the person wanted, not an error.
+    # An interrupt is not an error: the person asked for it.
     output.say(failure.message if failure.exit_code == 130 else f"error: {failure.message}")
     if failure.hint:
         output.hint(f"  {failure.hint}")

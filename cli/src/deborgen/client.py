@@ -31,7 +31,7 @@ __all__ = ["Client", "Job", "Results", "Run"]
 
 
 class Client:
-    """A coordinator, found as the command finds it: argument, environment, profile, or a running `deborgen up`."""
+    """A coordinator. Without arguments it is found as the command finds it: environment, profile or `deborgen up`."""
 
     def __init__(self, url: str | None = None, token: str | None = None) -> None:
         self.target = find(url, token)
@@ -55,37 +55,37 @@ class Client:
         base: str | os.PathLike[str] | None = None,
         key: str | None = None,
     ) -> Run:
-        """Submit a job file, or the same as a dict, and return its run. All problems raise one InvalidJob.
+        """Submit a job file, or the same as a dict, and return its run. InvalidJob lists all problems at once.
 
-        `params` overrides or adds axes: a list is swept over, anything else is one value. `files` of a dict are
-        looked for in `base`, by default the current folder. `key` makes a repeat of this call harmless, even from
-        another process; without one, only repeats within this call are.
+        `params` overrides or adds axes: a list is swept over, anything else is a single value. The `files` of a dict
+        are looked for in `base`, by default the current folder. With a `key`, calling this again returns the same run,
+        even from another process; without one, only the retries within this call are safe.
         """
-        from deborgen import preparation, submission
+        from deborgen.submit import read, send
 
         if isinstance(job, Mapping):
-            prepared = preparation.prepare_data(dict(job), Path(base or "."), params or {})
+            prepared = read.prepare_data(dict(job), Path(base or "."), params or {})
         else:
-            prepared = preparation.prepare_file(Path(job), params or {})
-        return Run(self.connection, submission.send(self.connection, prepared, key or str(uuid4())))
+            prepared = read.prepare_file(Path(job), params or {})
+        return Run(self.connection, send.send(self.connection, prepared, key or str(uuid4())))
 
     def map(self, command: str, cases: Iterable[Mapping[str, Any]], *, name: str = "map", **keys: Any) -> Run:
-        """One job a case: `{x}` in the command is the case's `x`, quoted for the shell; `{{` is a brace.
+        """Run the command once per case. `{x}` in it is the case's `x`, quoted for the shell; `{{` is a brace.
 
         `keys` are further keys of the job file: `files=["sim.py"]`, `image=…`, `resources={"cpus": 2}`.
         """
-        from deborgen import preparation
+        from deborgen.submit.read import braces_to_template
 
         rows = [dict(case) for case in cases]
-        job = {"name": name, "run": preparation.braces_to_template(command), "sweep": {"cases": rows}, **keys}
+        job = {"name": name, "run": braces_to_template(command), "sweep": {"cases": rows}, **keys}
         return self.submit(job)
 
     def named(self, name: str) -> Run | Job:
-        """What a person names: a run by its number or `last`, or a job by its id."""
+        """A run by its number or `last`, or a job by its id."""
         return self.run(name) if refs.parse(name).index is None else self.job(name)
 
     def run(self, run: int | str) -> Run:
-        """A run by its number, or `last`: my newest."""
+        """A run by its number, or `last` for the newest run of this person."""
         ref = refs.parse(str(run))
         if ref.run is None:
             return Run(self.connection, self._last())
@@ -105,7 +105,7 @@ class Client:
             yield Run(self.connection, found)
 
     def job(self, job: str) -> Job:
-        """A job by its id, or by its run's number where the run has no other."""
+        """A job by its id, or by the number of its run if that has only one job."""
         ref = refs.parse(job)
         number = self._number(ref)
         if ref.index is None:
@@ -136,7 +136,7 @@ class Client:
         follow: bool = False,
         on_trouble: Callable[[str], None] = lambda sentence: None,
     ) -> Iterator[messages.Event]:
-        """The history: the newest events, or with `after` those that came after it. With `follow`, as things happen."""
+        """The history: the newest events, or the events after number `after`. With `follow`, events as they happen."""
         query = EventsQuery(run=run, job=job, worker=worker)
         if follow:
             yield from stream.events(self.connection, query, after, on_trouble=on_trouble)
@@ -165,4 +165,4 @@ class Client:
         try:
             return self.connection.call(contract.LAST_RUN)
         except NotFound as nothing:
-            raise NotFound(nothing.message, "deborgen submit FILE makes a run") from None
+            raise NotFound(nothing.message, "deborgen submit FILE creates a run") from None

@@ -1,4 +1,4 @@
-"""The coordinator as the command sees it: calls of the contract, repeated while that is harmless, errors for people."""
+"""The command's connection to the coordinator: it retries calls when that is safe, and turns failures into errors."""
 
 from __future__ import annotations
 
@@ -25,23 +25,29 @@ T = TypeVar("T")
 READ_SECONDS = 60.0
 CONNECTIONS = 16
 
-#: How long a call that may be repeated goes on trying, when the line is cut or the coordinator is busy.
+#: How long a repeatable call is retried when the connection is cut or the coordinator is busy.
 PATIENCE_SECONDS = 20.0
-#: The coordinator's wish to be asked later is granted up to this.
+#: Longest pause between two tries, even if the coordinator asks for a longer one.
 LONGEST_PAUSE_SECONDS = 10.0
 
 _LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
-#: If nobody has ever answered there, a person should hear of these at once.
+#: Troubles that are reported immediately if the address has never answered: a retry would not help.
 _HOPELESS = frozenset({Trouble.NAME, Trouble.NOTHING_LISTENS, Trouble.CERTIFICATE})
 
 #: The message for each kind of trouble with the connection, and a hint that says what to do.
 _SENTENCES = {
-    Trouble.CERTIFICATE: ("{url}: the certificate is not trusted", ""),
+    Trouble.CERTIFICATE: (
+        "the certificate of {url} is not trusted",
+        "if your group has its own certificate authority: export REQUESTS_CA_BUNDLE=FILE",
+    ),
     Trouble.NO_ANSWER: ("{url} does not answer", "is the machine on, and in the same network?"),
-    Trouble.NOTHING_LISTENS: ("nothing listens at {url}", "is the coordinator running? deborgen doctor looks further"),
-    Trouble.NAME: ("the name {host} is not known", "check the address"),
-    Trouble.TOO_SLOW: ("{url} did not answer in time", ""),
-    Trouble.CUT: ("the connection to {url} was cut", ""),
+    Trouble.NOTHING_LISTENS: (
+        "nothing listens at {url}",
+        "is the coordinator running? deborgen doctor checks the setup",
+    ),
+    Trouble.NAME: ("the host name {host} is not known", "check the address, and that you are in the right network"),
+    Trouble.TOO_SLOW: ("{url} did not answer in time", "it may be overloaded: try again in a minute"),
+    Trouble.CUT: ("the connection to {url} was cut", "check the network and try again"),
 }
 
 
@@ -53,7 +59,7 @@ class Connection:
         self.patience = patience
         self.on_trouble: Callable[[str], None] = lambda sentence: None
         self._answered = False
-        # A proxy from the environment has no business between this machine and itself.
+        # Never use a proxy from the environment for a coordinator on this machine.
         remote = urlsplit(url).hostname not in _LOOPBACK
         self.transport = Transport(url, lambda: token, connections=CONNECTIONS, use_proxies=remote, resend=False)
 
@@ -61,7 +67,7 @@ class Connection:
         self.transport.close()
 
     def fail_at_once(self) -> None:
-        """From now on every failure is raised at once: for callers who show it, and try again by themselves."""
+        """From now on, raise every failure immediately: for callers that show it and retry themselves."""
         self.patience = 0.0
         self.on_trouble = lambda sentence: None
 
@@ -75,27 +81,27 @@ class Connection:
         repeatable: bool = True,
         **names: Any,
     ) -> T:
-        """Make a call, decode the answer. With a `key`, the coordinator takes a repeat for the same request."""
+        """Make a call and decode the answer. With a `key`, the coordinator recognises a repeat as the same request."""
         headers = {h.IDEMPOTENCY_KEY: key} if key else None
 
         def once() -> Reply:
-            # A long table may take its time, as long as something comes.
+            # A long table may take as long as it needs, provided that something keeps arriving.
             with self.transport.open(call, body, query, headers=headers, seconds=READ_SECONDS, **names) as answer:
                 return Reply(answer.status, answer.headers, answer.read())
 
-        reply = self._patiently(once, repeatable)
+        reply = self._with_retries(once, repeatable)
         try:
             return decode(call, reply)
         except transport.Unreachable as why:
             raise DeborgenError(
-                f"{self.url} answered something that this version does not understand: {why}",
+                f"this version does not understand the answer of {self.url}: {why}",
                 "deborgen doctor compares the versions",
             ) from None
 
     def items(
         self, call: Call[Page[T]], query: Query, limit: int | None = None, *, cursor: str = "cursor", **names: Any
     ) -> Iterator[T]:
-        """The items of a list, page after page, at most `limit`. `cursor` names the parameter for the next page."""
+        """At most `limit` items of a list, page by page. `cursor` is the name of the parameter for the next page."""
         left = math.inf if limit is None else limit
         while left > 0:
             page = self.call(call, None, msgspec.structs.replace(query, limit=min(left, 1000)), **names)
@@ -115,10 +121,10 @@ class Connection:
         seconds: float = READ_SECONDS,
         **names: Any,
     ) -> Iterator[Incoming]:
-        """An answer that is read as it comes. Opening it is repeated, reading it is not."""
+        """An answer that is read while it arrives. Opening it is retried; reading it is not."""
         with ExitStack() as opened:
             opening = self.transport.open
-            answer = self._patiently(
+            answer = self._with_retries(
                 lambda: opened.enter_context(opening(call, None, query, headers=headers, seconds=seconds, **names))
             )
             try:
@@ -126,8 +132,8 @@ class Connection:
             except transport.Unreachable as trouble:
                 raise self.explained(trouble) from None
 
-    def _patiently(self, once: Callable[[], T], repeatable: bool = True) -> T:
-        """Do it. What may be repeated is repeated until the patience ends."""
+    def _with_retries(self, once: Callable[[], T], repeatable: bool = True) -> T:
+        """Make a call. A repeatable call is retried until `patience` has run out."""
         deadline = time.monotonic() + self.patience
         back_off = BackOff(first=0.2, most=LONGEST_PAUSE_SECONDS)
         while True:
@@ -151,13 +157,13 @@ class Connection:
                 return result
 
     def explained(self, failure: Refused | transport.Unreachable) -> DeborgenError:
-        """What a person sees of a refusal, or of trouble with the connection."""
+        """A refusal, or trouble with the connection, as the error that a person sees."""
         if isinstance(failure, transport.Unreachable) and not failure.status:
             sentence, hint = _SENTENCES[failure.trouble]
             message = sentence.format(url=self.url, host=urlsplit(self.url).hostname)
             return Unreachable(message, hint, details={"trouble": failure.trouble})
         if failure.status in transport.REDIRECTS:
-            return NotAllowed(f"{self.url} answers with a redirect", "give the address that it redirects to")
+            return NotAllowed(f"{self.url} answers with a redirect", "use the address that it redirects to")
         message, hint = failure.message, failure.hint
         if not failure.code:
             message = f"{self.url} is not a deborgen coordinator, or it is unhealthy"

@@ -1,7 +1,7 @@
-"""`deborgen up`: a coordinator and a worker on this machine, as children of one process that looks after them.
+"""`deborgen up`: one process that runs a coordinator and a worker on this machine as its children.
 
-What it keeps lies in one folder, so jobs and results outlive it: the next `up` goes on where this one stopped. When it
-ends, however it ends, its children end, too.
+All its data is in one folder, so jobs and results outlive it: the next `up` continues where this one stopped. When the
+process ends, for whatever reason, its children end too.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from deborgen import children, runtime
+from deborgen.directories import data_dir
 from deborgen.errors import DeborgenError, NotPossible, Unreachable
-from deborgen.pair import HEALTHY_WITHIN_SECONDS, STOPPED_WITHIN_SECONDS, Pair, Plan, Runner
-from deborgen.places import data_dir
+from deborgen.local_pool import HEALTHY_WITHIN_SECONDS, STOPPED_WITHIN_SECONDS, LocalPool, PoolPlan, Runner
 
 
-def plan(folder: Path | None, port: int | None, runner: str, cpus: str | None, memory: str | None) -> Plan:
-    """Decide what can be decided before anything starts."""
+def make_plan(folder: Path | None, port: int | None, runner: str, cpus: str | None, memory: str | None) -> PoolPlan:
+    """Decide everything that can be decided before anything starts."""
     if not (find_spec("deborgen_coordinator") and find_spec("deborgen_worker")):
         raise DeborgenError("the coordinator and the worker are not installed here", "pip install 'deborgen[up]'")
     reason = "" if runner == "subprocess" else why_not_podman()
     if runner == "podman" and reason:
-        raise NotPossible(f"Podman does not work here: {reason}", "deborgen up --runner subprocess does without")
+        raise NotPossible(f"Podman does not work here: {reason}", "deborgen up --runner subprocess works without it")
     chosen: Runner = "subprocess" if reason or runner == "subprocess" else "podman"
     where = (folder or data_dir() / "up").absolute()
-    return Plan(where, port, chosen, reason, runner == "auto", cpus, memory)
+    return PoolPlan(where, port, chosen, reason, runner == "auto", cpus, memory)
 
 
 def why_not_podman() -> str:
-    """Why containers cannot be run here, in a few words; empty when they can."""
+    """Why containers cannot run here, in a few words; empty if they can."""
     if shutil.which("podman") is None:
         return "it is not installed"
     try:
@@ -48,28 +48,28 @@ def why_not_podman() -> str:
     return "" if done.returncode == 0 else (done.stderr.strip().splitlines() or ["`podman info` fails"])[-1][:200]
 
 
-def run(plan: Plan, on_up: Callable[[runtime.Runtime], None]) -> None:
-    """Be up: says so once both answer, then stays until a signal or the end of a child."""
-    # The lock is never released: it is gone when the process is, and `down` waits for that.
+def run(plan: PoolPlan, on_up: Callable[[runtime.Runtime], None]) -> None:
+    """Start both, call `on_up` once they answer, then stay until a signal arrives or a child ends."""
+    # The lock is never released explicitly: it ends with the process, and `down` waits for that.
     if runtime.lock() is None:
         raise already_up()
-    pair = Pair(plan)
+    pool = LocalPool(plan)
     try:
         with children.interruptible():
-            on_up(pair.start())
-            pair.wait()
+            on_up(pool.start())
+            pool.wait()
     finally:
-        pair.stop()
+        pool.stop()
 
 
 def already_up() -> NotPossible:
     state = runtime.read()
     where = f" at {state.url}" if state else ""
-    return NotPossible(f"deborgen is up already{where}", "deborgen down ends it")
+    return NotPossible(f"deborgen is already up{where}", "deborgen down stops it")
 
 
 def detach(arguments: list[str], folder: Path) -> runtime.Runtime:
-    """Start `deborgen up` as a process of its own, and return when it is up."""
+    """Start `deborgen up` as a separate process, and return once it is up."""
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     log = folder / "up.log"
     with log.open("wb") as out:
@@ -81,14 +81,14 @@ def detach(arguments: list[str], folder: Path) -> runtime.Runtime:
             return state
         if process.poll() is not None:
             said = log.read_text("utf-8", errors="replace").strip().removeprefix("error: ")
-            raise NotPossible(said or f"it ended without a word; see {folder}")
+            raise NotPossible(said or "deborgen up ended without an error message", "" if said else f"see {folder}")
         time.sleep(0.05)
     process.send_signal(signal.SIGTERM)
-    raise Unreachable("it did not come up in time", f"see {log}")
+    raise Unreachable("deborgen up did not start in time", f"see {log}")
 
 
 def down() -> runtime.Runtime | None:
-    """End the `up` of this person and wait until it is gone. None when nothing was up."""
+    """Stop this user's `deborgen up`, and wait until it is gone. None if it was not running."""
     state = runtime.find()
     if state is None:
         children.end_leftovers(runtime.read())

@@ -1,4 +1,4 @@
-"""What can go wrong for a person at the keyboard: one class a kind, each with its exit code."""
+"""The errors that a person at the keyboard may see: one class per kind, each with its exit code."""
 
 from __future__ import annotations
 
@@ -6,27 +6,27 @@ from typing import Any, ClassVar
 
 from deborgen_shared.errors import Code
 
-#: The exit codes of every command, in one table. The documentation is compared with it.
+#: The exit codes of all commands. The documentation is compared with this table.
 EXIT_CODES: dict[int, str] = {
-    0: "ok, or the jobs succeeded",
-    1: "something unexpected",
+    0: "success; with --wait, --watch and similar, the jobs succeeded",
+    1: "an unexpected error",
     2: "wrong usage of the command",
     3: "the job file is invalid",
-    4: "not allowed: no token, a wrong one, or one whose role does not suffice",
-    5: "the coordinator cannot be reached, or is not able to answer now",
+    4: "not allowed: no token, a wrong token, or a role without this permission",
+    5: "the coordinator cannot be reached, or cannot answer right now",
     6: "not found",
-    7: "not possible in this state",
+    7: "not possible in the current state",
     10: "the job failed, or every finished job of the run failed",
     11: "canceled",
     14: "some of the run's jobs failed",
-    124: "the wait ran out",
-    130: "interrupted; the jobs go on",
-    141: "the reader of the output closed it",
+    124: "the wait timed out",
+    130: "interrupted; the jobs continue",
+    141: "the reader of the output closed the pipe",
 }
 
 
 class DeborgenError(Exception):
-    """An expected failure: a sentence, and what to do about it. Never shown as a traceback."""
+    """An expected failure: a sentence and what to do about it. It is never shown as a traceback."""
 
     exit_code: ClassVar[int] = 1
 
@@ -39,13 +39,13 @@ class DeborgenError(Exception):
 
 
 class WrongUsage(DeborgenError):
-    """A name, address, parameter or column that cannot be what the person meant."""
+    """A name, address, parameter or column that cannot be right."""
 
     exit_code = 2
 
 
 class InvalidJob(DeborgenError):
-    """The job file is wrong. The message is the whole report: every problem, where it stands, what to write."""
+    """The job file is invalid. The message is the whole report: every problem, where it is, and what to write."""
 
     exit_code = 3
 
@@ -63,7 +63,7 @@ class NotFound(DeborgenError):
 
 
 class NotPossible(DeborgenError):
-    """The thing exists, but not in a state in which this can be done."""
+    """It exists, but its current state does not allow this."""
 
     exit_code = 7
 

@@ -1,7 +1,8 @@
-"""The local files of a job file: which ones are meant, how large they are, and their digests.
+"""The local files of a job file: which ones to upload, and their sizes.
 
-A folder is taken whole, except what its `.gitignore` and `.deborgenignore` files exclude (in the way of git: deeper
-files win, the last matching line wins) and the `.git` folder. What is named is taken, whatever those above it say.
+A folder is uploaded with everything in it, except for the `.git` folder and what `.gitignore` and `.deborgenignore`
+files exclude. They work as in git: deeper files take precedence, and the last matching line decides. A file or folder
+that the job file names itself is always uploaded, even if an ignore file above it excludes it.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ IGNORE_FILES = (".gitignore", ".deborgenignore")
 
 @dataclass(frozen=True)
 class LocalFile:
-    """One file to be laid at `path` in the workspace."""
+    """One file to copy to `path` in the workspace."""
 
     path: str
     source: Path
@@ -30,18 +31,18 @@ class LocalFile:
 
 @dataclass
 class Collection:
-    """What was found, in order of path, and what was left out and why."""
+    """The files found, ordered by path, and a sentence for each entry that was skipped."""
 
     files: list[LocalFile] = field(default_factory=list)
     skipped: list[str] = field(default_factory=list)
 
 
 class FileMissing(Exception):
-    """An entry of `files` that names nothing that can be read."""
+    """An entry of `files` that does not exist or cannot be read."""
 
 
 def collect(base: Path, entry: str) -> Collection:
-    """All files that an entry means, relative to `base`; raises FileMissing when it names nothing."""
+    """All files of an entry, relative to `base`. Raises FileMissing if there are none to read."""
     path = base / entry
     name = str(PurePosixPath(entry))
     try:
@@ -65,12 +66,12 @@ def _local(name: str, path: Path) -> LocalFile:
 
 
 def _walk(base: Path, folder: Path, name: str, skipped: list[str]) -> Iterator[LocalFile]:
-    # The ignore files between the job file and the folder speak about the folder, too.
+    # The ignore files between the job file and the folder apply to the folder too.
     specs: list[tuple[str, GitIgnoreSpec]] = []
     for above in reversed(PurePosixPath(name).parents):
         specs += _specs(base / above, str(above) if above.name else "")
     if name != "." and _ignored(name + "/", specs):
-        specs = []  # it is named, so it is meant: then only the ignore files in it count
+        specs = []  # the job file names the folder, so only the ignore files inside it apply
     yield from _descend(folder, "" if name == "." else name, specs, skipped)
 
 

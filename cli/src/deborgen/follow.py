@@ -1,4 +1,4 @@
-"""Logs on the screen: of one job, of several in turn, or of a whole run as it goes."""
+"""Prints logs: of one job, of several jobs one after another, or of a whole run live."""
 
 from __future__ import annotations
 
@@ -9,18 +9,19 @@ from queue import Queue
 from deborgen import logs, output, stream
 from deborgen.connection import Connection
 from deborgen.errors import DeborgenError
-from deborgen.runs import TERMINAL_EVENTS, Job, Run, patiently
+from deborgen.runs import TERMINAL_EVENTS, Job, Run, if_reachable
 from deborgen.waiting import describe
 from deborgen_shared.queries import EventsQuery
 from deborgen_shared.states import State
 
-#: So many logs are followed at once; the others come as places get free.
+#: At most this many logs are followed at the same time; the others wait for their turn.
 AT_ONCE = 4
+#: A longer line is printed in pieces.
 LONGEST_LINE = 64 * 1024
 
 
 def write(chunks: Iterable[bytes]) -> None:
-    """Write a log to stdout: the bytes as they are in a pipe, inert text on a terminal."""
+    """Write a log to stdout: unchanged in a pipe, with visible control characters on a terminal."""
     if not output.on_terminal():
         for chunk in chunks:
             output.write_bytes(chunk)
@@ -32,7 +33,7 @@ def write(chunks: Iterable[bytes]) -> None:
 
 
 def one(job: Job, attempt: int | None = None, follow: bool = False) -> None:
-    """The log of one job. When it is followed and has not started, wait for that first, and say so."""
+    """Print the log of one job. With `follow`, wait until the job has started, and say why it waits."""
     if not job.data.attempts:
         if not follow:
             output.hint(f"job {job.id} has not started. Next: deborgen why {job.id}")
@@ -43,32 +44,33 @@ def one(job: Job, attempt: int | None = None, follow: bool = False) -> None:
     while True:
         number = attempt or job.data.attempts
         write(logs.chunks(job._connection, job.id, number, follow=follow, on_trouble=output.trouble))
-        # A job that is tried again goes on in its next attempt.
-        if not follow or attempt or not _goes_on(job, number):
+        # If the job is retried, continue with its next attempt.
+        if not follow or attempt or not _is_retried(job, number):
             return
-        output.hint(f"job {job.id} is tried again: attempt {job.data.attempts}")
+        output.hint(f"job {job.id} is being retried: attempt {job.data.attempts}")
 
 
-def _goes_on(job: Job, number: int) -> bool:
-    with job.pulse() as pulse:
-        patiently(job.refresh, output.trouble)
+def _is_retried(job: Job, number: int) -> bool:
+    """Wait until the job has ended or has another attempt than this one; whether it has another."""
+    with job.changes() as changes:
+        if_reachable(job.refresh, output.trouble)
         while not job.ended and job.data.attempts == number:
-            pulse.wait()
-            patiently(job.refresh, output.trouble)
+            changes.wait()
+            if_reachable(job.refresh, output.trouble)
     return job.data.attempts > number
 
 
 def wait_for_start(job: Job) -> None:
-    with job.pulse() as pulse:
+    with job.changes() as changes:
         said = False
         while not job.data.attempts and not job.ended:
-            if not pulse.wait(1.0) and not said:
-                said = patiently(lambda: output.hint(f"job {job.id} waits: {job.why().summary}"))
-            patiently(job.refresh, output.trouble)
+            if not changes.wait(1.0) and not said:
+                said = if_reachable(lambda: output.hint(f"job {job.id} is waiting: {job.why().summary}"))
+            if_reachable(job.refresh, output.trouble)
 
 
 def one_after_another(run: Run, attempt: int | None, failed: bool) -> int:
-    """The logs of the run's jobs, each under its name; how many there were."""
+    """Print the logs of the run's jobs, each under the name of its job, and return their number."""
     count = 0
     for job in run.jobs(State.FAILED if failed else None):
         if not job.data.attempts:
@@ -80,44 +82,45 @@ def one_after_another(run: Run, attempt: int | None, failed: bool) -> int:
 
 
 def all_of(run: Run) -> None:
-    """Every log of the run as it is written, line by line, each with its job in front."""
+    """Print all logs of the run live, line by line, each line preceded by its job."""
     total = run.refresh().total
-    screen = Screen(run._connection)
+    printer = LogPrinter(run._connection)
     ended: set[str] = set()
-    for event in stream.events(run._connection, EventsQuery(run=run.id), 0, screen.line, output.trouble):
+    for event in stream.events(run._connection, EventsQuery(run=run.id), 0, printer.events, output.trouble):
         if event.attempt and event.type == "job.started":
-            screen.add(event.attempt)
+            printer.add(event.attempt)
         elif event.job and event.type in TERMINAL_EVENTS:
             ended.add(event.job)
             if len(ended) >= total:
                 break
-    screen.finish()
+    printer.finish()
     run.refresh()
 
 
-class Screen:
-    """Prints the logs of attempts, a few at once, until all are told or nobody reads them any more."""
+class LogPrinter:
+    """Prints the logs of several attempts at a time, until all are complete or the output is closed."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
-        self.line = stream.Line()
+        #: Ends the stream of events once the output is closed.
+        self.events = stream.StreamHandle()
         self._waiting: Queue[str | None] = Queue()
         self._added: set[str] = set()
         self._lock = threading.Lock()
         self._failure: OSError | None = None
-        # Threads that end with the process: who presses Ctrl-C does not wait for a silent log.
+        # Daemon threads: Ctrl-C must not wait for a silent log.
         self._threads = [threading.Thread(target=self._run, daemon=True) for _ in range(AT_ONCE)]
         for thread in self._threads:
             thread.start()
 
     def add(self, attempt: str) -> None:
-        """A stream that was taken up again may tell of it twice."""
+        """Print this log too. A resumed stream of events may announce the same attempt twice."""
         if attempt not in self._added:
             self._added.add(attempt)
             self._waiting.put(attempt)
 
     def finish(self) -> None:
-        """Wait until all is told. What kept it from the screen is raised here, in the thread of the command."""
+        """Wait until all logs are printed. An error while printing is raised here, in the main thread."""
         for _ in self._threads:
             self._waiting.put(None)
         for thread in self._threads:
@@ -134,9 +137,9 @@ class Screen:
                     self._print(lines, job)
             except DeborgenError as failure:
                 output.hint(f"the log of {job} cannot be read: {failure.message}")
-            except OSError as failure:  # a closed pipe: whoever read it has seen enough
+            except OSError as failure:  # the reader has closed the pipe
                 self._failure = failure
-                return self.line.hang_up()
+                return self.events.hang_up()
         return None
 
     def _print(self, lines: list[bytes], job: str) -> None:
@@ -150,7 +153,7 @@ class Screen:
 
 
 def whole_lines(chunks: Iterable[bytes]) -> Iterator[list[bytes]]:
-    """The whole lines that each chunk brings. A piece of LONGEST_LINE bytes without a line end is a line, too."""
+    """The complete lines of each chunk. More than LONGEST_LINE bytes without a newline count as a line too."""
     rest = b""
     for chunk in chunks:
         *lines, rest = (rest + chunk).split(b"\n")

@@ -1,4 +1,4 @@
-"""The live view of a run: a bar with counts and an estimate, what runs and what failed under it."""
+"""The live view of a run: a bar with counts and the estimated time left, then its running and failed jobs."""
 
 from __future__ import annotations
 
@@ -13,21 +13,22 @@ from rich.table import Table
 from rich.text import Text
 
 from deborgen import output
-from deborgen.runs import Job, Run, patiently
+from deborgen.runs import Job, Run, if_reachable
 from deborgen.waiting import last_lines, next_command
 from deborgen_shared.states import State
 
-#: How many jobs are listed under the bar, of each kind.
+#: At most this many running and this many failed jobs are listed under the bar.
 SHOWN = 6
 
-#: How often the picture is made anew at most, and how often the coordinator is asked while little happens.
+#: Shortest time between two updates of the picture.
 FRAME_SECONDS = 0.25
+#: Longest time between two updates while jobs run.
 LOOK_SECONDS = 2.0
 
 
 @dataclass
 class Picture:
-    """What is known of a run at one moment."""
+    """The state of a run at one moment."""
 
     run: Run
     running: list[Job] = field(default_factory=list)
@@ -47,7 +48,7 @@ class Picture:
 
 
 def time_left(elapsed: float, ended: int, still_open: int) -> float | None:
-    """How long until all is done, by the pace since the watching began; None where there is no pace yet, or no job."""
+    """Estimated seconds until all jobs have ended, at the pace since the view was opened; None if unknown."""
     return elapsed / ended * still_open if ended > 0 and still_open > 0 else None
 
 
@@ -59,15 +60,15 @@ def watch(run: Run) -> None:
     def trouble(sentence: str) -> None:
         picture.trouble = sentence
 
-    with run.pulse(trouble) as pulse, Live(console=output.console(stderr=True), auto_refresh=False) as live:
+    with run.changes(trouble) as changes, Live(console=output.console(stderr=True), auto_refresh=False) as live:
         while True:
-            if patiently(picture.look, trouble):
+            if if_reachable(picture.look, trouble):
                 picture.trouble = ""
             left = time_left(time.monotonic() - began, run.done - done_before, run.total - run.done)
             live.update(draw(picture, left), refresh=True)
             if run.ended:
                 return
-            pulse.wait(LOOK_SECONDS if run.counts[State.RUNNING] else None, FRAME_SECONDS)
+            changes.wait(LOOK_SECONDS if run.counts[State.RUNNING] else None, FRAME_SECONDS)
 
 
 def draw(picture: Picture, left: float | None) -> RenderableType:
@@ -91,7 +92,7 @@ def draw(picture: Picture, left: float | None) -> RenderableType:
         if counts[state] > SHOWN:
             lines.append(Text(f"  … and {counts[state] - SHOWN:,} more {state}", "dim"))
     if picture.tail:
-        lines.append(Text(f"  the last lines of {picture.tail_of}:", "dim"))
+        lines.append(Text(f"  the last lines of the log of {picture.tail_of}:", "dim"))
         lines += [Text(f"    {line}", no_wrap=True, overflow="ellipsis") for line in picture.tail]
     if picture.failed:
         lines.append(Text(f"  {next_command(picture.failed)}", "dim"))

@@ -1,4 +1,4 @@
-"""The bytes of a log, in order and complete, however often the line is cut."""
+"""Reads logs in order and completely, even if the connection is cut."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ from deborgen_shared.client.backoff import BackOff
 from deborgen_shared.client.transport import Trouble
 from deborgen_shared.queries import LogQuery
 
+#: Reading a log without following it fails after this many failures in a row.
 TRIES = 8
 
-#: While a log is followed, a job may be silent for as long as it likes; the coordinator is asked anew this often.
+#: A followed log may be silent for any length of time; the request is repeated after this many seconds of silence.
 SILENCE_SECONDS = 60.0
 
-#: A stream that ended without a byte is asked for again after this.
+#: Pause before a stream that ended without a byte is requested again.
 AGAIN_SECONDS = 0.2
 
-#: How many of a log's last lines are shown, and how many of its last bytes are read to find them.
+#: The tail of a log has at most this many lines, from at most this many bytes.
 TAIL_LINES = 5
 TAIL_BYTES = 8192
 
@@ -34,7 +35,7 @@ def chunks(
     follow: bool = False,
     on_trouble: Callable[[str], None] = lambda sentence: None,
 ) -> Iterator[bytes]:
-    """The log of one attempt from its first byte. With `follow`, until the attempt has ended."""
+    """The whole log of one attempt. With `follow`, until the attempt has ended."""
     offset = 0
     back_off = BackOff(first=0.4, most=10.0)
     while True:
@@ -47,7 +48,7 @@ def chunks(
                     offset += len(chunk)
                     back_off.reset()
                     yield chunk
-            # The coordinator knows the length of a log that is complete. A stream also ends when it is stopped.
+            # Only a complete log has a length. A stream without one may have ended because the coordinator stopped.
             if not follow or h.CONTENT_LENGTH in answer.headers:
                 return
             if offset == before:
@@ -57,7 +58,7 @@ def chunks(
                 continue  # the job is silent
             pause = back_off.after_failure()
             if back_off.failures >= TRIES and not follow:
-                raise Unreachable(f"the log of job {job} could not be read to its end") from None
+                raise Unreachable(f"the log of job {job} could not be read to its end", why.hint) from None
             on_trouble(why.message)
             time.sleep(pause)
 

@@ -1,4 +1,4 @@
-"""What people are shown of a machine of the pool."""
+"""Describes a machine of the pool in words for people."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from deborgen_shared.messages import Metrics, Worker
 
 
 def availability(worker: Worker) -> str:
-    """Whether it can take a job, in one word. A coordinator of release 0.1 tells only the state."""
+    """Whether it can take a job, in one word. A coordinator of release 0.1 reports only the state."""
     return worker.availability or worker.state
 
 
 def why(worker: Worker) -> str:
-    """Its reason, and when it ends where that is known. A reason that names a time itself is enough."""
+    """Its reason, and when that ends, if known and not already part of the reason."""
     if worker.until is None or " until " in worker.reason:
         return worker.reason
     until = f"until {local_time(worker.until)}"
@@ -31,13 +31,13 @@ def sentence(worker: Worker) -> str:
 
 
 def local_time(moment: datetime, now: datetime | None = None) -> str:
-    """A time of day as the clock on the wall here shows it, with the date unless it is within twelve hours."""
+    """The local time of day, with the date unless it is less than twelve hours away."""
     away = abs((moment - (now or datetime.now(UTC))).total_seconds())
     return moment.astimezone().strftime("%H:%M" if away < 43200 else "%Y-%m-%d %H:%M")
 
 
 def measured(metrics: Metrics | None) -> Iterator[tuple[str, str]]:
-    """What the machine has measured of itself, in the words of people. What it could not measure is left out."""
+    """The machine's measurements in words for people. Values that it could not measure are left out."""
     if metrics is None:
         return
     if metrics.load is not None:
@@ -49,9 +49,9 @@ def measured(metrics: Metrics | None) -> Iterator[tuple[str, str]]:
     if metrics.temperature is not None:
         yield "temperature", f"{metrics.temperature:.0f} °C"
     for gpu in metrics.gpus:
-        told = [gpu.name]
+        parts = [gpu.name]
         if gpu.busy is not None:
-            told.append(f"{gpu.busy:.0%} busy")
+            parts.append(f"{gpu.busy:.0%} busy")
         if gpu.memory_free is not None:
-            told.append(f"{output.size(gpu.memory_free)} free")
-        yield "gpu", ", ".join(told)
+            parts.append(f"{output.size(gpu.memory_free)} free")
+        yield "gpu", ", ".join(parts)

@@ -1,7 +1,7 @@
-"""What commands print: data on stdout, progress and hints on stderr.
+"""The output of all commands: data on stdout, progress and hints on stderr.
 
-On a terminal a list is a table, shortened to fit; in a pipe it is tab-separated, with a header and the full values.
-Nothing that came from outside (a name, a label, a log) can steer the terminal.
+On a terminal, a list is a table, shortened to fit; in a pipe, it is tab-separated, with a header and full values.
+Text from outside (a name, a label, a log) can never control the terminal.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ STYLES: dict[str, str] = {
     WorkerState.LEFT: "dim",
 }
 
-#: Fewer bytes than this are through before a progress bar is drawn.
+#: No progress bar is drawn for fewer bytes than this: the transfer is over too soon.
 WORTH_A_BAR = 1 << 20
 
-#: Control characters, and the ones that turn the direction of text around, each with a visible stand-in.
+#: Control characters and those that change the direction of text, each with a visible replacement.
 _INERT: dict[int, str] = {code: chr(0x2400 + code) for code in range(0x20) if chr(code) not in "\n\t"}
 _INERT[0x7F] = "␡"
 _INERT |= {code: f"\\x{code:02x}" for code in range(0x80, 0xA0)}
@@ -48,21 +48,21 @@ _TSV: dict[int, str] = {0x5C: "\\\\", 0x09: "\\t", 0x0A: "\\n", 0x0D: "\\r"}
 
 
 def inert(text: str) -> str:
-    """The text with every control character made visible, except line ends and tabs."""
+    """The text with every control character made visible, except for newlines and tabs."""
     return text.replace("\r\n", "\n").translate(_INERT)
 
 
 def one_line(text: str) -> str:
-    """The text, inert and on one line: for names, reasons and messages."""
+    """The text on one line, with control characters made visible: for names, reasons and messages."""
     return text.translate(_ONE_LINE)
 
 
 class InertStream:
-    """Turns the bytes of a log, chunk by chunk, into text that a terminal shows and does not obey."""
+    """Turns the bytes of a log, chunk by chunk, into text that is safe to show on a terminal."""
 
     def __init__(self) -> None:
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        # Progress bars redraw their line with a lone carriage return: give each picture a line of its own.
+        # Progress bars redraw their line with a lone carriage return: put each update on its own line.
         self._decoder = io.IncrementalNewlineDecoder(decoder, translate=True)
 
     def feed(self, data: bytes, final: bool = False) -> str:
@@ -74,7 +74,7 @@ def on_terminal() -> bool:
 
 
 def progress_on_terminal() -> bool:
-    """Whether a live picture may be drawn: stderr is a terminal, and not a dumb one."""
+    """Whether a live view can be drawn: stderr is a terminal, and not a dumb one."""
     return sys.stderr.isatty() and os.environ.get("TERM", "") != "dumb"
 
 
@@ -84,7 +84,7 @@ def _plain() -> bool:
 
 
 def console(stderr: bool = False) -> Console:
-    """A console for text of our own: no markup, no emoji codes, no guessing at what is a number."""
+    """A console that prints text unchanged: no markup, no emoji codes, no highlighting of numbers."""
     from rich.console import Console
 
     return Console(stderr=stderr, markup=False, emoji=False, highlight=False, no_color=_plain(), soft_wrap=True)
@@ -92,9 +92,9 @@ def console(stderr: bool = False) -> Console:
 
 @contextmanager
 def bar(verb: str, total: int) -> Iterator[Callable[[int], None]]:
-    """A progress bar on stderr for bytes that go up or down. Yields a function to be told of every byte.
+    """A progress bar on stderr for a transfer. Yields a function to call with the number of bytes transferred.
 
-    Nothing is drawn when stderr is not a terminal.
+    Nothing is drawn if stderr is not a terminal.
     """
     if total < WORTH_A_BAR or not progress_on_terminal():
         yield lambda count: None
@@ -108,13 +108,13 @@ def bar(verb: str, total: int) -> Iterator[Callable[[int], None]]:
 
 
 def say(sentence: str = "") -> None:
-    """A sentence for the person: to stderr."""
+    """Print a sentence for the person to stderr."""
     sys.stderr.write(inert(sentence) + "\n")
     sys.stderr.flush()
 
 
 def hint(sentence: str) -> None:
-    """What to do next: to stderr, dimmed where that is possible."""
+    """Print what to do next to stderr, dimmed if possible."""
     text = inert(sentence)
     dimmed = sys.stderr.isatty() and not _plain()
     sys.stderr.write(f"\x1b[2m{text}\x1b[0m\n" if dimmed else f"{text}\n")
@@ -122,12 +122,12 @@ def hint(sentence: str) -> None:
 
 
 def trouble(sentence: str) -> None:
-    """Something that is tried again, as a hint."""
+    """Print a problem that is being retried, as a hint."""
     hint(f"{sentence}; trying again")
 
 
 def write(text: str) -> None:
-    """Data: to stdout, as it is."""
+    """Print data to stdout, unchanged."""
     sys.stdout.write(text)
     sys.stdout.flush()
 
@@ -138,7 +138,7 @@ def write_bytes(data: bytes) -> None:
 
 
 def json(noun: str, value: Any, *, indent: int = 2) -> None:
-    """The versioned JSON of a command: one object with `version` and one noun. With indent -1 it is on one line."""
+    """Print the versioned JSON of a command: an object with `version` and one noun; on one line with indent -1."""
     import msgspec
 
     encoded = msgspec.json.encode({"version": 1, noun: value})
@@ -146,7 +146,7 @@ def json(noun: str, value: Any, *, indent: int = 2) -> None:
 
 
 def cell(value: Any) -> str:
-    """A value as people write it: no quotes around text, `true` and not `True`, nothing for nothing."""
+    """A value as people write it: text without quotes, `true` instead of `True`, an empty string for None."""
     if value is None:
         return ""
     if isinstance(value, bool):
@@ -165,7 +165,7 @@ def cell(value: Any) -> str:
 
 
 def tsv(row: Sequence[Any]) -> str:
-    """One tab-separated line; tabs and line ends within a value are written as `\\t` and `\\n`."""
+    """One tab-separated line. Tabs and newlines within a value are written as `\\t` and `\\n`."""
     return "\t".join(cell(value).translate(_TSV) for value in row)
 
 
@@ -176,7 +176,7 @@ def table(
     shown: Mapping[str, Callable[[Any], Any]] | None = None,
     numeric: Collection[str] = (),
 ) -> None:
-    """Print rows: a table on a terminal, else tab-separated. `shown` is what a person sees of a column's values."""
+    """Print rows: a table on a terminal, otherwise tab-separated. `shown` formats a column's values for the table."""
     if not on_terminal():
         write("\n".join(["\t".join(columns), *map(tsv, rows)]) + "\n")
         return
@@ -201,7 +201,7 @@ def table(
 
 
 def age(then: datetime | None, now: datetime | None = None) -> str:
-    """How long ago, in the one or two largest units."""
+    """How long ago, in one or two units."""
     if then is None:
         return "never"
     return f"{seconds((now or datetime.now(UTC)) - then)} ago"

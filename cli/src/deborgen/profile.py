@@ -1,7 +1,7 @@
-"""Which coordinator is meant, and with which token.
+"""Finds the coordinator and the token to use.
 
 The address comes from `--url`, `DEBORGEN_URL`, the profile (`deborgen login`), or a running `deborgen up`, in this
-order. A token belongs to one address: it lies in a file of its own, readable by its owner alone, and is sent nowhere
+order. A token belongs to one address: it is stored in its own file, readable only by its owner, and is sent nowhere
 else.
 """
 
@@ -15,8 +15,8 @@ from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
 from deborgen import runtime
+from deborgen.directories import config_dir, write_private
 from deborgen.errors import DeborgenError, NotAllowed, Unreachable, WrongUsage
-from deborgen.places import config_dir, write_private
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Target:
 
 
 def normalize(url: str) -> str:
-    """The one spelling of a coordinator's address: scheme, host and port in lower case, no slash at the end."""
+    """The canonical form of a coordinator's address: scheme, host and port in lower case, without a final slash."""
     no_address = WrongUsage(f"{url!r} is not the address of a coordinator", "write http://HOST:PORT or https://HOST")
     text = url.strip()
     if "://" not in text:
@@ -46,7 +46,7 @@ def normalize(url: str) -> str:
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise no_address
     if parts.username or parts.password:
-        raise WrongUsage("the address must not carry a password", "give the token to deborgen login instead")
+        raise WrongUsage("the address must not contain a password", "give the token to deborgen login instead")
     host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
     default = {"http": 80, "https": 443}[parts.scheme]
     netloc = host if port in (None, default) else f"{host}:{port}"
@@ -71,13 +71,13 @@ def stored_url() -> str:
     except FileNotFoundError:
         return ""
     except (OSError, ValueError) as why:
-        raise DeborgenError(f"{profile_file()} cannot be read: {why}", "deborgen login URL writes it anew") from None
+        raise DeborgenError(f"{profile_file()} cannot be read: {why}", "deborgen login URL writes a new one") from None
     url = stored.get("url", "") if isinstance(stored, dict) else ""
     return url if isinstance(url, str) else ""
 
 
 def store(url: str, token: str) -> Path:
-    """Keep the token for this address, and make it the address of this person's commands."""
+    """Store the token for this address, and make it the default address."""
     path = token_file(url)
     write_private(path, token + "\n")
     write_private(profile_file(), json.dumps({"url": url}) + "\n")
@@ -85,7 +85,7 @@ def store(url: str, token: str) -> Path:
 
 
 def read_token(path: Path) -> str:
-    """The token in a file that others cannot read; a file that they can is refused."""
+    """Read a token from a file. A file that others can read is refused."""
     try:
         mode = path.stat().st_mode
         text = path.read_text("utf-8").strip()
@@ -99,7 +99,7 @@ def read_token(path: Path) -> str:
 
 
 def find(url: str | None = None, token: str | None = None) -> Target:
-    """The coordinator that is meant here and now; refuses with the remedy when there is none."""
+    """Find the coordinator to use. If there is none, the error says what to do."""
     up = runtime.find()
     if url:
         address, url_from = normalize(url), "--url"
@@ -112,17 +112,17 @@ def find(url: str | None = None, token: str | None = None) -> Target:
     else:
         raise Unreachable(
             "no coordinator is known here",
-            "start one on this machine with: deborgen up    or name one with: deborgen login URL",
+            "start one on this machine: deborgen up    or log in to one: deborgen login URL",
         )
     secret, token_from = (token, "argument") if token else _token_for(address, url_from, up)
     return Target(address, secret, url_from, token_from)
 
 
 def _token_for(url: str, url_from: str, up: runtime.Runtime | None) -> tuple[str, str]:
-    # A token from the environment is meant for the address beside it, or else for one that was named; not for one that
-    # happened to be found.
-    beside = os.environ.get("DEBORGEN_URL")
-    if url_from != "deborgen up" and (not beside or normalize(beside) == url):
+    # A token from the environment belongs to DEBORGEN_URL if that is set, otherwise to an address that was given or
+    # stored. It is never sent to a `deborgen up` that was merely found.
+    given_url = os.environ.get("DEBORGEN_URL")
+    if url_from != "deborgen up" and (not given_url or normalize(given_url) == url):
         if given := os.environ.get("DEBORGEN_TOKEN"):
             return given.strip(), "DEBORGEN_TOKEN"
         if given := os.environ.get("DEBORGEN_TOKEN_FILE"):

@@ -1,4 +1,4 @@
-"""The results table of a run: one row a job, its parameters, what it reported, and how it went."""
+"""The results table of a run: one row per job, with its parameters, its results and how it ended."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ Row = dict[str, Any]
 
 
 class Results(list[Row]):
-    """Rows as plain dicts: `job`, `step` (where there are steps), `state`, parameters, results, `seconds`, `worker`.
+    """Rows as plain dicts: `job`, `step` (if there are steps), `state`, parameters, results, `seconds`, `worker`.
 
-    A result that has the name of a parameter or of one of these columns is called `result.NAME`.
+    A result with the same name as a parameter or one of these columns is called `result.NAME`.
     """
 
     def __init__(self, rows: Iterable[Row] = (), columns: Iterable[str] = ()) -> None:
@@ -33,21 +33,21 @@ class Results(list[Row]):
         return cls(map(columns.cells, found), columns.names)
 
     def sorted_by(self, key: str, *, reverse: bool = False) -> Results:
-        """The same rows in the order of a column: numbers before text, rows without a value last."""
+        """The same rows, sorted by a column: numbers before text, rows without a value last."""
         self._known(key)
         having = [row for row in self if row.get(key) is not None]
         without = [row for row in self if row.get(key) is None]
         return Results([*sorted(having, key=lambda row: _order(row[key]), reverse=reverse), *without], self.columns)
 
     def best(self, key: str, which: Literal["min", "max"] = "min") -> Row | None:
-        """The row with the smallest or largest number in a column, or None when no row has one."""
+        """The row with the smallest or largest number in a column, or None if no row has a number."""
         self._known(key)
         having = [row for row in self if isinstance(row.get(key), int | float) and row[key] == row[key]]
         choose = min if which == "min" else max
         return choose(having, key=lambda row: float(row[key])) if having else None
 
     def to_csv(self) -> str:
-        """The same CSV that the API gives."""
+        """The same CSV as from the API."""
         return "".join(csv_of(self.columns, self))
 
     def to_pandas(self) -> pandas.DataFrame:
@@ -60,7 +60,7 @@ class Results(list[Row]):
 
     def _known(self, key: str) -> None:
         if key not in self.columns:
-            hint = did_you_mean(key, self.columns, f"there are: {', '.join(self.columns)}")
+            hint = did_you_mean(key, self.columns, f"the columns are: {', '.join(self.columns)}")
             raise WrongUsage(f"the results have no column {key!r}", hint)
 
 

@@ -1,4 +1,4 @@
-"""A run and its jobs, as seen from Python: wait for them, read what they wrote, fetch what they made."""
+"""Runs and jobs for Python: wait for them, read their logs and results, fetch their artifacts."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Submitted(Generic[Data]):
 
     @property
     def _name(self) -> dict[str, Any]:
-        """Its name, as calls and queries take it: `{"run": 42}`."""
+        """Its id as the argument of calls and queries: `{"run": 42}`."""
         return {self.noun: self.data.id}
 
     def refresh(self) -> Self:
@@ -55,33 +55,33 @@ class Submitted(Generic[Data]):
         return self
 
     def wait(self, timeout: float | None = None, *, check: bool = False) -> Self:
-        """Wait until it has ended; WaitRanOut after `timeout` seconds. With `check`, failures raise."""
+        """Wait until it has ended. Raises WaitRanOut after `timeout` seconds and, with `check`, on failure."""
         deadline = None if timeout is None else time.monotonic() + timeout
-        # The first look finds out whether there is anything to wait for.
+        # The first refresh finds out whether there is anything to wait for.
         self.refresh()
-        with self.pulse() as pulse:
+        with self.changes() as changes:
             while not self.ended:
                 left = None if deadline is None else deadline - time.monotonic()
                 if left is not None and left <= 0:
-                    raise WaitRanOut(f"the wait ran out: {self.noun} {self.data.id} is still {self.state}")
-                pulse.wait(left)
-                patiently(self.refresh)
+                    raise WaitRanOut(f"the wait timed out: {self.noun} {self.data.id} is still {self.state}")
+                changes.wait(left)
+                if_reachable(self.refresh)
         if check and (failure := self.failure()):
             raise failure
         return self
 
-    def pulse(self, on_trouble: Callable[[str], None] = lambda sentence: None) -> stream.Pulse:
-        """Tells that it may have changed."""
-        return stream.Pulse(self._connection, EventsQuery(**self._name), on_trouble)
+    def changes(self, on_trouble: Callable[[str], None] = lambda sentence: None) -> stream.ChangeListener:
+        """Notices when it may have changed."""
+        return stream.ChangeListener(self._connection, EventsQuery(**self._name), on_trouble)
 
     def failure(self) -> DeborgenError | None:
-        """What a script should hear of how it ended, or None when all is well."""
+        """The error for a script if it failed or was canceled; otherwise None."""
         if self.state == State.CANCELED:
             return JobsCanceled(f"{self.noun} {self.data.id} was canceled")
         return JobsFailed(f"{self.noun} {self.data.id} failed") if self.state == State.FAILED else None
 
     def cancel(self, reason: str = "") -> dict[str, str]:
-        """Ask for its end. Says per job what that meant: `canceled`, `cancel_requested` or `already_terminal`."""
+        """Cancel it. Returns what happened to each job: `canceled`, `cancel_requested` or `already_terminal`."""
         return dict(self._connection.call(self._cancel, messages.Cancel(reason=reason), **self._name).jobs)
 
 
@@ -117,18 +117,18 @@ class Job(Submitted[messages.Job]):
         return self.data.reason
 
     def detail(self) -> messages.JobDetail:
-        """All that is known of it: its spec, its attempts, its artifacts."""
+        """Everything known about it: its spec, its attempts, its artifacts."""
         return self._connection.call(contract.GET_JOB, job=self.id)
 
     def why(self) -> messages.Why:
         return self._connection.call(contract.WHY, job=self.id)
 
     def logs(self, attempt: int | None = None) -> str:
-        """What it wrote so far, of the newest attempt unless one is named."""
+        """Its output so far, from the newest attempt unless one is given."""
         return b"".join(self.log_chunks(attempt)).decode("utf-8", "replace")
 
     def log_chunks(self, attempt: int | None = None, *, follow: bool = False) -> Iterator[bytes]:
-        """The log's bytes. With `follow`, until the attempt ends; a cut line is taken up where it broke."""
+        """The bytes of its log. With `follow`, until the attempt ends; a cut connection is resumed without loss."""
         return logs.chunks(self._connection, self.id, attempt, follow=follow)
 
     def artifacts(self) -> list[messages.ArtifactView]:
@@ -139,7 +139,7 @@ class Job(Submitted[messages.Job]):
         return [Wanted(self.id, each.path, each.sha256, each.size, each.path) for each in self.artifacts()]
 
     def folder(self) -> str:
-        """The name of the folder that the command `pull` takes by default."""
+        """The default folder of the command `pull`."""
         return f"job-{self.id}"
 
     def pull(self, into: Folder = ".", *, seen: Seen = lambda count: None) -> list[Path]:
@@ -190,7 +190,7 @@ class Run(Submitted[messages.Run]):
             yield Job(self._connection, job)
 
     def failure(self) -> DeborgenError | None:
-        """What a script should hear of how it ended, or None when all is well."""
+        """The error for a script if it failed or was canceled; otherwise None."""
         if self.state != State.FAILED:
             return super().failure()
         counts = self.counts
@@ -200,7 +200,7 @@ class Run(Submitted[messages.Run]):
         return JobsFailed(text if self.total > 1 else f"the job of run {self.id} failed")
 
     def as_completed(self) -> Iterator[Job]:
-        """Its jobs, each once, as they end; those that have ended already come first."""
+        """Its jobs in the order in which they end, each once. Jobs that have already ended come first."""
         seen: set[str] = set()
         for job in self.jobs():
             if job.ended:
@@ -218,15 +218,15 @@ class Run(Submitted[messages.Run]):
                 return
 
     def results(self) -> Results:
-        """One row a job. `.to_pandas()` and `.to_csv()` are there; `.best("error")` finds a row."""
+        """The results table, with one row per job. It has `.to_pandas()`, `.to_csv()` and `.best("error")`."""
         return Results.of(self._connection.call(contract.RESULTS, run=self.id).items)
 
     def logs(self, *, failed: bool = False) -> dict[str, str]:
-        """What its jobs wrote, by job id."""
+        """The output of its jobs, by job id."""
         return {job.id: job.logs() for job in self.jobs(state=State.FAILED if failed else None) if job.data.attempts}
 
     def wanted(self) -> list[Wanted]:
-        """All its artifacts. Where it has several jobs, each has a folder of its own, named by its index."""
+        """All its artifacts. If it has several jobs, each has its own folder, named by the job's index."""
         alone = self.total == 1
         found = []
         for item in self._connection.items(contract.LIST_RUN_ARTIFACTS, RunArtifactsQuery(), run=self.id):
@@ -235,24 +235,24 @@ class Run(Submitted[messages.Run]):
         return found
 
     def folder(self) -> str:
-        """The name of the folder that `pull` takes by default."""
+        """The default folder of `pull`."""
         plain = "".join(c if c.isalnum() or c in "-_" else "-" for c in self.name).strip("-")[:60]
         return f"{plain or 'run'}-{self.id}"
 
     def pull(self, into: Folder | None = None, *, seen: Seen = lambda count: None) -> list[Path]:
-        """Fetch all artifacts into a folder, by default `NAME-ID`; a run of several jobs gets a folder a job."""
+        """Fetch all artifacts into a folder, by default `NAME-ID`. Each of several jobs gets its own folder in it."""
         return pull(self._connection, self.wanted(), Path(into or self.folder()), seen)
 
     def retry(self, only: messages.Retried = State.FAILED.value) -> Run:
-        """A new run of the same jobs."""
+        """Run its failed, canceled or all jobs again, as a new run."""
         body = messages.Retry(only=only)
         return Run(self._connection, self._connection.call(contract.RETRY_RUN, body, key=str(uuid4()), run=self.id))
 
 
-def patiently(look: Callable[[], object], on_trouble: Callable[[str], None] = lambda sentence: None) -> bool:
-    """Look once; whether it worked. A coordinator that is away is no reason to stop waiting for it."""
+def if_reachable(ask: Callable[[], object], on_trouble: Callable[[str], None] = lambda sentence: None) -> bool:
+    """Ask once, and tell whether it worked: an unreachable coordinator is no reason to stop waiting for a job."""
     try:
-        look()
+        ask()
     except Unreachable as trouble:
         on_trouble(trouble.message)
         return False

@@ -1,7 +1,6 @@
-"""The trace that a running `deborgen up` leaves, so that the other commands find it without configuration.
+"""The file by which the other commands find a running `deborgen up` without configuration.
 
-The process that is up holds a lock for as long as it lives. A file without a locked lock is stale, however it came
-to be left behind.
+The `up` process holds a lock for as long as it lives. If the lock is free, the file is stale, whatever happened.
 """
 
 from __future__ import annotations
@@ -13,12 +12,12 @@ import time
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from deborgen.places import state_dir, write_private
+from deborgen.directories import state_dir, write_private
 
 
 @dataclass(frozen=True)
 class Runtime:
-    """What is up on this machine: where, with which token, and as which processes."""
+    """A running `deborgen up`: its address, its token and its processes."""
 
     url: str
     token: str
@@ -39,7 +38,7 @@ def lock_file() -> Path:
 
 
 def read() -> Runtime | None:
-    """What the file says, true or stale."""
+    """The content of the file, which may be stale."""
     try:
         return Runtime(**json.loads(file().read_text("utf-8")))
     except (OSError, ValueError, TypeError):
@@ -47,7 +46,7 @@ def read() -> Runtime | None:
 
 
 def find() -> Runtime | None:
-    """The `deborgen up` that is running now, if there is one."""
+    """The running `deborgen up`, if there is one."""
     return read() if is_locked() else None
 
 
@@ -72,10 +71,10 @@ def is_locked() -> bool:
 
 
 def lock() -> int | None:
-    """Hold the lock until the descriptor is closed or the process ends; None when another process holds it."""
+    """Take the lock until the descriptor is closed or the process ends. None if another process holds it."""
     lock_file().parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     descriptor = os.open(lock_file(), os.O_RDWR | os.O_CREAT, 0o600)
-    # A reader that asks whether the lock is held holds it for an instant itself: ask more than once.
+    # A process that tests whether the lock is held takes it for an instant itself: try several times.
     for _ in range(20):
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

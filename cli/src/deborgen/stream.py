@@ -1,4 +1,4 @@
-"""Server-sent events, read for as long as it takes: a cut line is taken up again where it broke, without loss."""
+"""Reads server-sent events. A cut connection is resumed at the next event, without loss."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from deborgen_shared.client.transport import Incoming
 from deborgen_shared.messages import Event
 from deborgen_shared.queries import EventsQuery
 
-#: The coordinator sends at least a comment this often; a silent line is a dead one.
+#: A stream that is silent for longer than this is dead: the coordinator sends at least a comment more often.
 SILENCE_SECONDS = 45.0
 
-#: Who waits for a change looks again after this long even when nothing was heard.
+#: Whoever waits for a change asks the coordinator again after this many seconds, even without an event.
 LOOK_AT_LEAST_EVERY = 5.0
-#: Never look more often than this, however much happens.
+#: Minimum number of seconds between two questions, however many events arrive.
 LOOK_AT_MOST_EVERY = 0.1
 
 
-class Line:
-    """A stream that another thread may end: give it to `events`."""
+class StreamHandle:
+    """Lets another thread end a stream: pass it to `events`."""
 
     def __init__(self) -> None:
         self.stopped = False
@@ -42,13 +42,13 @@ class Line:
 
     def hang_up(self) -> None:
         self.stopped = True
-        # The coordinator has room for a bounded number of streams: one that nobody reads is in somebody's way.
+        # The coordinator serves a limited number of streams: an unread one would take the place of another.
         if self._answer is not None:
             self._answer.hang_up()
 
 
 def parse(chunks: Iterable[bytes]) -> Iterator[str]:
-    """The data of each message in a stream of bytes, wherever the chunks are cut."""
+    """The data of each message in a stream of bytes. The chunks may be cut anywhere."""
     buffer = b""
     data: list[str] = []
     for chunk in chunks:
@@ -64,12 +64,12 @@ def parse(chunks: Iterable[bytes]) -> Iterator[str]:
 
 
 def history(connection: Connection, query: EventsQuery, limit: int | None = None) -> Iterator[Event]:
-    """Events that have happened, oldest first, at most `limit` of them."""
+    """At most `limit` past events, oldest first."""
     return connection.items(contract.LIST_EVENTS, query, limit, cursor="after")
 
 
 def latest(connection: Connection, query: EventsQuery, limit: int) -> list[Event]:
-    """The newest events, oldest of them first."""
+    """The newest events, in the order in which they happened."""
     if query == EventsQuery():
         query = EventsQuery(after=max(0, newest(connection) - limit))
     return list(deque(history(connection, query), maxlen=limit))
@@ -84,34 +84,34 @@ def events(
     connection: Connection,
     query: EventsQuery,
     after: int | None,
-    line: Line | None = None,
+    handle: StreamHandle | None = None,
     on_trouble: Callable[[str], None] = lambda sentence: None,
 ) -> Iterator[Event]:
-    """Events as they happen, from the one after `after` on, or from now on. Reconnects until the line is hung up."""
-    line = line or Line()
+    """Events as they happen, starting after number `after`, or now. Reconnects until `handle` ends the stream."""
+    handle = handle or StreamHandle()
     last = newest(connection) if after is None else after
     back_off = BackOff(first=0.5, most=10.0)
-    while not line.stopped:
+    while not handle.stopped:
         headers = {h.ACCEPT: contract.EVENT_STREAM, h.LAST_EVENT_ID: str(last)}
         try:
             with connection.open(contract.LIST_EVENTS, query, headers=headers, seconds=SILENCE_SECONDS) as answer:
-                line.opened(answer)
-                for data in parse(takewhile(lambda chunk: not line.stopped, answer)):
+                handle.opened(answer)
+                for data in parse(takewhile(lambda chunk: not handle.stopped, answer)):
                     back_off.reset()
                     event = msgspec.json.decode(data, type=Event)
                     last = event.seq
                     yield event
         except Unreachable as why:
-            if line.stopped:
+            if handle.stopped:
                 return
             on_trouble(why.message)
         time.sleep(back_off.after_failure())
 
 
-class Pulse:
-    """Tells, at once, that something on the coordinator may have changed: listens on a thread while the block runs.
+class ChangeListener:
+    """Listens for events on a thread while the block runs, and wakes the waiting thread when one arrives.
 
-    It carries no state: the waiting thread asks the coordinator again, so a lost beat loses nothing.
+    It carries no state: the waiting thread asks the coordinator again, so a missed event loses nothing.
     """
 
     def __init__(self, connection: Connection, query: EventsQuery, on_trouble: Callable[[str], None]) -> None:
@@ -119,34 +119,34 @@ class Pulse:
         self._query = query
         self._on_trouble = on_trouble
         self._changed = threading.Event()
-        self._line = Line()
+        self._stream = StreamHandle()
         self._looked = 0.0
 
-    def __enter__(self) -> Pulse:
-        threading.Thread(target=self._listen, daemon=True, name="deborgen-pulse").start()
+    def __enter__(self) -> ChangeListener:
+        threading.Thread(target=self._listen, daemon=True, name="deborgen-changes").start()
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._line.hang_up()
+        self._stream.hang_up()
 
     def wait(self, seconds: float | None = None, at_most_every: float = LOOK_AT_MOST_EVERY) -> bool:
-        """Wait for a beat, at most `seconds`; True when there was one."""
+        """Wait for a change, at most `seconds`. True if there was one."""
         longest = LOOK_AT_LEAST_EVERY if seconds is None else min(seconds, LOOK_AT_LEAST_EVERY)
         early = at_most_every - (time.monotonic() - self._looked)
         if early > 0:
             time.sleep(min(early, longest))
-        beat = self._changed.wait(max(0.0, longest - max(early, 0)))
+        changed = self._changed.wait(max(0.0, longest - max(early, 0)))
         self._changed.clear()
         self._looked = time.monotonic()
-        return beat
+        return changed
 
     def _listen(self) -> None:
         try:
             after = newest(self._connection)
-            # An answer from before this moment may have missed something: ask once more.
+            # What the waiting thread knows may be older than this moment: let it ask once more.
             self._changed.set()
-            for _ in events(self._connection, self._query, after, self._line, self._on_trouble):
+            for _ in events(self._connection, self._query, after, self._stream, self._on_trouble):
                 self._changed.set()
         except DeborgenError:
-            # The waiting thread finds out what is wrong when it asks.
+            # Let the waiting thread ask: it will get the same error.
             self._changed.set()

@@ -1,7 +1,7 @@
-"""Blobs to and from the coordinator: several at once, each resumed where a cut line left it.
+"""Parallel uploads and downloads of blobs. A transfer whose connection is cut resumes where it stopped.
 
-Uploads send only what the coordinator lacks. Downloads check every digest, and never write a byte outside their folder.
-All transfers stop soon when one fails or the person has had enough.
+Uploads skip files that the coordinator already has. Downloads check every digest, and never write outside their folder.
+When one transfer fails or the person interrupts, all others stop soon.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from deborgen.files import LocalFile
 from deborgen_shared import contract
 from deborgen_shared.client import blobs, transport
 from deborgen_shared.client.backoff import BackOff
-from deborgen_shared.client.blobs import Seen
+from deborgen_shared.client.blobs import OnBytes
 from deborgen_shared.errors import Code
 from deborgen_shared.jobfile.paths import check_path
 from deborgen_shared.messages import BlobsMissing
@@ -32,17 +32,19 @@ from deborgen_shared.messages import BlobsMissing
 T = TypeVar("T")
 R = TypeVar("R")
 
+#: Number of transfers at the same time.
 PARALLEL = 4
-#: A transfer is given up after this long without a byte.
+#: A transfer fails after this many seconds without a byte.
 PATIENCE_SECONDS = 120.0
 
-_ASK_AT_ONCE = 5_000
-_AGAIN = "the same command goes on where it stopped"
+#: Maximum number of digests per request for missing blobs.
+_DIGESTS_PER_REQUEST = 5_000
+_AGAIN = "run the same command again: it resumes where it stopped"
 _MOVE = "remove the link or file that is in the way, or pull into another folder"
 
 
 class Stopped(Exception):
-    """The other transfers were given up; this one ends, too."""
+    """Another transfer failed, so this one stops too."""
 
 
 class UnsafeTarget(DeborgenError):
@@ -54,18 +56,18 @@ class WrongDigest(DeborgenError):
 
 
 class Tries:
-    """Whether a transfer that broke off is tried again: for as long as there is some progress now and then."""
+    """Decides whether to retry an interrupted transfer: yes, as long as it makes some progress now and then."""
 
-    def __init__(self, seen: Seen) -> None:
-        self.told = blobs.Told(seen)
+    def __init__(self, on_bytes: OnBytes) -> None:
+        self.progress = blobs.Progress(on_bytes)
         self._before = 0
         self._back_off = BackOff(first=0.2, most=5.0)
         self._deadline = time.monotonic() + PATIENCE_SECONDS
 
     def again(self, wanted: float | None = None) -> bool:
-        """Pause, and then True; or False when the patience has ended. `wanted` are seconds that were asked for."""
-        if self.told.position > self._before:
-            self._before = self.told.position
+        """Pause and return True, or return False when it is time to give up. `wanted` is the requested pause."""
+        if self.progress.position > self._before:
+            self._before = self.progress.position
             self._back_off.reset()
             self._deadline = time.monotonic() + PATIENCE_SECONDS
         pause = self._back_off.after_failure(wanted)
@@ -75,17 +77,17 @@ class Tries:
         return True
 
 
-def all_at_once(items: Iterable[T], transfer: Callable[[T, Seen], R], seen: Seen) -> list[R]:
-    """What `transfer` makes of each item, in order. It must tell of every piece; there it is stopped, if need be."""
+def in_parallel(items: Iterable[T], transfer: Callable[[T, OnBytes], R], on_bytes: OnBytes) -> list[R]:
+    """The results of `transfer` for all items, in order. It can be stopped wherever it reports a piece."""
     stop = threading.Event()
 
-    def told(count: int) -> None:
+    def report(count: int) -> None:
         if stop.is_set():
             raise Stopped
-        seen(count)
+        on_bytes(count)
 
     with ThreadPoolExecutor(max_workers=PARALLEL) as pool:
-        tasks = [pool.submit(transfer, item, told) for item in items]
+        tasks = [pool.submit(transfer, item, report) for item in items]
         try:
             done, _ = wait(tasks, return_when=FIRST_EXCEPTION)
             for task in done:
@@ -98,35 +100,35 @@ def all_at_once(items: Iterable[T], transfer: Callable[[T, Seen], R], seen: Seen
 
 
 def missing(connection: Connection, files: Iterable[LocalFile]) -> list[tuple[LocalFile, str]]:
-    """The files that the coordinator lacks, one per digest, and where each is to be put."""
+    """The files that the coordinator lacks, one per digest, and the address to upload each to."""
     by_digest = {file.sha256: file for file in files}
     digests = list(by_digest)
     found = []
-    for start in range(0, len(digests), _ASK_AT_ONCE):
-        body = BlobsMissing(digests=digests[start : start + _ASK_AT_ONCE])
+    for start in range(0, len(digests), _DIGESTS_PER_REQUEST):
+        body = BlobsMissing(digests=digests[start : start + _DIGESTS_PER_REQUEST])
         answer = connection.call(contract.MISSING_BLOBS, body)
         found += [(by_digest[blob.sha256], blob.url) for blob in answer.missing]
     return found
 
 
-def upload(connection: Connection, wanted: list[tuple[LocalFile, str]], seen: Seen = blobs.ignore) -> None:
-    """Put all of them, or raise. `seen` hears of every byte that went out."""
-    all_at_once(wanted, lambda each, told: _upload_one(connection, *each, told), seen)
+def upload(connection: Connection, wanted: list[tuple[LocalFile, str]], on_bytes: OnBytes = blobs.ignore) -> None:
+    """Upload all of them, or raise."""
+    in_parallel(wanted, lambda each, report: _upload_one(connection, *each, report), on_bytes)
 
 
-def _upload_one(connection: Connection, file: LocalFile, url: str, seen: Seen) -> None:
-    tries = Tries(seen)
+def _upload_one(connection: Connection, file: LocalFile, url: str, on_bytes: OnBytes) -> None:
+    tries = Tries(on_bytes)
     resume = False
     while True:
         try:
-            blobs.upload(connection.transport, file.source, file.sha256, file.size, url, tries.told, resume=resume)
+            blobs.upload(connection.transport, file.source, file.sha256, file.size, url, tries.progress, resume=resume)
             return
         except transport.Unreachable as trouble:
-            # The coordinator may not have noticed yet that the line of the first try was cut, and keep its part locked.
-            # Sent as a whole, the blob needs no part.
+            # The coordinator may not have noticed yet that the first connection was cut, and still hold a lock on the
+            # partial upload. A blob that is sent whole does not need it.
             resume = trouble.code != Code.SLOW_DOWN
             if not tries.again(trouble.retry_after):
-                raise Unreachable(f"{file.path} could not be uploaded: {trouble}", "submit once more") from None
+                raise Unreachable(f"{file.path} could not be uploaded: {trouble}", "submit it again") from None
         except transport.Refused as refused:
             resume = True
             if refused.code != Code.UPLOAD_CONFLICT or not tries.again():
@@ -135,14 +137,14 @@ def _upload_one(connection: Connection, file: LocalFile, url: str, seen: Seen) -
 
 def _upload_refused(connection: Connection, file: LocalFile, refused: transport.Refused) -> DeborgenError:
     if refused.code == Code.MALFORMED:
-        return DeborgenError(f"{file.path} changed while it was uploaded", "submit once more")
+        return DeborgenError(f"{file.path} changed while it was being uploaded", "submit it again")
     error = connection.explained(refused)
     return type(error)(f"{file.path}: {error.message}", error.hint, code=error.code)
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """One artifact, and its path below the target folder."""
+    """One artifact to fetch, and its path inside the target folder."""
 
     job: str
     path: str
@@ -151,40 +153,40 @@ class Wanted:
     target: str
 
 
-def pull(connection: Connection, wanted: Iterable[Wanted], into: Path, seen: Seen = blobs.ignore) -> list[Path]:
-    """Fetch all of them. A file that is there already, whole and right, is not fetched again."""
+def pull(connection: Connection, wanted: Iterable[Wanted], into: Path, on_bytes: OnBytes = blobs.ignore) -> list[Path]:
+    """Fetch all of them. A file that already exists with the right digest is not fetched again."""
     items = list(wanted)
     for item in items:
         if wrong := check_path(item.target):
             raise UnsafeTarget(f"the artifact {item.path!r} of job {item.job} is refused: its path {wrong}")
     into.mkdir(parents=True, exist_ok=True)
-    return all_at_once(items, lambda item, told: _pull_one(connection, item, into, told), seen)
+    return in_parallel(items, lambda item, report: _pull_one(connection, item, into, report), on_bytes)
 
 
-def _pull_one(connection: Connection, item: Wanted, into: Path, seen: Seen) -> Path:
+def _pull_one(connection: Connection, item: Wanted, into: Path, on_bytes: OnBytes) -> Path:
     *folders, name = item.target.split("/")
-    # The folder is held open, level by level, and never through a link: what is swapped meanwhile leads nowhere.
+    # Open the folder level by level, never through a link: a folder that is swapped meanwhile cannot redirect the file.
     folder = _open_folder(into, folders)
     try:
         if _digest_at(folder, name, item.size) == item.sha256:
-            seen(item.size)
+            on_bytes(item.size)
             return into / item.target
-        shown = name.encode()[:80].decode(errors="ignore")  # a name may have 255 bytes
-        part = f".{shown}.{item.sha256[:16]}.part"
-        tries = Tries(seen)
+        short = name.encode()[:80].decode(errors="ignore")  # a file name may have at most 255 bytes
+        part = f".{short}.{item.sha256[:16]}.part"
+        tries = Tries(on_bytes)
         while True:
             try:
-                _fetch(connection, item, folder, part, tries.told)
+                _fetch(connection, item, folder, part, tries.progress)
                 break
             except transport.Refused as refused:
                 raise connection.explained(refused) from None
             except transport.Unreachable as trouble:
                 if not tries.again(trouble.retry_after):
-                    text = f"{item.path} of job {item.job} could not be fetched whole: {trouble}"
+                    text = f"{item.path} of job {item.job} could not be fetched completely: {trouble}"
                     raise Unreachable(text, _AGAIN) from None
         if _digest_at(folder, part, item.size) != item.sha256:
             os.unlink(part, dir_fd=folder)
-            raise WrongDigest(f"{item.path} of job {item.job} arrived with another digest; it was not kept", _AGAIN)
+            raise WrongDigest(f"{item.path} of job {item.job} arrived damaged (wrong digest) and was deleted", _AGAIN)
         os.rename(part, name, src_dir_fd=folder, dst_dir_fd=folder)
         return into / item.target
     finally:
@@ -207,7 +209,7 @@ def _open_folder(into: Path, folders: list[str]) -> int:
 
 
 def _digest_at(folder: int, name: str, size: int) -> str:
-    """The digest of a regular file of this size in the folder, else an empty string."""
+    """The digest of a regular file of this size in the folder; an empty string if there is none."""
     try:
         descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
     except OSError:
@@ -219,8 +221,8 @@ def _digest_at(folder: int, name: str, size: int) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _fetch(connection: Connection, item: Wanted, folder: int, part: str, told: blobs.Told) -> None:
+def _fetch(connection: Connection, item: Wanted, folder: int, part: str, progress: blobs.Progress) -> None:
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW
     with os.fdopen(os.open(part, flags, 0o644, dir_fd=folder), "r+b", buffering=0) as file:
         call = contract.GET_ARTIFACT
-        blobs.download(connection.transport, call, file, item.size, told, job=item.job, path=item.path)
+        blobs.download(connection.transport, call, file, item.size, progress, job=item.job, path=item.path)

@@ -1,4 +1,4 @@
-"""Watching and waiting for a run or a job: Ctrl-C detaches, and the exit code says how it ended."""
+"""Watches a run or waits for it: Ctrl-C detaches, and the exit code says how the run ended."""
 
 from __future__ import annotations
 
@@ -7,26 +7,26 @@ from contextlib import contextmanager
 
 from deborgen import logs, output
 from deborgen.errors import DeborgenError
-from deborgen.runs import Job, Run, patiently
+from deborgen.runs import Job, Run, if_reachable
 from deborgen_shared.states import State
 
 
 class Detached(DeborgenError):
-    """The person stopped watching. Nothing was stopped but that."""
+    """The person stopped watching. The jobs continue."""
 
     exit_code = 130
 
 
 @contextmanager
 def detachable(what: Run | Job) -> Iterator[None]:
-    """Turn an interrupt in the block into a word of farewell that says how to cancel."""
+    """Turn an interrupt in the block into a message that says how to watch again and how to cancel."""
     try:
         yield
     except KeyboardInterrupt:
         output.say()
         raise Detached(
-            f"detached; {what.noun} {what.data.id} goes on",
-            f"deborgen watch {what.data.id} looks again, deborgen cancel {what.data.id} ends it",
+            f"detached; {what.noun} {what.data.id} continues",
+            f"watch it again: deborgen watch {what.data.id}    cancel it: deborgen cancel {what.data.id}",
         ) from None
 
 
@@ -36,7 +36,7 @@ def exit_code(what: Run | Job) -> int:
 
 
 def report(run: Run) -> int:
-    """The exit code, and one sentence when it is not 0."""
+    """Print what failed, if anything did, and return the exit code."""
     failure = run.failure()
     if failure is None:
         return 0
@@ -44,12 +44,12 @@ def report(run: Run) -> int:
     failed = next(run.jobs(State.FAILED, 1), None)
     if failed:
         output.say(f"  {failed.id}: {failed.reason}")
-        output.hint(f"  deborgen why {failed.id}    deborgen logs {run.id} --failed    deborgen retry {run.id}")
+        output.hint(f"  {next_command([failed])}")
     return failure.exit_code
 
 
 def watch(run: Run) -> int:
-    """Show the run until it ends: live on a terminal, as plain lines otherwise. The exit code says how it ended."""
+    """Show the run until it ends: live on a terminal, otherwise as plain lines. Returns the exit code."""
     run._connection.fail_at_once()
     with detachable(run):
         if output.progress_on_terminal():
@@ -64,19 +64,19 @@ def watch(run: Run) -> int:
 
 
 def _watch_plain(run: Run) -> None:
-    """A line when something changed, at most one a second, and one for each job that failed."""
-    told: set[str] = set()
+    """Print a line when something changed, at most one per second, and one for each failed job."""
+    reported: set[str] = set()
     before = ""
-    with run.pulse() as pulse:
+    with run.changes() as changes:
         while True:
-            patiently(run.refresh, output.trouble)
+            if_reachable(run.refresh, output.trouble)
             counts = run.counts
-            if counts[State.FAILED] > len(told):
+            if counts[State.FAILED] > len(reported):
                 for job in run.jobs(State.FAILED):
-                    if job.id not in told:
-                        told.add(job.id)
+                    if job.id not in reported:
+                        reported.add(job.id)
                         output.say(f"{describe(job)} failed: {job.reason}")
-                        if len(told) == 1:
+                        if len(reported) == 1:
                             for line in last_lines(job):
                                 output.say(f"    {line}")
                             output.hint(f"  {next_command([job])}")
@@ -87,11 +87,11 @@ def _watch_plain(run: Run) -> None:
             before = line
             if run.ended:
                 return
-            pulse.wait(None, 1.0)
+            changes.wait(None, 1.0)
 
 
 def last_lines(job: Job) -> list[str]:
-    """The end of a job's log, fit for a terminal; nothing when it cannot be had."""
+    """The last lines of a job's log, safe for a terminal; an empty list if it cannot be read."""
     if not job.data.attempts:
         return []
     try:
@@ -101,7 +101,7 @@ def last_lines(job: Job) -> list[str]:
 
 
 def next_command(failed: list[Job]) -> str:
-    """What to type when something failed."""
+    """The commands to type next when jobs have failed."""
     run = failed[0].data.run
     return f"next: deborgen logs {failed[0].id}    deborgen why {failed[0].id}    deborgen retry {run} --failed"
 

@@ -1,3 +1,3 @@
-"""The words on the wire: what the coordinator, the workers and the people's tools must agree on."""
+"""The wire format and the job file: everything that the coordinator, the workers and the command must agree on."""
 
 __version__ = "0.1.0"

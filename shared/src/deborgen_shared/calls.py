@@ -1,4 +1,4 @@
-"""What a call of the HTTP contract is made of. The calls themselves stand in `contract`."""
+"""The parts of an HTTP call. The calls themselves are in `contract`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ RAW = "application/octet-stream"
 
 @dataclass(frozen=True)
 class Answer(Generic[T_co]):
-    """One possible answer to a call: its status, its meaning, and its body, which is a message or raw bytes."""
+    """One possible answer to a call: its status, its meaning, and the type of its body (a message or raw bytes)."""
 
     status: int
     meaning: str
@@ -30,13 +30,13 @@ class Answer(Generic[T_co]):
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
-#: The body of an answer that has none.
+#: The body type of an answer without a body.
 Nothing = type(None)
 
 
 @dataclass(frozen=True)
 class Call(Generic[T_co]):
-    """One call of the contract: who may make it, what it takes, what it gives, and how it can be refused."""
+    """One call of the contract: who may make it, its request, its answers, and how it can be refused."""
 
     method: str
     path: str
@@ -52,11 +52,11 @@ class Call(Generic[T_co]):
     query: type[Query] = NoQuery
     #: The coordinator's setting that limits the body.
     limit: str = "max_document"
-    #: Request headers that mean something: name to explanation.
+    #: Request headers that the call understands: name to explanation.
     headers: Mapping[str, str] = field(default_factory=dict)
-    #: Whether it fills the coordinator's disk, and so has to wait while that is full.
+    #: Whether it writes to the coordinator's disk. Such a call is refused while the disk is full.
     grows: bool = False
-    #: Codes of refusals beyond those that every call of its shape has.
+    #: Codes of refusals in addition to those of every call of this shape.
     refuses: tuple[Code, ...] = ()
 
     @property
@@ -69,7 +69,7 @@ class Call(Generic[T_co]):
 
     @property
     def refusals(self) -> list[Code]:
-        """The codes of all refusals that the call can be answered with, in the order of the table of codes."""
+        """The codes of all possible refusals, in the order of the table of codes."""
         codes = {Code.MALFORMED, Code.UNAVAILABLE, *self.refuses}
         if self.by:
             codes |= {Code.UNAUTHENTICATED, Code.FORBIDDEN}
@@ -81,7 +81,7 @@ class Call(Generic[T_co]):
         return [code for code in Code if code in codes]
 
     def url(self, query: Query | None = None, /, **names: object) -> str:
-        """The path with its names filled in, and the query behind it."""
+        """The path with its names filled in, followed by the query."""
         path = self.path
         for name in self.path_names:
             path = path.replace(f"{{{name}}}", quote(str(names[name]), safe="/" if name == "path" else ""))
@@ -91,7 +91,7 @@ class Call(Generic[T_co]):
 
 @dataclass(frozen=True)
 class PathName:
-    """A variable part of a path: how it is spelt, how it is read, and what to say when it cannot be read."""
+    """A variable part of a path: its pattern, how it is read, and a hint for values that do not match."""
 
     pattern: str
     read: Callable[[str], Any]
@@ -107,7 +107,7 @@ class PathName:
 #: Run and index.
 JobId = tuple[int, int]
 
-#: The digest of `hello`, for examples.
+#: The SHA-256 of `hello`, for examples.
 HELLO = "2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824"
 
 
@@ -122,6 +122,6 @@ PATH_NAMES: dict[str, PathName] = {
     "number": PathName(NUMBER, int, "Attempts are numbered from 1.", "1"),
     "name": PathName(NAME, str, "A worker's name has letters, digits, dots, dashes and underscores.", "desk-3"),
     "sha256": PathName(SHA256, str, "A blob is named by its SHA-256 in 64 lower-case hexadecimal digits.", HELLO),
-    "token": PathName(r"[A-Za-z0-9]{1,64}", str, "A token is named by its id, as the list of tokens tells it.", "4f2a"),
+    "token": PathName(r"[A-Za-z0-9]{1,64}", str, "A token is named by its id, as in the list of tokens.", "4f2a"),
     "path": PathName(r"[^\0]{1,1024}", str, "An artifact is named by its path.", "out/plot.png"),
 }

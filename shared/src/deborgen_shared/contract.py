@@ -1,7 +1,7 @@
-"""The whole HTTP contract, version 1: every call, once.
+"""The whole HTTP contract, version 1. Every call is defined here, once.
 
 The coordinator's routes, the OpenAPI document, the matrix of roles, the reference in docs/http-api.md, and the calls of
-the worker and of the command all derive from this table. A field may be added to a message; none changes its meaning.
+the worker and of the command all derive from this table. Messages may gain fields; a field never changes its meaning.
 """
 
 from __future__ import annotations
@@ -28,31 +28,31 @@ CSV = "text/csv"
 EVENT_STREAM = "text/event-stream"
 PLAIN_TEXT = "text/plain"
 
-_KEY = {h.IDEMPOTENCY_KEY: "a word of your own: the same body sent again under it gets the same run"}
-_AGAIN = Answer(200, "the run that the same request made before", m.Run)
+_KEY = {h.IDEMPOTENCY_KEY: "any word you choose: the same body sent again with it returns the same run"}
+_AGAIN = Answer(200, "the run that an earlier copy of this request created", m.Run)
 _DIGEST = {h.ETAG: "the digest in quotes"}
 _FILE = {**_DIGEST, h.ACCEPT_RANGES: "bytes"}
-_OFFSET = {h.UPLOAD_OFFSET: "how many bytes of a broken upload are here"}
+_OFFSET = {h.UPLOAD_OFFSET: "how many bytes of an interrupted upload are stored"}
 _FILE_REFUSALS = (Code.RANGE_NOT_SATISFIABLE, Code.SLOW_DOWN)
 _FENCED = (Code.SUPERSEDED, Code.STALE_ATTEMPT)
 _FILE_HEADERS = {
-    h.RANGE: "bytes=FIRST-LAST for a part of it",
-    h.IF_NONE_MATCH: "the ETag of what you have: the answer is 304 if that is it",
-    h.IF_RANGE: "the ETag that the Range is meant for",
+    h.RANGE: "bytes=FIRST-LAST, to get only a part",
+    h.IF_NONE_MATCH: "the ETag of your copy: the answer is 304 if it is current",
+    h.IF_RANGE: "the ETag of the file that the Range refers to",
 }
 _PART_OR_NOTHING = (
-    Answer(206, "the bytes of the range", bytes, (RAW,), _FILE | {h.CONTENT_RANGE: "which part of the whole it is"}),
-    Answer(304, "you have it already", Nothing, headers=_DIGEST),
+    Answer(206, "the bytes of the range", bytes, (RAW,), _FILE | {h.CONTENT_RANGE: "which part of the file it is"}),
+    Answer(304, "your copy is current", Nothing, headers=_DIGEST),
 )
 
 # The coordinator
 
 HEALTH = Call(
-    "GET", "/health", NOBODY, "Whether the coordinator can do its work. It needs no token.",
-    Answer(200, "it is well", m.Health), refuses=(Code.UNAVAILABLE,),
+    "GET", "/health", NOBODY, "Whether the coordinator is healthy. No token is needed.",
+    Answer(200, "it is healthy", m.Health), refuses=(Code.UNAVAILABLE,),
 )  # fmt: skip
 METRICS = Call(
-    "GET", "/metrics", PEOPLE, "Numbers for Prometheus.", Answer(200, "the numbers of now", str, (PLAIN_TEXT,))
+    "GET", "/metrics", PEOPLE, "Metrics for Prometheus.", Answer(200, "the current metrics", str, (PLAIN_TEXT,))
 )
 OPENAPI = Call("GET", "/v1/openapi.json", EVERYONE, "This contract, as OpenAPI.", Answer(200, "the contract", dict))
 JOB_SCHEMA = Call(
@@ -63,13 +63,13 @@ ME = Call("GET", "/v1/me", EVERYONE, "Whose token this is.", Answer(200, "you", 
 # Runs
 
 SUBMIT = Call(
-    "POST", "/v1/runs", SUBMITTERS, "Submit a run: the job file as JSON.",
+    "POST", "/v1/runs", SUBMITTERS, "Submit a run. The body is the job file as JSON.",
     Answer(201, "the run", m.Run), (_AGAIN,), takes=Any, headers=_KEY, grows=True,
     refuses=(Code.INVALID_JOB, Code.IDEMPOTENCY_CONFLICT),
 )  # fmt: skip
 CHECK = Call(
     "POST", "/v1/runs/check", SUBMITTERS,
-    "Check a job file as a submit would, and store nothing. Its files need not be uploaded yet.",
+    "Check a job file as a submission would be checked, without storing anything. Its files need not be uploaded yet.",
     Answer(200, "it would be accepted", m.Checked), takes=Any, refuses=(Code.INVALID_JOB,),
 )  # fmt: skip
 LIST_RUNS = Call(
@@ -77,7 +77,7 @@ LIST_RUNS = Call(
     Answer(200, "runs", m.Runs), query=q.RunsQuery,
 )  # fmt: skip
 LAST_RUN = Call(
-    "GET", "/v1/runs/last", PEOPLE, "The newest run of the person who asks.",
+    "GET", "/v1/runs/last", PEOPLE, "The newest run of the token's owner.",
     Answer(200, "the run", m.Run), refuses=(Code.NOT_FOUND,),
 )  # fmt: skip
 GET_RUN = Call("GET", "/v1/runs/{run}", PEOPLE, "One run.", Answer(200, "the run", m.Run))
@@ -91,12 +91,12 @@ RESULTS = Call(
     Answer(200, "one row per job", m.Results, (JSON, CSV)), query=q.ResultsQuery,
 )  # fmt: skip
 LIST_RUN_ARTIFACTS = Call(
-    "GET", "/v1/runs/{run}/artifacts", PEOPLE, "What the jobs of a run left: jobs, paths, digests and sizes.",
+    "GET", "/v1/runs/{run}/artifacts", PEOPLE, "The artifacts of a run's jobs: job, path, digest and size of each.",
     Answer(200, "the artifacts", m.RunArtifacts), query=q.RunArtifactsQuery,
 )  # fmt: skip
 CANCEL_RUN = Call(
     "POST", "/v1/runs/{run}/cancel", SUBMITTERS, "Cancel all jobs of a run that have not ended.",
-    Answer(200, "what it meant for each job", m.CancelAnswer), takes=m.Cancel, body_optional=True,
+    Answer(200, "what happened to each job", m.CancelAnswer), takes=m.Cancel, body_optional=True,
 )  # fmt: skip
 RETRY_RUN = Call(
     "POST", "/v1/runs/{run}/retry", SUBMITTERS, "Run the failed, canceled or all jobs of a run again, as a new run.",
@@ -116,16 +116,16 @@ GET_JOB = Call(
 )  # fmt: skip
 CANCEL_JOB = Call(
     "POST", "/v1/jobs/{job}/cancel", SUBMITTERS,
-    "Cancel one job. Queued, it will never start; running, its worker is told to stop it.",
-    Answer(200, "what it meant", m.CancelAnswer), takes=m.Cancel, body_optional=True,
+    "Cancel one job. A queued job never starts; for a running one, the worker is told to stop it.",
+    Answer(200, "what happened to it", m.CancelAnswer), takes=m.Cancel, body_optional=True,
 )  # fmt: skip
 WHY = Call(
-    "GET", "/v1/jobs/{job}/why", PEOPLE, "Why a job waits, one line per worker, or why it ended as it did.",
+    "GET", "/v1/jobs/{job}/why", PEOPLE, "Why a job is waiting, with one reason per worker, or why it ended as it did.",
     Answer(200, "the reasons", m.Why),
 )  # fmt: skip
 LIST_ARTIFACTS = Call(
     "GET", "/v1/jobs/{job}/artifacts", PEOPLE,
-    "What a job left, or an earlier attempt of it: paths, digests and sizes.",
+    "The artifacts of a job, or of one of its attempts: path, digest and size of each.",
     Answer(200, "the artifacts", m.Artifacts), query=q.ArtifactsQuery,
 )  # fmt: skip
 GET_ARTIFACT = Call(
@@ -138,19 +138,19 @@ GET_ARTIFACT = Call(
 
 READ_LOG = Call(
     "GET", "/v1/jobs/{job}/log", PEOPLE,
-    "The log of the newest attempt, or of another, from an offset on. Followed, it streams until the end.",
+    "The log of the newest attempt, or of a given one, starting at an offset. With `follow`, it streams until the end.",
     Answer(200, "the bytes of the log", bytes, (RAW,), {
-        h.LOG_SIZE: "how many bytes the log had when the answer began", h.LOG_ATTEMPT: "which attempt's log it is",
+        h.LOG_SIZE: "the size of the log in bytes when the answer began", h.LOG_ATTEMPT: "the attempt that wrote it",
     }),
     query=q.LogQuery, refuses=(Code.SLOW_DOWN,),
 )  # fmt: skip
 APPEND_LOG = Call(
     "POST", "/v1/jobs/{job}/attempts/{number}/log", WORKERS,
-    "Append bytes to the log of an attempt, with the worker's `session`. What is there is skipped; a gap is refused.",
+    "Append bytes to the log of an attempt, with the worker's `session`. Known bytes are skipped; a gap is refused.",
     Answer(200, "how many bytes the log has now", m.LogSize), takes=bytes, query=q.AppendQuery, grows=True,
     limit="max_log_chunk", headers={
-        h.CONTENT_ENCODING: "gzip, if the bytes are packed",
-        h.SESSION: "the worker's session, if the query does not name it; workers of release 0.1 send it so",
+        h.CONTENT_ENCODING: "gzip, if the bytes are compressed",
+        h.SESSION: "the worker's session, if the query does not name it; workers of release 0.1 send it this way",
     },
     refuses=(Code.STALE_ATTEMPT, Code.SUPERSEDED, Code.LOG_GAP),
 )  # fmt: skip
@@ -159,28 +159,28 @@ APPEND_LOG = Call(
 
 MISSING_BLOBS = Call(
     "POST", "/v1/blobs/missing", UPLOADERS, "Which of these blobs the store lacks.",
-    Answer(200, "those that are missing, and where to put each", m.MissingBlobs), takes=m.BlobsMissing,
+    Answer(200, "the missing blobs, and where to upload each", m.MissingBlobs), takes=m.BlobsMissing,
 )  # fmt: skip
 PUT_BLOB = Call(
     "PUT", "/v1/blobs/{sha256}", UPLOADERS,
-    "Store one blob, all of its bytes. Bytes with another digest are refused, and nothing is kept.",
+    "Upload one whole blob. Bytes that do not match the digest are refused and discarded.",
     Answer(201, "it is stored", m.BlobStored), takes=bytes, limit="max_blob", grows=True,
     refuses=(Code.UPLOAD_CONFLICT,),
 )  # fmt: skip
 PATCH_BLOB = Call(
     "PATCH", "/v1/blobs/{sha256}", UPLOADERS,
-    "Go on with a broken upload. The body is the rest of the blob, or a part of it with Upload-Length.",
-    Answer(201, "the blob is whole", m.BlobStored), (Answer(204, "more bytes are to come", Nothing, headers=_OFFSET),),
+    "Resume an interrupted upload. The body is the rest of the blob or, with Upload-Length, the next part of it.",
+    Answer(201, "the blob is complete", m.BlobStored), (Answer(204, "more bytes must come", Nothing, headers=_OFFSET),),
     takes=bytes, limit="max_blob", grows=True, refuses=(Code.UPLOAD_CONFLICT,),
     headers={
-        h.UPLOAD_OFFSET: "the byte at which this body starts, as HEAD tells it",
-        h.UPLOAD_LENGTH: "the bytes of the whole blob, if this body does not reach its end",
+        h.UPLOAD_OFFSET: "the byte at which this body starts, as HEAD reports it",
+        h.UPLOAD_LENGTH: "the size of the whole blob, if this body does not reach its end",
     },
 )  # fmt: skip
 HEAD_BLOB = Call(
-    "HEAD", "/v1/blobs/{sha256}", EVERYONE, "Whether a blob is here, or where its upload goes on.",
-    Answer(200, "it is here, with its size as Content-Length", Nothing, headers=_DIGEST),
-    (Answer(204, "an upload of it broke off", Nothing, headers=_OFFSET),),
+    "HEAD", "/v1/blobs/{sha256}", EVERYONE, "Whether a blob is stored, or where its upload resumes.",
+    Answer(200, "it is stored; Content-Length is its size", Nothing, headers=_DIGEST),
+    (Answer(204, "its upload was interrupted", Nothing, headers=_OFFSET),),
 )  # fmt: skip
 GET_BLOB = Call(
     "GET", "/v1/blobs/{sha256}", EVERYONE, "The bytes of one blob.",
@@ -190,17 +190,17 @@ GET_BLOB = Call(
 # Events
 
 LIST_EVENTS = Call(
-    "GET", "/v1/events", PEOPLE, "What happened after a sequence number, or from now on.",
+    "GET", "/v1/events", PEOPLE, "The events after a sequence number, or from now on.",
     Answer(200, "events, oldest first; or a stream of them", m.Events, (JSON, EVENT_STREAM)), query=q.EventsQuery,
     headers={
-        h.ACCEPT: "text/event-stream, to be told live",
-        h.LAST_EVENT_ID: "in a stream: the last event you have seen; it goes before `after`",
+        h.ACCEPT: "text/event-stream, to receive events live",
+        h.LAST_EVENT_ID: "in a stream: the last event you have seen; it takes precedence over `after`",
     },
     refuses=(Code.SLOW_DOWN,),
 )  # fmt: skip
 APPEND_EVENTS = Call(
     "POST", "/v1/jobs/{job}/attempts/{number}/events", WORKERS,
-    "Record events that the program of an attempt wrote. Those that are there are skipped; a gap is refused.",
+    "Record events that the program of an attempt wrote. Known events are skipped; a gap is refused.",
     Answer(200, "how many events the attempt has now", m.EventCount), takes=m.ProgramEvents, limit="max_body",
     grows=True, refuses=(*_FENCED, Code.EVENT_GAP),
 )  # fmt: skip
@@ -208,45 +208,46 @@ APPEND_EVENTS = Call(
 # Workers
 
 LIST_WORKERS = Call(
-    "GET", "/v1/workers", PEOPLE, "Who is there: state, labels, what is free, what runs.",
+    "GET", "/v1/workers", PEOPLE, "The workers: state, labels, free resources and running jobs of each.",
     Answer(200, "the workers", m.Workers),
 )  # fmt: skip
 GET_WORKER = Call("GET", "/v1/workers/{name}", PEOPLE, "One worker.", Answer(200, "the worker", m.Worker))
 STEER_WORKER = Call(
-    "PATCH", "/v1/workers/{name}", ADMINS, "Pause or drain a worker, or let it go on.",
+    "PATCH", "/v1/workers/{name}", ADMINS, "Pause, drain or resume a worker.",
     Answer(200, "the worker", m.Worker), takes=m.SteerWorker,
 )  # fmt: skip
 REGISTER = Call(
-    "PUT", "/v1/workers/{name}", WORKERS, "Register: a new session of a worker, which says what it still holds.",
-    Answer(200, "how to behave, and what it has lost", m.Registered), takes=m.Register, limit="max_body",
+    "PUT", "/v1/workers/{name}", WORKERS, "Register a new session of a worker, with the attempts that it still holds.",
+    Answer(200, "the intervals to keep, and the lost attempts", m.Registered), takes=m.Register, limit="max_body",
     refuses=_FENCED,
 )  # fmt: skip
 CLAIM = Call(
-    "POST", "/v1/workers/{name}/claim", WORKERS, "Claim jobs that fit. It waits until there is one or the time is up.",
+    "POST", "/v1/workers/{name}/claim", WORKERS,
+    "Claim jobs that fit. The call waits until there is one, or until `wait_seconds` have passed.",
     Answer(200, "the attempts to run", m.Claimed),
-    (Answer(204, "nothing to do", Nothing, headers={h.RETRY_AFTER: "seconds after which to ask again"}),),
+    (Answer(204, "nothing to do", Nothing, headers={h.RETRY_AFTER: "ask again after this many seconds"}),),
     takes=m.Claim, limit="max_body", refuses=_FENCED,
 )  # fmt: skip
 HEARTBEAT = Call(
-    "POST", "/v1/workers/{name}/heartbeat", WORKERS, "Renew the leases of what runs.",
+    "POST", "/v1/workers/{name}/heartbeat", WORKERS, "Renew the leases of the running attempts.",
     Answer(200, "what to do with each attempt, and orders for the worker", m.HeartbeatAnswer), takes=m.Heartbeat,
     limit="max_body", refuses=_FENCED,
 )  # fmt: skip
 FINISH = Call(
     "POST", "/v1/workers/{name}/finish", WORKERS, "Report how attempts ended.",
-    Answer(200, "what became of each result", m.Finished), takes=m.Finish, limit="max_body",
+    Answer(200, "what was done with each result", m.Finished), takes=m.Finish, limit="max_body",
     refuses=(*_FENCED, Code.INVALID_JOB),
 )  # fmt: skip
 LEAVE = Call(
     "DELETE", "/v1/workers/{name}", WORKERS,
-    "Leave: what the worker held is released. With its `session`, only if that is the newest.",
+    "Leave the pool: the worker's attempts are released. With `session`, only if that is the newest session.",
     Answer(204, "it has left", Nothing), query=q.LeaveQuery, refuses=(Code.SUPERSEDED,),
 )  # fmt: skip
 
 # Tokens
 
 CREATE_TOKEN = Call(
-    "POST", "/v1/tokens", ADMINS, "Mint a token. Its secret is in this answer, and nowhere else.",
+    "POST", "/v1/tokens", ADMINS, "Create a token. Its secret is in this answer and is never shown again.",
     Answer(201, "the token", m.CreatedToken), takes=m.NewToken,
 )  # fmt: skip
 LIST_TOKENS = Call(

@@ -1,4 +1,4 @@
-"""What is asked of a disk: bytes that survive a loss of power, and space that nobody else can take."""
+"""Two promises of a disk: written bytes survive a power loss, and reserved space stays reserved."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ import os
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
-#: A file system that does not know F_FULLFSYNC, such as one over a network, answers with one of these.
-UNKNOWN = frozenset({errno.EINVAL, errno.ENOTSUP, errno.ENOTTY})
+#: A file system that does not support F_FULLFSYNC, such as a network share, answers with one of these.
+UNSUPPORTED = frozenset({errno.EINVAL, errno.ENOTSUP, errno.ENOTTY})
+#: Space is reserved in pieces of this many bytes where the system cannot reserve it in one call.
 PIECE = 1 << 20
 
 
@@ -18,9 +19,9 @@ class Open(Protocol):
 
 
 def sync_file(file: Open | int) -> None:
-    """What was written to the file before this call survives a loss of power after it.
+    """Everything written to the file before this call survives a power loss after it.
 
-    On macOS a plain fsync leaves the bytes in the drive's own memory, and only F_FULLFSYNC does not.
+    On macOS a plain fsync leaves the bytes in the drive's cache; only F_FULLFSYNC flushes them.
     """
     full = getattr(fcntl, "F_FULLFSYNC", None)
     if full is not None:
@@ -28,13 +29,13 @@ def sync_file(file: Open | int) -> None:
             fcntl.fcntl(file, full)
             return
         except OSError as problem:
-            if problem.errno not in UNKNOWN:
+            if problem.errno not in UNSUPPORTED:
                 raise
     os.fsync(file)
 
 
 def sync_folder(folder: Path) -> None:
-    """The names in the folder, as they are before this call, survive a loss of power after it."""
+    """Files created, renamed or removed in the folder before this call stay so after a power loss."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         sync_file(descriptor)
@@ -43,7 +44,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def set_aside(file: BinaryIO, size: int) -> None:
-    """Take this much of the disk for an empty file."""
+    """Reserve this many bytes of the disk for an empty file."""
     if hasattr(os, "posix_fallocate"):
         os.posix_fallocate(file.fileno(), 0, size)
         return

@@ -17,29 +17,29 @@ class Code(StrEnum):
         code._value_, code.status, code.meaning = word, status, meaning
         return code
 
-    MALFORMED = "malformed", 400, "it cannot be read, or does not fit; the message says where"
-    UNAUTHENTICATED = "unauthenticated", 401, "no token, or one that is not valid"
-    FORBIDDEN = "forbidden", 403, "the token's role, or its name, does not allow it"
-    NOT_FOUND = "not_found", 404, "there is nothing of that name"
-    METHOD_NOT_ALLOWED = "method_not_allowed", 405, "the path does not take that method"
-    STALE_ATTEMPT = "stale_attempt", 409, "the attempt is over, or another worker's"
+    MALFORMED = "malformed", 400, "the request cannot be read, or is not valid; the message says where"
+    UNAUTHENTICATED = "unauthenticated", 401, "no token was sent, or it is not valid"
+    FORBIDDEN = "forbidden", 403, "the token's role or name does not allow it"
+    NOT_FOUND = "not_found", 404, "nothing has that name"
+    METHOD_NOT_ALLOWED = "method_not_allowed", 405, "the path does not support that method"
+    STALE_ATTEMPT = "stale_attempt", 409, "the attempt has ended, or belongs to another worker"
     SUPERSEDED = "superseded", 409, "a newer session of the worker has taken over"
-    INVALID_TRANSITION = "invalid_transition", 409, "not possible in this state"
-    IDEMPOTENCY_CONFLICT = "idempotency_conflict", 409, "the key was used for another request"
+    INVALID_TRANSITION = "invalid_transition", 409, "not possible in the current state"
+    IDEMPOTENCY_CONFLICT = "idempotency_conflict", 409, "the key was used for a different request"
     LOG_GAP = "log_gap", 409, "bytes before these are missing"
     EVENT_GAP = "event_gap", 409, "events before these are missing"
-    UPLOAD_CONFLICT = "upload_conflict", 409, "the upload goes on at another byte"
+    UPLOAD_CONFLICT = "upload_conflict", 409, "the upload resumes at a different byte"
     LENGTH_REQUIRED = "length_required", 411, "the body has no Content-Length"
     TOO_LARGE = "too_large", 413, "the body is larger than the limit in the message"
-    UNSUPPORTED_MEDIA_TYPE = "unsupported_media_type", 415, "the body is not of the type that the call takes"
+    UNSUPPORTED_MEDIA_TYPE = "unsupported_media_type", 415, "the body does not have the type that the call takes"
     RANGE_NOT_SATISFIABLE = "range_not_satisfiable", 416, "the range is beyond the end"
-    INVALID_JOB = "invalid_job", 422, "the job file has mistakes, all in `problems`"
-    SLOW_DOWN = "slow_down", 429, "too many at once"
-    UNAVAILABLE = "unavailable", 503, "the database or the disk cannot take it right now"
+    INVALID_JOB = "invalid_job", 422, "the job file has mistakes; `problems` lists them all"
+    SLOW_DOWN = "slow_down", 429, "too many requests at once"
+    UNAVAILABLE = "unavailable", 503, "the database or the disk cannot handle it right now"
 
 
 class Refusal(Exception):
-    """Something asked for that deborgen will not do: a code, a sentence, and what to do about it.
+    """A request that deborgen refuses: a code, a sentence, and what to do about it.
 
     `details` are further fields of the error on the wire (`problems` of an invalid job, `size` of a log gap, `count` of
     an event gap); `headers` go with the HTTP answer.

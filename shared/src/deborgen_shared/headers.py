@@ -1,4 +1,4 @@
-"""The names of the HTTP headers that deborgen sends and reads, each typed once."""
+"""The names of all HTTP headers that deborgen sends and reads."""
 
 from __future__ import annotations
 
@@ -35,6 +35,6 @@ WWW_AUTHENTICATE = "WWW-Authenticate"
 
 
 def in_environ(name: str) -> str:
-    """The key under which WSGI hands a request header to the application."""
+    """The key of a request header in the WSGI environment."""
     key = name.upper().replace("-", "_")
     return key if name in (CONTENT_LENGTH, CONTENT_TYPE) else f"HTTP_{key}"

@@ -1,8 +1,8 @@
-"""The messages of the HTTP contract, version 1. One definition decodes, validates, encodes and gives the schema.
+"""The messages of the HTTP contract, version 1. One definition decodes, validates and encodes, and provides the schema.
 
-Fields may be added; none changes its meaning. Requests refuse what does not fit; unknown fields in them are refused
-too where a person writes them, and ignored where a worker does, so that a newer worker can talk to an older
-coordinator.
+Messages may gain fields; a field never changes its meaning. Invalid values in a request are refused. Unknown fields are
+refused in requests that a person writes. In a worker's requests they are ignored, so that a newer worker can talk to an
+older coordinator.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType, field
 from deborgen_shared.program_events import EVENTS_PER_REQUEST
 
 END = r"$(?!\n)"
-#: How runs, the jobs of a run and the attempts of a job, machines and blobs are named, wherever a name is read.
+#: The patterns of all names: runs, jobs, attempts, machines and blobs.
 RUN = r"[1-9][0-9]{0,11}"
 NUMBER = r"[1-9][0-9]{0,8}"
 JOB = rf"{RUN}\.{NUMBER}"
@@ -43,7 +43,7 @@ class Request(Struct, omit_defaults=True, kw_only=True):
 
 
 class PersonRequest(Struct, omit_defaults=True, forbid_unknown_fields=True, kw_only=True):
-    """A body that a person writes: a misspelt field is refused, not ignored."""
+    """A body that a person writes. A misspelt field is refused, not ignored."""
 
 
 class Answer(Struct, kw_only=True):
@@ -54,7 +54,7 @@ T = TypeVar("T")
 
 
 class Page(Answer, Generic[T]):
-    """A part of a list, and the cursor of the next part; null at the end."""
+    """A part of a list. `next` is the cursor of the next part, or null at the end."""
 
     items: list[T]
     next: str | None
@@ -71,22 +71,22 @@ class Resources(Request):
 
 
 class GpuMetrics(Request):
-    """How one GPU is doing. `busy` is the share of the last moments in which it worked, from 0 to 1."""
+    """Measurements of one GPU. `busy` is the share of recent time in which it was working, from 0 to 1."""
 
     name: Annotated[str, Meta(max_length=200)] = ""
     memory_free: Size | None = None
     busy: Share | None = None
 
 
-#: The most GPUs whose metrics one message carries.
+#: One message carries the metrics of at most this many GPUs.
 MOST_GPUS = 64
 
 
 class Metrics(Request):
-    """How the machine is doing. Whatever it cannot measure is left out.
+    """Measurements of the machine. Values that it cannot measure are left out.
 
-    `load` is the average number of processes that wanted to run in the last minute, `memory_free` the bytes that
-    programs could still get, `disk_free` those that the worker could still write, `temperature` degrees Celsius.
+    `load` is the average number of runnable processes over the last minute, `memory_free` the bytes available to
+    programs, `disk_free` the bytes that the worker can still write, `temperature` in degrees Celsius.
     """
 
     load: Load | None = None
@@ -104,18 +104,18 @@ class Register(Request):
     capacity: Resources = field(default_factory=Resources)
     holding: Annotated[list[AttemptId], Meta(max_length=4096)] = field(default_factory=list)
     gone: Annotated[list[AttemptId], Meta(max_length=4096)] = field(default_factory=list)
-    """Attempts that this worker may have started and no longer has: its machine went down, or they left no trace."""
+    """Attempts that this worker may have started but no longer has: its machine went down, or they left no trace."""
     metrics: Metrics | None = None
 
 
 class NextClaim(Request):
-    """A claim that rides on a finish. It never waits on the server."""
+    """A claim that is sent together with a finish. It never waits at the coordinator."""
 
     request_id: Token
     free: Resources
     max: Annotated[int, Meta(ge=1, le=256)] = 1
     ahead: bool = False
-    """Each job must fit `free` alone, not all together: they are so short that they may follow each other."""
+    """Each job alone must fit into `free`, not all of them together: they are short and may run one after another."""
 
 
 class Claim(NextClaim, kw_only=True):
@@ -128,13 +128,13 @@ class Held(Request):
     progress: Annotated[float, Meta(ge=0, le=1)] | None = None
     message: Text = ""
     began_seconds_ago: Seconds | None = None
-    """How long ago the program began; left out until it has."""
+    """How long ago the program began; left out until it has begun."""
     stopped_seconds: Seconds = 0
-    """For how much of that time it was stopped, all in all: it does not count against the time limit."""
+    """For how much of that time it was stopped in total. This time does not count against the time limit."""
     standing: Literal["running", "slowed", "frozen", "saving"] = "running"
 
 
-#: A time with another year may not exist in every time zone and in every database.
+#: Times outside these years may not exist in every time zone and in every database.
 LEAST_YEAR, MOST_YEAR = 1970, 9998
 
 
@@ -144,11 +144,11 @@ class Heartbeat(Request):
     state: Literal["open", "limited", "yielding", "paused", "closed", "asleep", "draining"] = "open"
     reason: Text = ""
     until: Annotated[datetime, Meta(tz=True)] | None = None
-    """When this state ends, if the worker knows it. It is only shown: nothing is decided by it."""
+    """When this state ends, if the worker knows it. For display only."""
     free: Resources | None = None
-    """What another job could have now."""
+    """The resources available to another job now."""
     metrics: Metrics | None = None
-    """A heartbeat that leaves them out keeps the last ones."""
+    """If left out, the previous metrics stay."""
 
     def __post_init__(self) -> None:
         if self.until is not None and not LEAST_YEAR <= self.until.year <= MOST_YEAR:
@@ -164,7 +164,7 @@ class Artifact(Request):
 
 
 class LogTail(Request):
-    """The last bytes of a log, sent with the result: one request less for a short job. `data` is base64."""
+    """The last bytes of a log, sent with the result to save a short job one request. `data` is base64."""
 
     offset: Count
     data: bytes
@@ -188,12 +188,12 @@ class Result(Request):
     image: Annotated[str, Meta(max_length=500)] = ""
     warnings: Annotated[list[Text], Meta(max_length=20)] = field(default_factory=list)
     began_seconds_ago: Seconds | None = None
-    """As of `Held`, at the moment when this result was sent."""
+    """As in `Held`, at the moment when this result was sent."""
     stopped_seconds: Seconds = 0
 
 
 class Finish(Request):
-    """Results, and with them perhaps the next claim. Results that give jobs back carry no claim."""
+    """Results, optionally together with the next claim. A finish that gives jobs back carries no claim."""
 
     session: Token
     results: Annotated[list[Result], Meta(max_length=256)]
@@ -201,16 +201,16 @@ class Finish(Request):
 
 
 class ProgramEvent(Request):
-    """One event of a program's own."""
+    """One event that a program wrote."""
 
     type: Annotated[str, Meta(min_length=1, max_length=200)]
     payload: dict[str, Any] = field(default_factory=dict)
 
 
 class ProgramEvents(Request):
-    """Events that a program wrote, in order. `first` is the number of the first of them in its attempt, counted from 0.
+    """Events that a program wrote, in order. `first` is the number of the first one within its attempt, counted from 0.
 
-    `null` stands for something that was written and is not an event: its number is used, and nothing is recorded.
+    `null` stands for a line that is not a valid event: it uses up its number, and nothing is recorded.
     """
 
     session: Token
@@ -230,8 +230,8 @@ class Registered(Answer):
 
 
 class Input(Answer):
-    """A file of a needed step, and where in the workspace it is laid: at `inputs/STEP/PATH`, or, where the step was
-    swept, at `inputs/STEP/INDEX/PATH` with the index of the job that made it.
+    """A file of a needed step, and its place in the workspace: `inputs/STEP/PATH` or, if the step has a sweep,
+    `inputs/STEP/INDEX/PATH` with the index of the job that made it.
     """
 
     step: str
@@ -257,13 +257,13 @@ class Assignment(Answer):
     name: str = ""
     submitter: str = ""
     lease_expires_at: datetime | None = None
-    """On the coordinator's wall clock, for people. A worker counts by `waited_seconds` and its own clock."""
+    """On the coordinator's wall clock, for people. A worker uses `waited_seconds` and its own clock."""
 
 
 class Claimed(Answer):
     """`waited_seconds` is how long this request waited at the coordinator before the leases began.
 
-    So each lease lives at least until the moment the request was sent, plus `waited_seconds`, plus `lease_seconds`.
+    So each lease is valid at least until the time when the request was sent, plus `waited_seconds` and `lease_seconds`.
     """
 
     assignments: list[Assignment]
@@ -284,7 +284,7 @@ class Finished(Answer):
     results: dict[str, Literal["accepted", "stale", "already_recorded", "missing_blobs"]]
     missing: dict[str, list[str]] = field(default_factory=dict)
     assignments: list[Assignment] | UnsetType = UNSET
-    """What the claim in the finish was given; left out where it had none."""
+    """The answer to the claim in the finish; left out if there was no claim."""
     waited_seconds: float | UnsetType = UNSET
 
 
@@ -293,7 +293,7 @@ class LogSize(Answer):
 
 
 class EventCount(Answer):
-    """How many events of its program an attempt has sent, and how many of those were too many to be recorded."""
+    """How many events of its program an attempt has sent, and how many of those exceeded the limit and were dropped."""
 
     count: int
     dropped: int = 0
@@ -306,7 +306,7 @@ class Cancel(PersonRequest):
     reason: Text = ""
 
 
-#: Which jobs of a run are run again.
+#: Which jobs of a run to run again.
 Retried = Literal["failed", "canceled", "all"]
 
 
@@ -359,7 +359,7 @@ class Run(Answer):
 
 
 class Checked(Answer):
-    """A job file that would be accepted: how many jobs it has, and what it would be warned of."""
+    """A job file that would be accepted: its number of jobs, and the warnings it would get."""
 
     jobs: int
     warnings: list[str]
@@ -396,10 +396,10 @@ class ArtifactView(Answer):
 
 
 class Attempt(Answer):
-    """One attempt in a job's history; `outcome` is null while it runs.
+    """One attempt in a job's history. `outcome` is null while it runs.
 
-    `claimed_at` is when a worker took it, `started_at` when its program began, null until that is known. A live attempt
-    has `lease_expires_at`, on the coordinator's wall clock.
+    `claimed_at` is when a worker took it; `started_at` is when its program began, or null until that is known.
+    `lease_expires_at` is set while the attempt runs, on the coordinator's wall clock.
     """
 
     number: int
@@ -447,7 +447,7 @@ class Artifacts(Page[ArtifactView]): ...
 
 
 class RunArtifact(ArtifactView, kw_only=True):
-    """An artifact, and the job that left it."""
+    """An artifact and the job that made it."""
 
     job: str
 
@@ -456,7 +456,7 @@ class RunArtifacts(Page[RunArtifact]): ...
 
 
 class CancelAnswer(Answer):
-    """What the cancel meant, per job. In a large run, `jobs` names each one all the same."""
+    """What the cancellation did to each job. `jobs` names every job, even in a large run."""
 
     jobs: dict[str, Literal["canceled", "cancel_requested", "already_terminal"]]
 
@@ -506,10 +506,10 @@ class Events(Page[Event]): ...
 
 
 class Worker(Answer):
-    """A machine that lends itself. `state` is open, paused, draining, resting, offline or left.
+    """A machine of the pool. `state` is open, paused, draining, resting, offline or left.
 
-    `availability` is free or busy, or why it takes no jobs: limited, yielding, paused, closed, asleep, draining or
-    offline. `until` is when that ends, where the worker has said so.
+    `availability` is free or busy, or says why the worker takes no jobs or fewer: limited, yielding, paused, closed,
+    asleep, draining or offline. `until` is when that ends, if the worker has said so.
     """
 
     name: str
@@ -549,14 +549,14 @@ class Tokens(Page[TokenView]): ...
 
 
 class Me(Answer):
-    """Whose token the request carried."""
+    """The owner of the token that the request carried."""
 
     name: str
     role: str
 
 
 class Problem(Answer):
-    """One thing that is wrong in a submitted job file, with its path in the document."""
+    """One mistake in a submitted job file, with its path in the document."""
 
     path: str
     message: str

@@ -1,4 +1,4 @@
-"""The query parameters of each call, as types that decode, validate, encode and give the schema."""
+"""The query parameters of each call. Each type decodes, validates and encodes them, and provides their schema."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class RunArtifactsQuery(Query, frozen=True):
 
 
 class ArtifactsQuery(Query, frozen=True):
-    """Without `attempt`, the newest attempt that left any artifacts is meant."""
+    """Without `attempt`, the newest attempt that has any artifacts is used."""
 
     attempt: AttemptNumber | None = None
 
@@ -80,14 +80,14 @@ class LogQuery(Query, frozen=True):
 
 
 class AppendQuery(Query, frozen=True):
-    """Every worker sends its session: here, or, for one release more, in the header of `headers.SESSION`."""
+    """Every worker sends its session: here or, for one more release, in the header `headers.SESSION`."""
 
     offset: Sequence
     session: Token | None = None
 
 
 class EventsQuery(Query, frozen=True):
-    """`after` is the number of an event, or the word `now` for what comes from this moment on."""
+    """`after` is the number of an event, or the word `now` for future events only."""
 
     after: Sequence | Literal["now"] = 0
     run: RunNumber | None = None

@@ -1,4 +1,4 @@
-"""The table of a run's results, one row per job, as the API and the command both show it."""
+"""The results table of a run, with one row per job. The API and the command both use it."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from typing import Any
 
 from deborgen_shared.messages import ResultRow
 
-#: Columns that every table has, before the parameters and after the results. `step` is there if a job has one.
+#: Columns of every table, before the parameters and after the results. `step` appears only if a job has one.
 BEFORE = ("job", "step", "state")
 AFTER = ("seconds", "worker")
-#: How many lines of CSV go out in one piece.
+#: Number of CSV lines per piece.
 BATCH = 500
 
 
 @dataclass(frozen=True)
 class Columns:
-    """The columns of a table. A parameter or result whose name is taken says where it comes from: `result.NAME`."""
+    """The columns of a table. A parameter or result whose name is taken gets a prefix: `param.NAME`, `result.NAME`."""
 
     names: list[str]
     params: Mapping[str, str]
@@ -28,7 +28,7 @@ class Columns:
 
     @classmethod
     def of(cls, rows: Iterable[ResultRow]) -> Columns:
-        """The columns that these rows need, each in the order in which it first comes."""
+        """The columns that these rows need, in the order in which they first appear."""
         params: dict[str, None] = {}
         results: dict[str, None] = {}
         steps = False
@@ -54,7 +54,7 @@ class Columns:
 
 
 def csv_of(names: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-    """The table as CSV, in pieces of many lines: every value exactly as it is, with lists and objects as JSON."""
+    """The table as CSV, in pieces of many lines. Values are not rounded; lists and objects are written as JSON."""
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
     writer.writerow(names)

@@ -1,8 +1,8 @@
 """One loader for the settings of coordinator and worker.
 
 A program describes its settings once, as the fields of a dataclass made with `setting`. The flags, the environment
-variables, the lines of TOML files, `--help` and the documents all follow from that table. A value that makes no sense
-is refused with one sentence, which names the place where it stands, before anything starts.
+variables, the lines of TOML files, `--help` and the documents all follow from that table. An invalid value is refused
+before anything starts, with one sentence that says where the value was found.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ S = TypeVar("S")
 
 
 class SettingsError(Exception):
-    """A setting that cannot be used. The message is one sentence for the person who wrote the setting."""
+    """An invalid setting. The message is one sentence for the person who wrote it."""
 
 
 @dataclass(frozen=True)
 class Kind:
-    """How a value is read from text, and the words for it in help, docs and refusals."""
+    """How a value is read from text, and what help, docs and error messages call it."""
 
     words: str
     read: Callable[[str], Any]
@@ -91,7 +91,7 @@ SWITCH = Kind("switch", _switch)
 
 
 def setting(default: Any, kind: Kind, explanation: str, shown: str | None = None) -> Any:
-    """A field of a table of settings. `shown` is the default in words, where it depends on the machine."""
+    """A field of a table of settings. `shown` describes a default that depends on the machine."""
     metadata = {"kind": kind, "help": explanation, "default": str(default) if shown is None else shown}
     if callable(default):
         return field(default_factory=default, metadata=metadata)
@@ -114,10 +114,10 @@ class Row:
 
 
 class Table(Generic[S]):
-    """All settings of one program, in their order of precedence: flag, variable, owner's file, file, default.
+    """All settings of one program. Precedence, highest first: flag, variable, owner's file, file, default.
 
-    With a `local_file`, a file of that name beside the one that `--config` names wins over it, so that the owner of a
-    machine has the last word over the file that an administrator rolls out.
+    With a `local_file`, a file of that name in the same folder as the `--config` file takes precedence over it. So the
+    owner of a machine has the last word over the file that an administrator rolls out.
     """
 
     def __init__(self, settings: type[S], prefix: str, local_file: str = "") -> None:
@@ -129,7 +129,7 @@ class Table(Generic[S]):
 
     def add_flags(self, parser: argparse.ArgumentParser, names: list[str] | None = None) -> None:
         """Give the parser `--config` and a flag for each setting, or for the named ones."""
-        beside = f"; {self._local_file} beside it wins over it" if self._local_file else ""
+        beside = f"; {self._local_file} in the same folder takes precedence" if self._local_file else ""
         parser.add_argument(
             "--config", metavar="FILE", help=f"TOML file of settings, one `name = value` per line{beside}"
         )
@@ -142,16 +142,16 @@ class Table(Generic[S]):
                 parser.add_argument(row.flag, dest=row.name, metavar=metavar, help=words, **options)
 
     def load(self, flags: Mapping[str, str | None], environment: Mapping[str, str], config: str | None = None) -> S:
-        """The settings, each from the first place that has it."""
+        """Load every setting from the first source that has it."""
         config = config or environment.get(self._prefix + "CONFIG") or None
         files = [(path, self._read_file(path)) for path in self._files(config)]
         values: dict[str, Any] = {}
         for row in self.rows.values():
-            places = [(row.flag, flags.get(row.name)), (row.variable, environment.get(row.variable))]
-            places += [(f"{row.name} in {path}", lines.get(row.name)) for path, lines in files]
-            for place, text in places:
+            sources = [(row.flag, flags.get(row.name)), (row.variable, environment.get(row.variable))]
+            sources += [(f"{row.name} in {path}", lines.get(row.name)) for path, lines in files]
+            for source, text in sources:
                 if text is not None:
-                    values[row.name] = _read(row.kind, text, place)
+                    values[row.name] = _read(row.kind, text, source)
                     break
         return self._settings(**values)
 
@@ -181,7 +181,7 @@ class Table(Generic[S]):
 
 
 def _text(key: str, value: Any, path: Path) -> str:
-    """A value of a TOML file as a flag would give it. A table reads as NAME=VALUE, separated by commas."""
+    """A value of a TOML file, written as a flag would write it. A table becomes NAME=VALUE pairs with commas."""
     if isinstance(value, dict):
         return ",".join(f"{name}={_text(key, item, path)}" for name, item in value.items())
     if isinstance(value, bool):
@@ -191,8 +191,8 @@ def _text(key: str, value: Any, path: Path) -> str:
     return str(value)
 
 
-def _read(kind: Kind, text: str, place: str) -> Any:
+def _read(kind: Kind, text: str, source: str) -> Any:
     try:
         return kind.read(text)
     except ValueError as problem:
-        raise SettingsError(f"{place}: {text!r} is not a valid {kind.words}: {problem}") from None
+        raise SettingsError(f"{source}: {text!r} is not a valid {kind.words}: {problem}") from None

@@ -1,4 +1,4 @@
-"""The states of a job and of a worker, what an attempt can end as, and what a job runs as."""
+"""The states of jobs and workers, the outcomes of attempts, and the ways in which a job can run."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from enum import StrEnum
 
 
 class State(StrEnum):
-    """Where a job stands. Nothing leaves a terminal state."""
+    """The state of a job. A job never leaves a terminal state."""
 
     QUEUED = "queued"
     RUNNING = "running"
@@ -36,42 +36,41 @@ class Outcome(StrEnum):
     RELEASED = "released"
 
 
-#: The program's own doing: final, unless the job opted in to retries of it.
+#: The program itself failed. This is final, unless the job opted in to retries.
 PROGRAM_FAILURES = frozenset({Outcome.FAILED, Outcome.TIMEOUT, Outcome.OUT_OF_MEMORY})
 
-#: The machinery's doing: may be tried again while attempts are left.
+#: The machine, the network or the image failed. The job is retried while it has attempts left.
 INFRASTRUCTURE_FAILURES = frozenset({Outcome.ERROR, Outcome.LOST})
 
 
 class WorkerState(StrEnum):
-    """How a worker stands. It says the first seven of itself; the coordinator concludes the other three."""
+    """The state of a worker. The worker reports the first seven itself; the coordinator infers the other three."""
 
     OPEN = "open"
-    #: It takes jobs, but offers less than usual.
+    #: It takes jobs, but offers fewer resources than usual.
     LIMITED = "limited"
-    #: Its owner uses the machine at this moment.
+    #: Its owner is using the machine right now.
     YIELDING = "yielding"
     #: Its owner or an admin has paused it.
     PAUSED = "paused"
-    #: It cannot or may not take jobs now: outside its hours, too little disk, a runner that does not work.
+    #: It cannot or may not take jobs now: it is outside its hours, its disk is nearly full, or a runner does not work.
     CLOSED = "closed"
     ASLEEP = "asleep"
-    #: It finishes what it runs, and takes no more.
+    #: It finishes its running jobs and takes no new ones.
     DRAINING = "draining"
     #: Too many infrastructure failures in a row: it gets no jobs for a while.
     RESTING = "resting"
-    #: It has not been heard of for longer than a lease.
+    #: It has not been heard from for longer than a lease.
     OFFLINE = "offline"
-    #: It has said goodbye, or its token was revoked.
+    #: It has left the pool, or its token was revoked.
     LEFT = "left"
 
 
-#: A worker takes jobs in these states, and in no other.
+#: A worker takes jobs in these states only.
 WORKING = frozenset({WorkerState.OPEN, WorkerState.LIMITED})
 
 
-#: Release 0.1 does not know these words. Its nearest ones stand in for them: in what its clients are shown, and in what
-#: its coordinator is told.
+#: Release 0.1 does not know these states. Its clients and its coordinator get the nearest state that it does know.
 FIRST_WORDS = {
     WorkerState.LIMITED: WorkerState.OPEN,
     WorkerState.YIELDING: WorkerState.PAUSED,
@@ -81,7 +80,7 @@ FIRST_WORDS = {
 
 
 class Availability(StrEnum):
-    """What people are told about a worker, in one word."""
+    """Whether a worker can take jobs, in one word for people."""
 
     FREE = "free"
     BUSY = "busy"
@@ -95,28 +94,28 @@ class Availability(StrEnum):
 
 
 class RunAs(StrEnum):
-    """What a job runs as, and so what a worker must offer. Which program makes containers is the worker's affair."""
+    """Whether a job runs in a container or as a plain process. The worker chooses the program that runs containers."""
 
     CONTAINER = "container"
     PROCESS = "process"
 
     @classmethod
     def _missing_(cls, value: object) -> RunAs | None:
-        """A pool's database may hold the words of release 0.1."""
+        """Understand the words of release 0.1, which a pool's database may still hold."""
         return next((each for each in cls if FIRST_RUNNERS[each] == value), None)
 
     @property
     def label(self) -> str:
-        """The label of a worker which says that it offers this."""
+        """The label of a worker that offers this."""
         return f"runner.{self}"
 
     @property
     def first_label(self) -> str:
-        """The same in release 0.1, where it named the program that runs the job."""
+        """The same label in release 0.1, where it named the program that runs the job."""
         return f"runner.{FIRST_RUNNERS[self]}"
 
     def offered(self, labels: Mapping[str, object]) -> bool:
-        """Whether a worker with these labels offers it. One of release 0.1 has the first label only."""
+        """Whether a worker with these labels offers it. A worker of release 0.1 has only `first_label`."""
         return labels.get(self.label, labels.get(self.first_label, False)) not in (False, "false")
 
 
@@ -133,7 +132,7 @@ class Role(StrEnum):
 
 
 def run_state(queued: int, running: int, succeeded: int, failed: int, canceled: int) -> State:
-    """The state of a run, derived from how many of its jobs are in each state."""
+    """The state of a run, derived from the number of its jobs in each state."""
     if queued or running:
         return State.RUNNING if running or succeeded or failed or canceled else State.QUEUED
     if failed:

@@ -1,4 +1,4 @@
-"""JSON, read strictly: what two readers could understand differently is refused, as is what no database can hold."""
+"""Strict JSON: refuses documents that two parsers could read differently, and values that no database can hold."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ MAX_DIGITS = 20
 
 
 class Unreadable(ValueError):
-    """What is wrong with the bytes: the end of a sentence that begins with their name, such as "The body"."""
+    """What is wrong with the bytes. The message completes a sentence that begins with their name, like "The body"."""
 
 
 def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -25,19 +25,19 @@ def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _constant(name: str) -> NoReturn:
-    raise Unreadable(f"holds {name}, which is not a JSON number")
+    raise Unreadable(f"contains {name}, which is not a JSON number")
 
 
 def _integer(digits: str) -> int:
     if len(digits) > MAX_DIGITS:
-        raise Unreadable(f"holds a whole number of more than {MAX_DIGITS} digits")
+        raise Unreadable(f"contains a whole number with more than {MAX_DIGITS} digits")
     return int(digits)
 
 
 def _decimal(digits: str) -> float:
     value = float(digits)
     if value - value != 0:
-        raise Unreadable(f"holds {digits[:40]}, which is too large a number")
+        raise Unreadable(f"contains the number {digits[:40]}, which is too large")
     return value
 
 
@@ -47,13 +47,13 @@ _DECODER = json.JSONDecoder(
 
 
 def parse(data: bytes, around: int = 0) -> Any:
-    """The JSON value in the bytes. `around` is how many levels will be around it when it is sent."""
+    """Decode the bytes. `around` is the number of levels that will enclose the value when it is sent."""
     try:
         value = _DECODER.decode(data.decode("utf-8"))
     except Unreadable:
         raise
     except UnicodeDecodeError as problem:
-        raise Unreadable(f"is not UTF-8: byte {problem.start} does not fit") from None
+        raise Unreadable(f"is not UTF-8: byte {problem.start} is not valid") from None
     except RecursionError:
         raise _too_deep(around) from None
     except ValueError as problem:
@@ -86,6 +86,6 @@ def _walk(value: Any, around: int) -> None:
 
 def _check_text(text: str) -> None:
     if "\0" in text:
-        raise Unreadable("holds a NUL character in a text")
+        raise Unreadable("contains a NUL character")
     if not text.isascii() and any("\ud800" <= letter <= "\udfff" for letter in text):
-        raise Unreadable("holds half of a surrogate pair in a text")
+        raise Unreadable("contains half of a surrogate pair")

@@ -1,4 +1,4 @@
-"""A real pool for the command: a coordinator, a worker, and persons with a home of their own."""
+"""A real pool for the tests of the command: a coordinator, a worker, and people with their own home folders."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from support.pool import Pool
 
 @contextmanager
 def pool_with_a_box(folder: Path) -> Iterator[Pool]:
-    """A pool with one worker, `box`, that runs plain processes on two slots."""
+    """A pool with one worker, `box`, which runs plain processes on two processors."""
     with Pool(CoordinatorProcess(folder, heartbeat_seconds=1, lease_seconds=20)) as pool:
         pool.add_worker("box", cpus=2, memory="4GiB", drain_grace="1s")
         yield pool
@@ -24,7 +24,7 @@ def pool_with_a_box(folder: Path) -> Iterator[Pool]:
 
 @pytest.fixture(scope="package")
 def pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pool]:
-    """A pool that the tests of this folder share. After each of them it is made free for the next."""
+    """A pool that the tests of this folder share. It is cleaned up after each test."""
     with pool_with_a_box(tmp_path_factory.mktemp("pool")) as pool:
         yield pool
 
@@ -41,7 +41,7 @@ def admin(pool: Pool) -> Person:
 
 @pytest.fixture
 def stranger(tmp_path: Path) -> Person:
-    """Somebody with an empty home, who knows no coordinator."""
+    """A person with an empty home folder, who knows no coordinator."""
     return Person(tmp_path / "stranger")
 
 
@@ -52,8 +52,8 @@ def _own_environment() -> None:
 
 
 @pytest.fixture(autouse=True)
-def _nothing_is_left(request: pytest.FixtureRequest) -> Iterator[None]:
-    """A test that leaves jobs, a paused worker or a killed coordinator in a shared pool does no harm to the next."""
+def _clean_up_after_each_test(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Clean up after a test that leaves jobs, a paused worker or a killed coordinator in the shared pool."""
     shared: Pool | None = request.getfixturevalue("pool") if "pool" in request.fixturenames else None
     yield
     if shared is not None:

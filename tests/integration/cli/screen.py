@@ -1,4 +1,4 @@
-"""A small terminal: runs a command in a pseudo-terminal, and knows what its screen shows."""
+"""A small terminal: runs a command in a pseudo-terminal, and tracks what its screen shows."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _ESCAPE = re.compile(r"\x1b\[([?0-9;]*)([A-Za-z])|\x1b\][^\x07\x1b]*(?:\x07|\x1b
 
 
 class Screen:
-    """What a terminal would show: enough of its escape sequences for a live view, and it refuses all others."""
+    """What a terminal would show. It supports the escape sequences of the live view, and refuses all others."""
 
     def __init__(self) -> None:
         self.lines = [""]
@@ -83,7 +83,7 @@ class Screen:
 
 
 class Terminal:
-    """A command in a pseudo-terminal of its own."""
+    """A command in its own pseudo-terminal."""
 
     def __init__(self, command: list[str], folder: Path, environment: Mapping[str, str]) -> None:
         self.master, slave = pty.openpty()
@@ -98,7 +98,7 @@ class Terminal:
         )  # fmt: skip
 
     def read(self, seconds: float = 0.05) -> None:
-        """Take what was written meanwhile."""
+        """Read what the command has written in the meantime."""
         while select.select([self.master], [], [], seconds)[0]:
             data = os.read(self.master, 65536)
             self.raw += data
@@ -116,7 +116,7 @@ class Terminal:
         os.write(self.master, text.encode())
 
     def end(self, seconds: float = 30) -> int:
-        """Wait for its end; its exit code."""
+        """Wait until it has ended, and return its exit code."""
         deadline = time.monotonic() + seconds
         while self.process.poll() is None:
             if time.monotonic() > deadline:
@@ -127,7 +127,7 @@ class Terminal:
         return self.process.returncode
 
     def is_clean(self) -> bool:
-        """Whether the terminal is as it was before: modes, cursor, style, screen."""
+        """Whether the terminal is as before the command: modes, cursor, style, screen."""
         same = termios.tcgetattr(self._slave) == self.before
         return same and self.screen.cursor_shown and not self.screen.styled and not self.screen.other_screen
 

@@ -1,4 +1,4 @@
-"""Acting: cancel, retry, steer, tokens, login; and every refusal has its exit code."""
+"""Commands that change something: cancel, retry, workers, token, login; and the exit code of every refusal."""
 
 from __future__ import annotations
 
@@ -18,8 +18,11 @@ def state_of(person: Person, run: str) -> str:
 
 def test_a_queued_job_that_is_canceled_never_starts(anna: Person) -> None:
     run = anna.submit("run: ls\nrequires: {moon: full}\nsweep: {grid: {x: [1, 2, 3]}}\n")
-    assert "1 job: will never start" in anna.err("cancel", f"{run}.2", code=0)
-    assert "2 jobs: will never start\n1 job: had ended already" in anna.err("cancel", run, "--reason", "enough", code=0)
+    assert anna.err("cancel", f"{run}.2", code=0) == f"1 job canceled before it started: {run}.2\n"
+    assert anna.err("cancel", run, "--reason", "enough", code=0).splitlines() == [
+        f"2 jobs canceled before they started: {run}.1, {run}.3",
+        f"1 job had already ended: {run}.2",
+    ]
     assert state_of(anna, run) == "canceled"
     assert "nothing was left to cancel" in anna.err("cancel", run, code=7)
     anna.out("wait", run, code=11)
@@ -29,11 +32,11 @@ def test_a_queued_job_that_is_canceled_never_starts(anna: Person) -> None:
 def test_a_running_job_that_is_canceled_is_told_to_stop(anna: Person) -> None:
     run = anna.submit("run: echo up; sleep 600\n")
     wait_until(lambda: anna.out("logs", run) == "up\n", what="the first line of the log")
-    assert "1 job: told to stop" in anna.err("cancel", run, code=0)
+    assert f"1 job told to stop: {run}.1" in anna.err("cancel", run, code=0)
     anna.out("wait", run, "--timeout", "30s", code=11)
 
 
-def test_retry_runs_the_failed_ones_again_as_a_new_run(anna: Person) -> None:
+def test_retry_runs_the_failed_jobs_again_as_a_new_run(anna: Person) -> None:
     flag = anna.folder / "flag"
     run = anna.submit(
         f"run: '[ ${{{{ x }}}} = 1 ] || [ -e {flag} ]'\nsweep: {{grid: {{x: [1, 2, 3]}}}}\n", "--wait", code=14
@@ -46,17 +49,17 @@ def test_retry_runs_the_failed_ones_again_as_a_new_run(anna: Person) -> None:
     assert "error:" in anna.err("retry", new, "--failed", code=7)
 
 
-def test_wait_runs_out_with_124_and_the_job_goes_on(anna: Person) -> None:
+def test_wait_times_out_with_124_and_the_job_continues(anna: Person) -> None:
     run = anna.submit("run: sleep 600\n")
     started = time.monotonic()
-    assert "the wait ran out" in anna.err("wait", run, "--timeout", "1s", code=124)
+    assert "the wait timed out" in anna.err("wait", run, "--timeout", "1s", code=124)
     assert time.monotonic() - started < 10
     assert state_of(anna, run) in ("queued", "running")
     anna.out("cancel", run)
     anna.out("wait", f"{run}.1", code=11)
 
 
-def test_wait_for_several_ends_with_the_first_that_did_not_succeed(anna: Person) -> None:
+def test_wait_for_several_exits_with_the_code_of_the_first_failure(anna: Person) -> None:
     good, bad = anna.submit("run: 'true'\n"), anna.submit("run: exit 1\n")
     assert anna.err("wait", good, bad, code=10).splitlines() == [f"run {good} succeeded", f"run {bad} failed"]
     assert anna.err("wait", "-q", good, code=0) == ""
@@ -76,7 +79,7 @@ def test_a_worker_is_paused_drained_and_resumed(admin: Person, anna: Person) -> 
     wait_until(lambda: admin.rows("workers")[0]["state"] == "open", what="the worker to be open again")
 
 
-def test_only_an_admin_steers_and_mints(anna: Person) -> None:
+def test_only_an_admin_may_control_workers_and_tokens(anna: Person) -> None:
     for words in (
         ["workers", "pause", "box"],
         ["token", "create", "--role", "viewer", "--name", "x"],
@@ -85,7 +88,7 @@ def test_only_an_admin_steers_and_mints(anna: Person) -> None:
         assert "error:" in anna.err(*words, code=4)
 
 
-def test_a_token_is_made_used_and_revoked(pool: Pool, admin: Person, stranger: Person) -> None:
+def test_a_token_is_created_used_and_revoked(pool: Pool, admin: Person, stranger: Person) -> None:
     secret = admin.out("token", "create", "--role", "submitter", "--name", "emil", "--expires", "30d").strip()
     assert secret.startswith("dbg_submitter_")
     row = next(row for row in admin.rows("token", "list") if row["name"] == "emil")
@@ -97,7 +100,7 @@ def test_a_token_is_made_used_and_revoked(pool: Pool, admin: Person, stranger: P
     assert "deborgen login" in stranger.err("list", code=4)
 
 
-def test_login_keeps_the_token_to_its_owner_and_its_address(pool: Pool, anna: Person, stranger: Person) -> None:
+def test_login_stores_the_token_privately_and_for_one_address(pool: Pool, anna: Person, stranger: Person) -> None:
     secret = anna.environment["DEBORGEN_TOKEN"]
     said = stranger.err("login", pool.coordinator.url, stdin=f"{secret}\n".encode(), code=0)
     assert "as anna (submitter)" in said
@@ -116,7 +119,7 @@ def test_a_wrong_token_is_not_stored(pool: Pool, stranger: Person) -> None:
     assert not (stranger.home / "config").exists()
 
 
-def test_doctor_walks_in_order_and_stops_at_what_is_wrong(pool: Pool, anna: Person, stranger: Person) -> None:
+def test_doctor_checks_step_by_step_and_stops_at_the_first_fault(pool: Pool, anna: Person, stranger: Person) -> None:
     well = anna.out("doctor").splitlines()
     assert [line[0] for line in well] == ["✓", "✓", "✓", "✓", "✓", "-", "✓"]
     assert "deborgen up" in stranger.out("doctor", code=5)
@@ -126,7 +129,7 @@ def test_doctor_walks_in_order_and_stops_at_what_is_wrong(pool: Pool, anna: Pers
     assert unknown[-2:] == ["✗ no token is known for it", f"    deborgen login {pool.coordinator.url}"]
 
 
-def test_every_kind_of_refusal_has_its_exit_code(pool: Pool, anna: Person, stranger: Person, tmp_path: Path) -> None:
+def test_every_kind_of_refusal_has_an_exit_code(pool: Pool, anna: Person, stranger: Person, tmp_path: Path) -> None:
     url = pool.coordinator.url
     assert "nothing listens" in anna.err("--url", "http://127.0.0.1:9", "list", code=5)
     assert "no coordinator is known" in stranger.err("list", code=5)
@@ -140,7 +143,7 @@ def test_every_kind_of_refusal_has_its_exit_code(pool: Pool, anna: Person, stran
         assert "GET /" not in anna.err(*words, code=6)
 
 
-def test_somebody_elses_run_is_not_mine_to_cancel(pool: Pool, anna: Person) -> None:
+def test_another_persons_run_cannot_be_canceled(pool: Pool, anna: Person) -> None:
     run = anna.submit("run: ls\nrequires: {moon: full}\n")
     assert "error:" in pool.person("fred").err("cancel", run, code=4)
     anna.out("cancel", run)

@@ -1,7 +1,7 @@
 """Every fenced block of every document is proved: commands are typed, settings are loaded, Python is run.
 
-A block that nobody proves fails the first test here. What one cannot have on a test machine (an address of a VPN, the
-folders of root, a registry) is put in the place of what the document says; each such exchange stands in this file.
+A block without a proof fails the first test here. Things that a test machine does not have (an address of a VPN, the
+folders of root, a registry) are replaced by something similar; each replacement is in this file.
 """
 
 from __future__ import annotations
@@ -52,16 +52,16 @@ HERE = "integration/cli/test_command_blocks.py"
 ORGANISER = "fleet/test_documents.py::test_what_the_organiser_types"
 DRAWN = "a picture, which nobody types"
 
-#: Which tests prove the blocks of a document in a language. The only other thing here may be a reason why nobody can.
+#: The tests that prove the blocks of a document in a language, or the reason why no test can.
 PROOFS: dict[tuple[str, str], tuple[str, ...]] = {
     ("ARCHITECTURE.md", "text"): (DRAWN,),
     ("README.md", "text"): (DRAWN,),
     ("README.md", "console"): (
-        "integration/cli/test_readme.py::test_everything_a_newcomer_types_works_as_the_readme_says",
+        "integration/cli/test_readme.py::test_every_command_of_the_readme_works_as_shown",
     ),
     ("cli/README.md", "sh"): (f"{HERE}::test_the_first_commands_of_the_package",),
-    ("cli/README.md", "python"): (f"{HERE}::test_python_runs_as_it_stands",),
-    ("docs/cli.md", "python"): (f"{HERE}::test_python_runs_as_it_stands",),
+    ("cli/README.md", "python"): (f"{HERE}::test_python_blocks_run_unchanged",),
+    ("docs/cli.md", "python"): (f"{HERE}::test_python_blocks_run_unchanged",),
     ("docs/cli.md", "text"): (f"{HERE}::test_the_help_of_schema_is_right",),
     ("docs/disaster-recovery.md", "sh"): (ORGANISER, f"{HERE}::test_going_back_to_an_older_release_by_hand"),
     ("docs/evening.md", "sh"): (ORGANISER, f"{HERE}::test_the_first_job_of_the_evening"),
@@ -74,9 +74,9 @@ PROOFS: dict[tuple[str, str], tuple[str, ...]] = {
         "contract/http/test_http_docs.py::test_the_examples_run_as_they_stand_and_show_every_route",
     ),
     ("docs/http-api.md", "json"): ("contract/http/test_http_docs.py::test_the_refusal_in_the_docs_is_the_real_one",),
-    ("docs/job-file.md", "yaml"): ("unit/jobfile/test_docs.py::test_every_example_is_a_right_job_file",),
+    ("docs/job-file.md", "yaml"): ("unit/jobfile/test_docs.py::test_every_example_is_a_valid_job_file",),
     ("docs/job-file.md", "text"): (
-        "unit/jobfile/test_docs.py::test_the_problems_that_are_shown_are_those_that_are_told",
+        "unit/jobfile/test_docs.py::test_the_documented_problems_are_the_reported_ones",
     ),
     ("docs/operations.md", "sh"): (f"{HERE}::test_a_pool_set_up_by_hand",),
     ("docs/operations.md", "ini"): (f"{HERE}::test_the_unit_starts_what_is_typed_by_hand",),
@@ -108,7 +108,7 @@ def test_every_block_of_every_document_is_proved() -> None:
     assert {(block.document, block.language) for block in found} == set(PROOFS), "nothing is listed that is not there"
 
 
-def test_no_fence_escapes_the_reader() -> None:
+def test_every_fenced_block_is_found() -> None:
     for document in documents():
         fences = re.findall(r"^\s*(?:```|~~~)", (ROOT / document).read_text(), re.MULTILINE)
         assert len(fences) == 2 * len(blocks_of(document)), document
@@ -125,7 +125,7 @@ def test_the_proofs_are_tests_that_exist() -> None:
     assert len(reasons) == 2, "few things may have a reason instead of a test"
 
 
-def test_a_block_that_nobody_proves_is_noticed() -> None:
+def test_an_unproved_block_is_reported() -> None:
     assert unproved([Block("docs/new.md", 3, "sh", "rm -rf /\n")]) == ["docs/new.md:3 (sh)"]
     assert unproved([Block("README.md", 3, "", "make\n")]) == ["README.md:3 (no language)"]
 
@@ -138,9 +138,9 @@ def test_every_verb_of_make_that_a_document_names_exists() -> None:
 
 
 class Typist:
-    """Types commands in a clean folder: servers go to the background, addresses and folders are this test's.
+    """Types commands in a clean folder. Servers run in the background, with addresses and folders of this test.
 
-    What a machine at hand may not have is set by the environment, so that the words stay those of the document.
+    Things that this machine may not have are set by the environment, so that the commands stay as in the document.
     """
 
     BACKGROUND = ("deborgen-coordinator serve", "deborgen-worker run", "~/deborgen/bin/deborgen-worker run")
@@ -156,7 +156,7 @@ class Typist:
             "DEBORGEN_WORKER_RUNNER": "subprocess",
             "DEBORGEN_WORKER_STATE_DIR": str(folder / "state"),
         }
-        #: What the document says, and what stands for it here.
+        #: Texts of the document, and their replacements here.
         self.here = {
             "10.0.0.1:8765": f"127.0.0.1:{self.port}",
             "/var/lib/": f"{folder}/",
@@ -170,7 +170,7 @@ class Typist:
         return self.folder / f"server-{number % len(self.servers)}.log"
 
     def type(self, command: str, stdin: str = "", seconds: float = 120) -> str:
-        """Type it; what it prints."""
+        """Type a command and return its output."""
         for said, meant in self.here.items():
             command = command.replace(said, meant)
         if command.startswith(self.BACKGROUND):
@@ -211,7 +211,7 @@ class Typist:
 
 @pytest.fixture(scope="module")
 def pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pool]:
-    """A pool of the documents' own: machines join it and are seen by whoever looks."""
+    """A separate pool for the documents, because machines join it and would be visible to other tests."""
     with pool_with_a_box(tmp_path_factory.mktemp("documented")) as pool:
         yield pool
 
@@ -293,7 +293,7 @@ def test_the_owners_file_is_read_by_the_worker(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("document", ["docs/worker.md", "docs/volunteers.md"])
 def test_the_owner_of_a_machine_is_in_charge(document: str, typist: Typist, pool: Pool) -> None:
-    """The worker is started as docs/worker.md says; then each of the two documents' tables of commands is typed."""
+    """The worker is started as docs/worker.md says; then the commands in the tables of both documents are typed."""
     token = typist.home.home / "worker.token"
     token.write_text(pool.coordinator.token("worker", "garage-pc"))
     token.chmod(0o600)
@@ -324,7 +324,7 @@ def test_the_owner_of_a_machine_is_in_charge(document: str, typist: Typist, pool
 
 
 def test_going_back_to_an_older_release_by_hand(typist: Typist) -> None:
-    """The folders are those that the role makes; the service manager only notes what it is asked for."""
+    """The folders are those that the role creates; the service manager only records the requests."""
     installs = (ROOT / "deploy/ansible/roles/deborgen_coordinator/tasks/upgrade.yml").read_text()
     lines = [line for line in commands("docs/disaster-recovery.md") if not is_the_organisers(line)]
     assert len(lines) == 2
@@ -349,7 +349,7 @@ def test_going_back_to_an_older_release_by_hand(typist: Typist) -> None:
 
 
 def fresh_venv(typist: Typist) -> None:
-    """Somebody's own environment is active, in a fresh checkout."""
+    """A person's own environment is active, in a fresh checkout."""
     venv.create(typist.folder / "venv", with_pip=True)
     typist.environment["PATH"] = f"{typist.folder}/venv/bin:{os.environ['PATH']}"
     typist.cwd = clone_into(typist.folder / "checkout")
@@ -357,7 +357,7 @@ def fresh_venv(typist: Typist) -> None:
 
 @pytest.fixture
 def python_image(podman_ready: None) -> Iterator[None]:
-    """The image of docs/evening.md is on this machine, made of Debian's Python: there may be no registry."""
+    """The image of docs/evening.md, built from Debian's Python, because there may be no registry."""
     name = "docker.io/library/python:3.13-slim"
     present = subprocess.run(["podman", "image", "exists", name], check=False).returncode == 0
     if not present:
@@ -376,7 +376,7 @@ def python_image(podman_ready: None) -> Iterator[None]:
 @pytest.mark.root
 @pytest.mark.timeout(600)
 def test_the_first_job_of_the_evening(typist: Typist, pool: Pool, python_image: None) -> None:
-    """A worker with Podman has joined, as the playbooks would have seen to; the rest is typed."""
+    """A worker with Podman has joined, as after running the playbooks; the rest is typed."""
     token = typist.folder / "worker.token"
     token.write_text(pool.coordinator.token("worker", "ada-tower"))
     token.chmod(0o600)
@@ -396,7 +396,7 @@ def test_the_first_job_of_the_evening(typist: Typist, pool: Pool, python_image: 
 
 @pytest.mark.timeout(600)
 def test_a_pc_joins_without_ssh(typist: Typist, pool: Pool) -> None:
-    """The token is what the admin's command printed; the worker runs plain processes, with Podman it is the same."""
+    """The token is what the admin's command printed. The worker runs plain processes; Podman would be no different."""
     typist.here["http://10.8.0.1:8765"] = pool.coordinator.url
     mint, install, paste, run = commands("docs/fleet.md")
     typist.environment |= {"DEBORGEN_URL": pool.coordinator.url, "DEBORGEN_TOKEN": pool.coordinator.token("admin")}
@@ -424,7 +424,7 @@ def test_the_first_commands_of_the_package(typist: Typist, pool: Pool) -> None:
 
 
 @pytest.mark.parametrize("document", ["docs/tour.md", "cli/README.md", "docs/cli.md"])
-def test_python_runs_as_it_stands(document: str, pool: Pool, anna: Person, tmp_path: Path) -> None:
+def test_python_blocks_run_unchanged(document: str, pool: Pool, anna: Person, tmp_path: Path) -> None:
     (tmp_path / "sim.py").write_text("import os; open(os.environ['DEBORGEN_RESULT'], 'w').write('{\"y\": 4}')\n")
     (tmp_path / "pi.yml").write_text(
         "run: |\n  printf '{\"error\": %s}' ${{ seed }} > $DEBORGEN_RESULT\nsweep: {grid: {seed: [1]}}\n"
@@ -450,7 +450,7 @@ def test_the_help_of_schema_is_right(typist: Typist) -> None:
 
 
 def test_the_policy_allows_and_denies_what_its_own_tests_say() -> None:
-    """Tailscale itself is not to be had here; its rules are few enough to be followed by hand."""
+    """Tailscale itself is not available here; its few rules can be evaluated by hand."""
     from deborgen_coordinator.settings import TABLE
 
     (text,) = blocks(ROOT / "docs/tailnet-policy.md", "json")

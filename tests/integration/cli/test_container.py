@@ -1,4 +1,4 @@
-"""The container example, as it stands, on a pool that `deborgen up` started with Podman."""
+"""The container example, unchanged, on a pool that `deborgen up` started with Podman."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.podman, pytest.mark.root]
 
 @pytest.fixture
 def image(podman_ready: None) -> Iterator[None]:
-    """The example's image is on this machine: there may be no registry to have it from."""
+    """Make the example's image available on this machine, because there may be no registry to pull it from."""
 
     def podman(*words: str) -> int:
         return subprocess.run(["podman", *words], check=False, capture_output=True).returncode

@@ -1,4 +1,4 @@
-"""The documents say what the code does."""
+"""The documents match the code."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_every_variable_that_the_command_reads_is_documented() -> None:
     assert [name for name in sorted(read - {"TERM"}) if f"`{name}`" not in shown] == []
 
 
-#: Flags of other people's programs that the documents speak of.
+#: Flags of other programs that the documents mention.
 FOREIGN = {"--ask-become-pass", "--check", "--install", "--limit", "--packages", "--shutdown", "--x"}
 PROGRAMS = ("deborgen-coordinator serve", "deborgen-coordinator token create", "deborgen-coordinator audit",
             "deborgen-worker run", "deborgen-worker pause", "deborgen-worker status")  # fmt: skip
@@ -61,7 +61,7 @@ def test_every_flag_that_a_document_names_exists(name: str, known_flags: set[str
 
 @pytest.mark.parametrize("name", PAGES)
 def test_every_command_that_a_sentence_names_exists(name: str) -> None:
-    """`deborgen token create …` in a sentence or a table: its words lead to a command that there is."""
+    """A command in a sentence or a table, like `deborgen token create …`, must exist."""
     known = set(re.findall(r"^#### `deborgen ([a-z ]+)`$", reference(), re.MULTILINE))
     for line in re.findall(r"`deborgen ([a-z][^`]*)`", (ROOT / name).read_text()):
         words = re.match(r"[a-z]+(?: [a-z]+)*", line)
@@ -74,7 +74,7 @@ def test_every_command_that_a_sentence_names_exists(name: str) -> None:
 
 
 @pytest.mark.parametrize("path", documents())
-def test_links_between_documents_lead_somewhere(path: str) -> None:
+def test_links_between_documents_are_not_broken(path: str) -> None:
     text = (ROOT / path).read_text()
     for target in re.findall(r"\]\((?!https?:)([^)#]+)", text):
         assert (ROOT / path).parent.joinpath(target).exists(), f"{path} links to {target}"
@@ -99,7 +99,7 @@ def test_every_module_that_architecture_names_exists() -> None:
         assert found, name
 
 
-def test_what_differs_from_a_document_is_noticed() -> None:
+def test_a_difference_from_a_document_is_reported() -> None:
     screen = "Run 7: pi, 30 jobs\nrun 7 pi ━━ 30/30 succeeded after 8.1s\n  30 succeeded\nlast"
     assert differences(["Run 1: pi, 30 jobs", "…", "last"], screen) == []
     assert differences(["Run 1: tau, 30 jobs"], screen) == ["Run 1: tau, 30 jobs"]
@@ -108,7 +108,7 @@ def test_what_differs_from_a_document_is_noticed() -> None:
 
 
 def table(document: str, heading: str) -> dict[str, str]:
-    """The rows of the first table below the heading, by their first cell."""
+    """The rows of the first table after the heading, by their first cell."""
     text = (ROOT / document).read_text().partition(f"\n{heading}\n")[2]
     rows = re.search(r"(?:^\|.*\|\n)+", text, re.MULTILINE)
     assert rows is not None
@@ -116,18 +116,18 @@ def table(document: str, heading: str) -> dict[str, str]:
     return {row[0].strip("`"): row[1] for row in cells}
 
 
-def test_the_roles_of_operations_md_are_those_of_the_code() -> None:
+def test_the_roles_in_operations_md_match_the_code() -> None:
     assert set(table("docs/operations.md", "## People and machines")) == {role.value for role in Role}
 
 
-def test_the_numbers_of_operations_md_are_measured(pool: Pool) -> None:
+def test_the_metrics_in_operations_md_exist(pool: Pool) -> None:
     told = table("docs/operations.md", "## Is it well?")
     measured = pool.coordinator.client("viewer").get("/metrics").text
     assert len(told) >= 5
     assert [name for name in told if name not in measured] == []
 
 
-def test_what_operations_md_says_one_sees_is_said_by_the_programs() -> None:
+def test_the_messages_in_operations_md_exist() -> None:
     code = "".join(path.read_text() for part in ("cli", "coordinator") for path in (ROOT / part / "src").rglob("*.py"))
     seen = [re.findall(r"`([^`]+)`", cell) for cell in table_cells("docs/operations.md", "## When something is wrong")]
     words = [word.rstrip(" …") for cell in seen for word in cell]
@@ -140,7 +140,7 @@ def table_cells(document: str, heading: str) -> list[str]:
     return [line.strip("|").split("|")[0] for line in re.findall(r"^\|.*\|$", text, re.MULTILINE)[2:]]
 
 
-def test_what_security_md_says_of_a_container_is_what_podman_is_asked_for(tmp_path: Path) -> None:
+def test_the_container_options_in_security_md_match_the_request_to_podman(tmp_path: Path) -> None:
     rows = table("docs/security.md", "## What a job can reach")
     launch = Launch(
         attempt="1.1/1", argv=("true",), env={"A": "b"}, folder=tmp_path, workspace=tmp_path / "work", image="x",

@@ -1,4 +1,4 @@
-"""Every example runs as it stands, and so does every starter of `deborgen init`."""
+"""Every example runs unchanged, and so does every file that `deborgen init` writes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def examples(anna: Person) -> Path:
     return folder
 
 
-def test_no_example_is_left_out() -> None:
+def test_every_example_has_a_test() -> None:
     known = {
         "hello.yml",
         "pi/pi.yml",
@@ -71,7 +71,7 @@ def test_results(anna: Person, examples: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["hello", "sweep", "steps"])
-def test_a_starter_runs_as_it_stands(anna: Person, kind: str) -> None:
+def test_every_starter_runs_unchanged(anna: Person, kind: str) -> None:
     path = anna.out("init", kind, f"starter-{kind}.yml").strip()
     run = anna.out("submit", path, "--wait").strip()
     assert {row["state"] for row in anna.rows("results", run)} == {"succeeded"}

@@ -1,6 +1,6 @@
-"""The shape of every `--json`, kept to the letter. `GOLDEN=write pytest …` writes them anew.
+"""The exact shape of every `--json` output. `GOLDEN=write pytest …` rewrites the golden files.
 
-Fields may be added; the version goes up should one change its meaning.
+Fields may be added; if a field changes its meaning, the version goes up.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
 
 
 def steady(value: Any, key: str = "") -> Any:
-    """The value with all that differs from run to run replaced by its kind."""
+    """The value with everything that differs from run to run replaced by its type."""
     if isinstance(value, dict):
         return {name: steady(each, name) for name, each in value.items()}
     if isinstance(value, list):
@@ -57,7 +57,7 @@ def steady(value: Any, key: str = "") -> Any:
 
 @pytest.fixture(scope="module")
 def new_pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pool]:
-    """A pool that has seen nothing: the golden files speak of its first runs."""
+    """A fresh pool: the golden files describe its first runs."""
     with pool_with_a_box(tmp_path_factory.mktemp("golden")) as pool:
         yield pool
 
@@ -90,7 +90,7 @@ COMMANDS = {
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_the_json_of(name: str, done: Person) -> None:
+def test_the_json_of_reading_commands(name: str, done: Person) -> None:
     compare(name, done.out(*COMMANDS[name]), done)
 
 
@@ -102,7 +102,7 @@ def test_the_json_of_events(done: Person) -> None:
 def test_the_json_of_workers_and_tokens(done: Person, admin: Person) -> None:
     workers = json.loads(done.out("workers", "--json"))
     for worker in workers["workers"]:
-        # What a machine has and can do, and how much of it is free, differs from one to the next.
+        # Resources and labels differ between machines.
         assert {"cpus", "memory"} <= worker["capacity"].keys()
         assert {"cpus", "memory"} <= worker["free"].keys()
         assert worker["labels"]["runner.process"] is True
@@ -119,7 +119,7 @@ def test_the_json_of_workers_and_tokens(done: Person, admin: Person) -> None:
     compare("token-create", json.dumps(made), done)
 
 
-def test_the_json_of_acting(done: Person) -> None:
+def test_the_json_of_changing_commands(done: Person) -> None:
     waiting = "run: ls\nrequires: {moon: full}\n"
     done.write("waiting.yml", waiting)
     compare("submit", done.out("submit", "waiting.yml", "--json"), done)

@@ -1,4 +1,4 @@
-"""Looking: lists, logs, reasons, results, artifacts and the history."""
+"""Commands that only read: lists, logs, reasons, results, artifacts and the history."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_list_shows_my_run_and_filters(anna: Person, curve: str) -> None:
     assert all(row["state"] == "failed" for row in anna.rows("list", "--state", "failed"))
 
 
-def test_last_is_my_newest_run_and_not_somebody_elses(pool: Pool, anna: Person, curve: str) -> None:
+def test_last_is_the_newest_run_of_the_same_person(pool: Pool, anna: Person, curve: str) -> None:
     mine = anna.submit("run: echo mine\n", "--wait")
     pool.person("carl").submit("run: echo his\n", "--wait")
     assert anna.out("logs") == "mine\n"
@@ -52,11 +52,11 @@ def test_last_is_my_newest_run_and_not_somebody_elses(pool: Pool, anna: Person, 
     assert json.loads(anna.out("show", "last", "--json"))["run"]["id"] == int(mine)
 
 
-def test_before_i_submitted_anything_there_is_no_last(pool: Pool) -> None:
+def test_without_any_submitted_run_there_is_no_last(pool: Pool) -> None:
     assert "dora has not submitted a run yet" in pool.person("dora").err("show", code=6)
 
 
-def test_a_run_may_be_said_for_its_only_job(anna: Person, curve: str) -> None:
+def test_a_run_number_may_stand_for_its_only_job(anna: Person, curve: str) -> None:
     run = anna.submit("run: echo alone\n", "--wait")
     assert anna.out("logs", run) == anna.out("logs", f"{run}.1") == "alone\n"
     assert anna.out("why", run).splitlines()[1].startswith(f"{run}.1\t")
@@ -82,16 +82,17 @@ def test_fault_36_a_log_in_a_pipe_is_byte_for_byte_what_was_written(anna: Person
     assert anna.run("logs", "-f", run).stdout == data
 
 
-def test_logs_of_several_jobs_come_under_their_names(anna: Person, curve: str) -> None:
+def test_the_logs_of_several_jobs_have_headings(anna: Person, curve: str) -> None:
     done = anna.run("logs", curve)
     assert done.stdout.decode() == "".join(f"x is {x}\n" for x in range(1, 5))
     assert f"==> {curve}.3 (x=3) succeeded <==" in done.stderr.decode()
 
 
-def test_only_the_logs_of_what_failed(anna: Person) -> None:
+def test_logs_can_be_limited_to_failed_jobs(anna: Person) -> None:
     run = anna.submit("run: echo ${{ x }}; exit ${{ x }}\nsweep: {grid: {x: [0, 1, 2]}}\n", "--wait", code=14)
     assert anna.out("logs", run, "--failed") == "1\n2\n"
     assert anna.rows("why", run)[0]["job"] == f"{run}.2", "the first that failed"
+    assert f"jobs failed; this is the first, {run}.2\n" in anna.run("why", run).stderr.decode()
 
 
 def test_a_log_is_followed_while_it_grows(anna: Person) -> None:
@@ -107,7 +108,7 @@ def test_a_log_is_followed_while_it_grows(anna: Person) -> None:
 
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_a_log_is_followed_over_a_restart_of_the_coordinator(pool: Pool, anna: Person, jobs: int) -> None:
-    """One that is stopped in order ends its streams in order, too: that is not the end of the log."""
+    """A coordinator that shuts down cleanly also ends its streams cleanly. That is not the end of the log."""
     go = anna.folder / f"over-{jobs}"
     script = f"echo before; while [ ! -e {go} ]; do sleep 0.05; done; echo after"
     run = anna.submit(f"run: '{script}'\nsweep: {{grid: {{n: {{from: 1, to: {jobs}}}}}}}\nresources: {{cpus: 0.5}}\n")
@@ -123,7 +124,7 @@ def test_a_log_is_followed_over_a_restart_of_the_coordinator(pool: Pool, anna: P
     assert following.returncode == 0
 
 
-def test_of_jobs_that_are_tried_again_every_attempt_is_followed(anna: Person) -> None:
+def test_every_attempt_of_a_retried_job_is_followed(anna: Person) -> None:
     script = "echo attempt $DEBORGEN_ATTEMPT; test $DEBORGEN_ATTEMPT = 2"
     text = f"run: {script}\nsweep: {{grid: {{n: [1, 2]}}}}\nmax_attempts: 2\nretry: {{program: true, backoff: 0s}}\n"
     run = anna.submit(text)
@@ -131,8 +132,8 @@ def test_of_jobs_that_are_tried_again_every_attempt_is_followed(anna: Person) ->
     assert sorted(said) == [f"{run}.{n} | attempt {number}" for n in (1, 2) for number in (1, 2)]
 
 
-def test_whoever_reads_the_logs_of_many_jobs_may_stop_when_it_is_enough(anna: Person) -> None:
-    """Seen to fail when a closed pipe ends a thread that prints, and not the command."""
+def test_the_reader_of_many_logs_may_close_the_pipe(anna: Person) -> None:
+    """Seen to fail when a closed pipe ends a printing thread but not the command."""
     go = anna.folder / "enough"
     script = f"while [ ! -e {go} ]; do echo line; sleep 0.02; done"
     run = anna.submit(f"run: '{script}'\nsweep: {{grid: {{n: [1, 2]}}}}\nresources: {{cpus: 0.5}}\n")
@@ -147,9 +148,7 @@ def test_whoever_reads_the_logs_of_many_jobs_may_stop_when_it_is_enough(anna: Pe
     anna.out("wait", run)
 
 
-def test_a_log_that_is_followed_before_the_job_starts_comes_when_it_does(
-    pool: Pool, anna: Person, admin: Person
-) -> None:
+def test_a_log_can_be_followed_before_the_job_starts(pool: Pool, anna: Person, admin: Person) -> None:
     admin.out("workers", "pause", "box")
     run = anna.submit("run: echo at last\n")
     following = anna.start("logs", "-f", run, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
@@ -159,7 +158,7 @@ def test_a_log_that_is_followed_before_the_job_starts_comes_when_it_does(
     assert following.communicate(timeout=30)[0] == b"at last\n"
 
 
-def test_the_log_of_another_attempt_can_be_asked_for(anna: Person) -> None:
+def test_the_log_of_an_earlier_attempt_can_be_read(anna: Person) -> None:
     count = anna.folder / "count"
     text = f"""
 run: echo x >> {count}; wc -l < {count}; [ $(wc -l < {count}) = 2 ]
@@ -173,7 +172,7 @@ retry: {{program: true, backoff: 0s}}
     assert [row["outcome"] for row in anna.rows("show", f"{run}.1")] == ["failed", "succeeded"]
 
 
-def test_why_says_one_line_a_worker(anna: Person) -> None:
+def test_why_prints_one_line_per_worker(anna: Person) -> None:
     run = anna.submit("run: ls\nresources: {memory: 500GiB}\n")
     rows = anna.rows("why", run)
     assert rows[0]["worker"] == ""
@@ -185,7 +184,7 @@ def test_why_says_one_line_a_worker(anna: Person) -> None:
     assert "cancel" in anna.out("why", run)
 
 
-def test_results_are_a_table_that_is_sorted_and_searched(anna: Person, curve: str) -> None:
+def test_results_can_be_sorted_and_searched(anna: Person, curve: str) -> None:
     rows = anna.rows("results", curve)
     assert [(row["job"], row["state"], row["x"], row["y"], row["worker"]) for row in rows] == [
         (f"{curve}.{x}", "succeeded", str(x), str((x - 2) ** 2), "box") for x in range(1, 5)
@@ -212,7 +211,7 @@ def test_artifacts_are_listed_with_their_digests(anna: Person, curve: str) -> No
     assert rows[0]["sha256"] == hashlib.sha256(b"artifact 1").hexdigest()
 
 
-def test_artifacts_are_pulled_into_a_folder_a_job_and_only_once(anna: Person, curve: str) -> None:
+def test_artifacts_are_pulled_once_into_one_folder_per_job(anna: Person, curve: str) -> None:
     printed = anna.out("artifacts", "pull", curve).splitlines()
     folder = anna.folder / f"curve-{curve}"
     assert printed == [f"curve-{curve}/{x}/out/value.txt" for x in range(1, 5)]
@@ -224,7 +223,7 @@ def test_artifacts_are_pulled_into_a_folder_a_job_and_only_once(anna: Person, cu
     assert (folder / "3/out/value.txt").stat().st_ino == kept.st_ino
 
 
-def test_the_artifacts_of_one_job_go_where_i_say(anna: Person, curve: str, tmp_path: Path) -> None:
+def test_the_artifacts_of_one_job_go_to_the_given_folder(anna: Person, curve: str, tmp_path: Path) -> None:
     anna.out("artifacts", "pull", f"{curve}.4", "--into", str(tmp_path / "here"))
     assert (tmp_path / "here/out/value.txt").read_text() == "artifact 4"
 
@@ -259,7 +258,7 @@ def test_events_are_followed_live_and_survive_a_restart_of_the_coordinator(pool:
     assert following.stdout is not None
     try:
         first = ""
-        # The stream begins with what happens after it was opened: make something happen until it is.
+        # The stream begins with the first event after it was opened: submit jobs until it is open.
         lines: list[str] = []
         threading.Thread(
             target=lambda: lines.extend(iter(lambda: following.stdout.readline().decode(), "")),  # type: ignore[union-attr]
@@ -303,7 +302,7 @@ def test_workers_shows_one_machine_by_its_name(anna: Person) -> None:
         assert worker["metrics"]["memory_free"] > 0
 
 
-def test_workers_says_which_machine_or_command_it_does_not_know(anna: Person) -> None:
+def test_workers_names_the_unknown_machine_or_command(anna: Person) -> None:
     assert "nobody" in anna.err("workers", "nobody", code=6)
     assert "Did you mean 'pause'?" in anna.err("workers", "puase", "box", code=2)
     assert "there is no worker" in anna.err("workers", "pauline", code=6)

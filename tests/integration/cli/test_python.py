@@ -1,4 +1,4 @@
-"""`import deborgen`: the same pool from Python."""
+"""`import deborgen`: using the pool from Python."""
 
 from __future__ import annotations
 
@@ -49,14 +49,14 @@ def test_a_wrong_dict_raises_all_its_problems(client: deborgen.Client) -> None:
     assert len(refusal.value.details["problems"]) == 2
 
 
-def test_map_quotes_what_it_fills_in(client: deborgen.Client) -> None:
+def test_map_quotes_the_values(client: deborgen.Client) -> None:
     nasty = "two words; $HOME 'quoted' \"too\" {brace}"
     run = client.map("printf '%s|' {text} {{literal}}", [{"text": nasty}], name="quoting").wait(timeout=60)
     assert run.name == "quoting"
     assert next(run.jobs()).logs() == f"{nasty}|{{literal}}|"
 
 
-def test_jobs_come_as_they_complete_each_once(client: deborgen.Client) -> None:
+def test_as_completed_yields_each_job_once(client: deborgen.Client) -> None:
     run = client.map("sleep {x}; exit {code}", [{"x": 0.1 * x, "code": x % 2} for x in range(5)])
     seen = [(job.id, job.state) for job in run.as_completed()]
     assert sorted(seen) == [(f"{run.id}.{x + 1}", "failed" if x % 2 else "succeeded") for x in range(5)]
@@ -88,7 +88,7 @@ def test_results_become_a_data_frame(client: deborgen.Client) -> None:
     assert frame["worker"].tolist() == ["box"] * 3
 
 
-def test_a_failure_is_raised_when_it_is_asked_for(client: deborgen.Client) -> None:
+def test_a_failure_is_raised_on_request(client: deborgen.Client) -> None:
     run = client.submit({"run": "exit 9"})
     assert run.wait(timeout=60).state == "failed"
     with pytest.raises(deborgen.JobsFailed):
@@ -100,7 +100,7 @@ def test_a_failure_is_raised_when_it_is_asked_for(client: deborgen.Client) -> No
         new.wait(timeout=60, check=True)
 
 
-def test_a_wait_runs_out_and_a_cancel_ends_it(client: deborgen.Client) -> None:
+def test_a_wait_times_out_and_a_cancel_ends_the_run(client: deborgen.Client) -> None:
     run = client.submit({"run": "ls", "requires": {"moon": "full"}})
     with pytest.raises(deborgen.WaitRanOut):
         run.wait(timeout=0.3)
@@ -111,7 +111,7 @@ def test_a_wait_runs_out_and_a_cancel_ends_it(client: deborgen.Client) -> None:
 
 
 def test_many_waits_leave_no_stream_behind(client: deborgen.Client) -> None:
-    """The coordinator has places for 16 streams. Who waited gives its place back at once."""
+    """The coordinator serves at most 16 streams. A finished wait frees its stream immediately."""
     run = client.submit({"run": "ls", "requires": {"moon": "full"}})
     client.connection.patience = 0
     for _ in range(40):
@@ -124,7 +124,7 @@ def test_many_waits_leave_no_stream_behind(client: deborgen.Client) -> None:
     run.cancel()
 
 
-def test_the_notebook_runs_as_it_stands(anna: Person) -> None:
+def test_the_notebook_runs_unchanged(anna: Person) -> None:
     done = subprocess.run(
         [sys.executable, EXAMPLES / "notebook.py"], env=anna.environment, cwd=anna.folder, capture_output=True,
         text=True, timeout=120, check=False,

@@ -16,7 +16,7 @@ from .screen import Terminal
 
 @pytest.fixture
 def clone(tmp_path: Path) -> Iterator[Path]:
-    """What a fresh clone of the working tree would have, and the environment of somebody who is new here."""
+    """A copy of what a fresh clone of the working tree would have, for a new user."""
     folder = clone_into(tmp_path / "deborgen")
     yield folder
     if (folder / ".venv").exists():
@@ -51,7 +51,7 @@ def type_in(folder: Path, line: Typed) -> None:
 
 
 @pytest.mark.timeout(1200)
-def test_everything_a_newcomer_types_works_as_the_readme_says(clone: Path) -> None:
+def test_every_command_of_the_readme_works_as_shown(clone: Path) -> None:
     lines = typed(ROOT / "README.md")
     assert [line.command for line in lines[:2]] == ["make install", "make demo"]
     lines += typed(ROOT / "docs/tour.md")

@@ -1,4 +1,4 @@
-"""Submitting: exactly once, only what is missing, and the exit code says how it ended."""
+"""Submitting: exactly once, uploading only missing files, with an exit code that says how the run ended."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_wait_and_the_exit_code_say_how_it_ended(anna: Person) -> None:
     anna.submit(MIXED, "--wait", code=14)
 
 
-def test_what_failed_is_said_with_the_next_command(anna: Person) -> None:
+def test_a_failure_is_reported_with_the_next_command(anna: Person) -> None:
     anna.write("job.yml", MIXED)
     said = anna.err("submit", "job.yml", "--wait", code=14)
     assert "error: 1 of 2 jobs of run" in said
@@ -58,7 +58,7 @@ def test_follow_prints_what_the_job_writes(anna: Person) -> None:
     assert anna.out("submit", "job.yml", "--follow").splitlines()[1:] == ["line 1", "line 2", "line 3"]
 
 
-def test_follow_of_several_jobs_puts_the_job_in_front_of_each_line(anna: Person) -> None:
+def test_following_several_jobs_puts_the_job_before_each_line(anna: Person) -> None:
     anna.write("job.yml", "run: echo a; echo b\nsweep: {grid: {x: [1, 2, 3]}}\n")
     run, *lines = anna.out("submit", "job.yml", "--follow").splitlines()
     assert sorted(lines) == sorted(f"{run}.{x} | {text}" for x in (1, 2, 3) for text in "ab")
@@ -101,7 +101,7 @@ def test_a_wrong_file_submits_nothing(anna: Person) -> None:
     assert anna.rows("list", "-n", "1")[0]["run"] == newest
 
 
-def test_what_only_the_fleet_can_know_is_a_warning(pool: Pool, anna: Person) -> None:
+def test_a_job_that_no_worker_can_run_is_a_warning(pool: Pool, anna: Person) -> None:
     anna.write("job.yml", "run: ls\nrequires: {gpu: rtx*}\n")
     assert "warning: no worker can run this: box has no label 'gpu'" in anna.run("check", "job.yml").stderr.decode()
     run = anna.submit("run: ls\nrequires: {gpu: rtx*}\n")
@@ -123,8 +123,8 @@ def test_the_same_key_is_the_same_run(anna: Person) -> None:
 
 @contextmanager
 def line_to(port: int, lose: Callable[[bytes], bool], cut_after: int = 0) -> Iterator[str]:
-    """A line to the coordinator. It carries a request that `lose` picks, and loses the answer; or it is cut once,
-    after so many bytes of a request."""
+    """A proxy to the coordinator. It loses the answers to the requests that `lose` selects; with `cut_after`, it cuts
+    the connection once, after this many bytes of a request."""
     server = socket.create_server(("127.0.0.1", 0))
     state = {"cut": cut_after}
 
@@ -151,7 +151,7 @@ def line_to(port: int, lose: Callable[[bytes], bool], cut_after: int = 0) -> Ite
                     there.sendall(data)
                     if state["cut"] and carried > state["cut"]:
                         state["cut"] = 0
-                        # Nothing comes back, and the line is closed once the coordinator has kept what it got.
+                        # Return nothing, and close the connection once the coordinator has stored what it received.
                         lost.set()
                         there.shutdown(socket.SHUT_WR)
                         answers.join(20)

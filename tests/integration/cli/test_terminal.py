@@ -1,4 +1,4 @@
-"""On a terminal: the live view draws, updates and leaves the terminal as it was; nothing a job writes steers it."""
+"""On a terminal: the live view draws, updates, and leaves the terminal as it was; no job can control the terminal."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_ctrl_c_detaches_and_says_how_to_cancel(anna: Person, terminal: Open) ->
     watching.type("\x03")
     assert watching.end() == 130
     assert watching.is_clean()
-    assert f"detached; run {run} goes on" in watching.screen.text
+    assert f"detached; run {run} continues" in watching.screen.text
     assert f"deborgen cancel {run}" in watching.screen.text
     gates.open(1, 2, 3, 4)
     anna.out("wait", run, code=14)
@@ -102,20 +102,20 @@ def test_ctrl_c_detaches_from_logs_too(anna: Person, terminal: Open) -> None:
     following.until(lambda screen: "wave 1" in screen.text)
     following.type("\x03")
     assert following.end() == 130
-    assert f"detached; job {run}.1 goes on" in following.screen.text
+    assert f"detached; job {run}.1 continues" in following.screen.text
     assert following.is_clean()
     gates.open(1, 2, 3, 4)
     anna.out("wait", run, code=14)
 
 
-def test_ctrl_c_detaches_from_the_logs_of_many_at_once(anna: Person, terminal: Open) -> None:
+def test_ctrl_c_detaches_from_many_logs_immediately(anna: Person, terminal: Open) -> None:
     gates = Gates(anna, "many")
     following = terminal("submit", "waves.yml", "--follow")
     following.until(lambda screen: "wave 1" in screen.text and "wave 2" in screen.text)
     run = following.screen.lines[0].split()[1].rstrip(":")
     following.type("\x03")
     assert following.end(10) == 130, "it does not wait for logs that are silent"
-    assert f"detached; run {run} goes on" in following.screen.text
+    assert f"detached; run {run} continues" in following.screen.text
     gates.open(1, 2, 3, 4)
     anna.out("wait", run, code=14)
 
@@ -125,7 +125,7 @@ def test_fault_37_what_a_job_writes_cannot_steer_the_terminal(anna: Person, term
     hostile = r"\033[2J\033]0;owned\007\033[31mred\xc2\x9b2J\xe2\x80\xaeback\r\nnext\n"
     run = anna.submit(f"name: \"evil\\e[2Jname\"\nrun: printf '{hostile}'\n", "--wait")
     for words in (["logs", run], ["show", run], ["list"], ["watch", run], ["logs", "-f", run]):
-        # The screen refuses any control sequence but those of our own live view.
+        # The screen refuses every control sequence except those of our own live view.
         shown = terminal(*words)
         assert shown.end() == 0
         assert b"owned\x07" not in shown.raw
@@ -168,7 +168,7 @@ def test_login_asks_for_the_token_without_showing_it(anna: Person, terminal: Ope
     assert asking.is_clean()
 
 
-def test_an_upload_has_a_bar_that_goes_away(anna: Person, terminal: Open) -> None:
+def test_an_upload_has_a_progress_bar_that_disappears(anna: Person, terminal: Open) -> None:
     (anna.folder / "large.bin").write_bytes(random.Random(2).randbytes(8_000_000))
     anna.write("large.yml", "run: wc -c < large.bin\nfiles: [large.bin]\nartifacts: [large.bin]\n")
     sending = terminal("submit", "large.yml", "--wait")
@@ -183,7 +183,7 @@ def test_an_upload_has_a_bar_that_goes_away(anna: Person, terminal: Open) -> Non
 
 
 def sockets(pid: int) -> int:
-    """How many sockets a process has open."""
+    """The number of open sockets of a process."""
     count = 0
     for each in Path(f"/proc/{pid}/fd").iterdir():
         with suppress(FileNotFoundError):
@@ -191,13 +191,13 @@ def sockets(pid: int) -> int:
     return count
 
 
-def test_a_coordinator_that_is_away_for_a_while_is_waited_for(pool: Pool, anna: Person, terminal: Open) -> None:
+def test_an_unreachable_coordinator_is_waited_for(pool: Pool, anna: Person, terminal: Open) -> None:
     gates = Gates(anna, "away")
     watching = terminal("submit", "waves.yml", "--watch")
     watching.until(lambda screen: "2 running" in screen.text)
     run = watching.screen.lines[0].split()[1].rstrip(":")
     waiting = anna.start("wait", "-q", run)
-    # One connection asks, the other listens: it has found its run, and waits.
+    # One connection asks and one listens: the command has found its run and is waiting.
     wait_until(lambda: sockets(waiting.pid) >= 2, what="the command to wait at the coordinator")
     pool.coordinator.kill()
     watching.until(lambda screen: "trying again" in screen.text, 60)

@@ -1,4 +1,4 @@
-"""`deborgen up`: found without configuration, alone, cleanly ended, and its jobs outlive it."""
+"""`deborgen up`: it is found without configuration, runs once, ends cleanly, and its jobs outlive it."""
 
 from __future__ import annotations
 
@@ -51,13 +51,13 @@ def test_it_is_found_without_configuration_and_ends_with_down(home: Person) -> N
     assert stat.S_IMODE((home.home / "state/deborgen/up.json").stat().st_mode) == 0o600
     assert home.out("run", "--", "echo", "hello") == "hello\n"
     assert home.rows("list")[0]["state"] == "succeeded"
-    assert "already up" in home.err("up", code=7) or "up already" in home.err("up", code=7)
+    assert "already up" in home.err("up", code=7)
     assert home.out("run", "--", "echo", "still") == "still\n", "a second up harms nothing"
     home.out("down")
     assert not any(is_alive(pid) for pid in (state["pid"], *state["children"].values()))
     assert not (home.home / "state/deborgen/up.json").exists()
     assert "no coordinator is known" in home.err("list", code=5)
-    assert "nothing was up" in home.err("down", code=0)
+    assert "deborgen was not up" in home.err("down", code=0)
 
 
 def test_the_token_is_on_no_command_line_and_in_no_log(home: Person) -> None:
@@ -99,7 +99,7 @@ def test_ctrl_c_ends_it_and_its_children(home: Person) -> None:
 
 
 @pytest.mark.parametrize("child", ["coordinator", "worker"])
-def test_when_one_of_the_two_dies_it_says_so_and_ends_the_other(home: Person, child: str) -> None:
+def test_when_one_process_dies_up_says_so_and_ends_the_other(home: Person, child: str) -> None:
     process = home.start("up", "--runner", "subprocess", stderr=subprocess.PIPE)
     wait_until(lambda: (home.home / "state/deborgen/up.json").exists(), what="the pool to be up")
     state = runtime(home)
@@ -111,7 +111,7 @@ def test_when_one_of_the_two_dies_it_says_so_and_ends_the_other(home: Person, ch
     assert "no coordinator is known" in home.err("list", code=5)
 
 
-def test_when_it_is_killed_its_trace_is_stale_and_the_next_up_works(home: Person) -> None:
+def test_after_a_killed_up_the_next_up_works(home: Person) -> None:
     up(home)
     run = home.submit("run: echo kept\n", "--wait")
     state = runtime(home)
@@ -123,7 +123,7 @@ def test_when_it_is_killed_its_trace_is_stale_and_the_next_up_works(home: Person
     assert not any(is_alive(pid) for pid in state["children"].values()), "nothing of the first one is left"
 
 
-def test_another_port_is_taken_when_the_usual_one_is_not_free(home: Person, tmp_path: Path) -> None:
+def test_another_port_is_used_when_the_usual_one_is_taken(home: Person, tmp_path: Path) -> None:
     other = Person(tmp_path / "other")
     up(home)
     try:
@@ -136,7 +136,7 @@ def test_another_port_is_taken_when_the_usual_one_is_not_free(home: Person, tmp_
         other.run("down")
 
 
-def test_a_profile_goes_before_an_up_and_up_says_so(home: Person) -> None:
+def test_a_profile_takes_precedence_over_up_and_up_says_so(home: Person) -> None:
     folder = home.home / "config/deborgen"
     folder.mkdir(parents=True)
     (folder / "profile.json").write_text('{"url": "http://pool.example"}')
@@ -146,21 +146,21 @@ def test_a_profile_goes_before_an_up_and_up_says_so(home: Person) -> None:
     assert home.rows("workers")[0]["state"] == "open"
 
 
-def test_a_port_that_somebody_else_takes_first_is_left_to_them(
+def test_a_port_that_another_program_takes_first_is_not_used(
     tmp_path: Path, home: Person, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A coordinator that is not ours sits on the port that was free a moment ago."""
-    from deborgen import pair
+    """Another coordinator has taken the port that was free a moment ago."""
+    from deborgen import local_pool
     from support.coordinator import CoordinatorProcess
 
     (tmp_path / "other").mkdir()
     with CoordinatorProcess(tmp_path / "other") as other:
         taken = int(other.url.rpartition(":")[2])
         offered = iter([taken, taken])
-        real = pair.free_port
-        monkeypatch.setattr(pair, "free_port", lambda: next(offered, None) or real())
+        real = local_pool.free_port
+        monkeypatch.setattr(local_pool, "free_port", lambda: next(offered, None) or real())
         monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-        ours = pair.Pair(pair.Plan(tmp_path / "data", None, "subprocess"))
+        ours = local_pool.LocalPool(local_pool.PoolPlan(tmp_path / "data", None, "subprocess"))
         try:
             state = ours.start()
             assert state.url not in ("", other.url)

@@ -1,4 +1,4 @@
-"""The command on a system without Linux's own calls and files, as on macOS; and a pool of its own there."""
+"""The command and `deborgen up` on a system without Linux-only calls and files, such as macOS."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def home(tmp_path: Path) -> Iterator[Person]:
 
 
 def up(person: Person) -> dict[str, Any]:
-    """What is up, once it is."""
+    """Start `deborgen up`, and return its state once it is up."""
     person.err("up", "--detach", "--runner", "subprocess", code=0)
     found: dict[str, Any] = json.loads((person.home / "state/deborgen/up.json").read_text())
     return found
@@ -39,7 +39,7 @@ def is_there(pid: int) -> bool:
 
 
 def test_a_sweep_runs_and_its_results_come_back(home: Person) -> None:
-    """Seen to fail when the children are started with `prctl`, whether it is there or not."""
+    """Seen to fail when the children are started with `prctl` even where it does not exist."""
     state = up(home)
     home.write("in.txt", "a file of mine\n")
     text = "name: doubles\nfiles: [in.txt]\nsweep: {grid: {x: [1, 2]}}\n"
@@ -57,8 +57,8 @@ def test_a_sweep_runs_and_its_results_come_back(home: Person) -> None:
         assert "Traceback" not in log.read_text()
 
 
-def test_what_a_killed_up_leaves_is_ended_by_the_next_one(home: Person) -> None:
-    """Seen to fail when the command line of a process is read from /proc alone."""
+def test_the_next_up_ends_the_leftovers_of_a_killed_one(home: Person) -> None:
+    """Seen to fail when the command line of a process is read only from /proc."""
     left = up(home)
     os.kill(left["pid"], signal.SIGKILL)
     wait_until(lambda: not is_there(left["pid"]), what="it to die")

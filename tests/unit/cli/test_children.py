@@ -1,4 +1,4 @@
-"""What `deborgen up` ends, and what it does not."""
+"""Which processes `deborgen up` ends."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ def left_behind(data_dir: Path, **processes: subprocess.Popen[bytes]) -> Runtime
     return Runtime("http://127.0.0.1:1", "t", 1, str(data_dir), "box", "subprocess", pids)
 
 
-def test_what_a_killed_up_left_is_ended_and_nothing_else(tmp_path: Path) -> None:
+def test_only_the_leftovers_of_a_killed_up_are_ended(tmp_path: Path) -> None:
     ours = subprocess.Popen([*SLEEP, "deborgen_coordinator", "--data-dir", str(tmp_path)])
     foreign = subprocess.Popen([*SLEEP, "deborgen_coordinator", "--data-dir", "/somewhere/else"])
     try:
         for each in (ours, foreign):  # a process that has just been made does not tell its command line yet
             wait_until((Path("/proc") / str(each.pid) / "cmdline").read_bytes)
-        # The number of a process that is gone may have been given to another one since.
+        # The id of a process that has ended may have been reused by another one.
         children.end_leftovers(left_behind(tmp_path, coordinator=ours, worker=foreign))
         assert ours.wait(10) == -15
         assert foreign.poll() is None
@@ -47,6 +47,6 @@ def test_a_child_that_ignores_term_is_killed(tmp_path: Path) -> None:
     assert process.returncode == -9
 
 
-def test_servers_do_not_see_settings_that_are_meant_for_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_settings_for_the_command_do_not_reach_the_servers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DEBORGEN_TOKEN", "secret")
     assert not any(name.startswith("DEBORGEN_") for name in children.environment())

@@ -1,4 +1,4 @@
-"""The command itself: its help, what it imports, and how it ends."""
+"""The command itself: its help, its imports, and its exit codes."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ def empty_home(tmp_path: Path) -> dict[str, str]:
     return {f"XDG_{name}_HOME": str(tmp_path / name) for name in ("CONFIG", "DATA", "STATE")}
 
 
-def test_one_verb_has_one_file() -> None:
+def test_every_verb_has_one_file() -> None:
     assert {path.stem for path in COMMANDS.glob("[a-z]*.py")} == set(NAMES)
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_table_says_what_the_command_says(name: str) -> None:
+def test_the_summary_matches_the_help_of_the_command(name: str) -> None:
     section = next(section for section in SECTIONS.values() if name in section)
     command = importlib.import_module(f"deborgen.commands.{name}").command
     assert isinstance(command, click.Command)
@@ -64,13 +64,13 @@ def test_every_command_has_help() -> None:
         assert "Usage:" in command.get_help(context)
 
 
-def test_a_misspelt_command_is_guessed() -> None:
+def test_a_similar_command_is_suggested() -> None:
     done = deborgen("sumbit", "x.yml")
     assert done.returncode == 2
     assert "Did you mean 'submit'?" in done.stderr
 
 
-def test_without_a_coordinator_the_remedy_is_named(empty_home: dict[str, str]) -> None:
+def test_without_a_coordinator_the_error_says_what_to_do(empty_home: dict[str, str]) -> None:
     done = deborgen("list", **empty_home)
     assert (done.returncode, done.stdout) == (5, "")
     assert done.stderr.startswith("error: no coordinator is known here\n")
@@ -85,7 +85,7 @@ def test_an_unexpected_failure_is_one_sentence_and_exit_code_1(empty_home: dict[
     assert "Traceback" not in done.stderr
 
 
-def test_a_reader_that_has_seen_enough_is_no_error() -> None:
+def test_a_closed_pipe_is_not_an_error() -> None:
     done = subprocess.run(
         ["bash", "-c", f"set -o pipefail; {sys.executable} -m deborgen schema | head -c 10 > /dev/null; echo $?"],
         capture_output=True, text=True, check=False,
@@ -94,7 +94,7 @@ def test_a_reader_that_has_seen_enough_is_no_error() -> None:
     assert "Exception" not in done.stderr
 
 
-def test_exit_codes_are_one_table() -> None:
+def test_every_exit_code_is_in_the_table() -> None:
     used = {
         kind.exit_code
         for module in ("errors", "waiting", "transfers")
@@ -136,12 +136,12 @@ def test_check_offline_needs_no_coordinator(empty_home: dict[str, str], tmp_path
     ]
 
 
-def test_check_without_any_coordinator_says_what_it_left_out(empty_home: dict[str, str], tmp_path: Path) -> None:
+def test_check_without_a_coordinator_says_what_it_skipped(empty_home: dict[str, str], tmp_path: Path) -> None:
     job = tmp_path / "job.yml"
     job.write_text("run: ls\n")
     done = deborgen("check", str(job), **empty_home)
     assert done.returncode == 0
-    assert "what only a coordinator can tell is left out" in done.stderr
+    assert "skipped the checks that need a coordinator" in done.stderr
     assert deborgen("check", "--url", "http://127.0.0.1:9", str(job), **empty_home).returncode == 5
 
 
@@ -155,7 +155,7 @@ def test_a_wrong_job_file_is_exit_code_3_with_the_report_on_stderr(empty_home: d
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_completion_is_a_script_that_calls_back(shell: str) -> None:
+def test_completion_prints_a_script(shell: str) -> None:
     done = deborgen("completion", shell)
     assert "_DEBORGEN_COMPLETE" in done.stdout
 
@@ -166,7 +166,7 @@ def test_completion_knows_the_commands() -> None:
 
 
 @pytest.mark.parametrize("kind", ["hello", "container", "sweep", "steps"])
-def test_init_writes_a_file_that_checks_and_never_over_another(
+def test_init_writes_a_valid_file_and_never_overwrites_one(
     kind: str, empty_home: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

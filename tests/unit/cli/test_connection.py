@@ -1,4 +1,4 @@
-"""HTTP to the coordinator, against a server that misbehaves as it is told."""
+"""HTTP to the coordinator, against a server that misbehaves on demand."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ from deborgen.connection import Connection
 from deborgen.errors import HINTS, DeborgenError, InvalidJob, NotAllowed, NotFound, NotPossible, Unreachable
 from deborgen.files import LocalFile
 from deborgen_shared import contract
+from deborgen_shared.client import transport
 from deborgen_shared.client.blobs import digest_of
+from deborgen_shared.client.transport import Trouble
 
 Reply = tuple[int, dict[str, str], bytes]
 Handler = Callable[[BaseHTTPRequestHandler, bytes], Reply | None]
@@ -27,7 +29,7 @@ Handler = Callable[[BaseHTTPRequestHandler, bytes], Reply | None]
 
 @contextmanager
 def serving(handle: Handler) -> Iterator[tuple[str, list[SimpleNamespace]]]:
-    """A server whose every answer is the handler's; None cuts the line."""
+    """A server that answers every request with the handler's result; None cuts the connection."""
     seen: list[SimpleNamespace] = []
 
     class Request(BaseHTTPRequestHandler):
@@ -99,7 +101,7 @@ def test_a_refusal_is_an_error_with_its_exit_code(status: int, code: str, kind: 
         assert error.value.hint == HINTS.get(code, "do so"), "the command's own hint comes first"
 
 
-def test_a_submit_whose_answer_was_lost_is_repeated_under_the_same_key() -> None:
+def test_a_submit_whose_answer_was_lost_is_retried_with_the_same_key() -> None:
     lost = iter([None, refusal(503, "unavailable"), ok(RUN)])
     with serving(lambda request, body: next(lost)) as (url, seen):
         answer = Connection(url, "t").call(contract.SUBMIT, {"run": "true"}, key="k")
@@ -107,21 +109,29 @@ def test_a_submit_whose_answer_was_lost_is_repeated_under_the_same_key() -> None
         assert [request.headers["Idempotency-Key"] for request in seen] == ["k", "k", "k"]
 
 
-def test_what_may_not_be_repeated_is_not() -> None:
+def test_a_call_that_is_not_repeatable_is_not_retried() -> None:
     with serving(lambda request, body: None) as (url, seen):
         with pytest.raises(Unreachable):
             Connection(url, "t").call(contract.CREATE_TOKEN, {}, repeatable=False)
         assert len(seen) == 1
 
 
-def test_when_nobody_listens_that_is_said_at_once() -> None:
+def test_a_refused_connection_is_reported_immediately() -> None:
     with serving(lambda request, body: None) as (url, _):
         pass
     with pytest.raises(Unreachable, match="nothing listens at"):
         Connection(url, "t").call(contract.HEALTH)
 
 
-def test_what_is_no_coordinator_is_recognised() -> None:
+@pytest.mark.parametrize("trouble", [each for each in Trouble if each not in (Trouble.BUSY, Trouble.NONSENSE)])
+def test_every_kind_of_trouble_with_the_connection_has_a_hint(trouble: Trouble) -> None:
+    error = Connection("http://127.0.0.1:9", "t").explained(transport.Unreachable("", trouble=trouble))
+    assert isinstance(error, Unreachable)
+    assert "127.0.0.1" in error.message
+    assert error.hint
+
+
+def test_an_address_that_is_not_a_coordinator_is_recognised() -> None:
     with (
         serving(lambda request, body: (200, {}, b"<html>router</html>")) as (url, _),
         pytest.raises(DeborgenError, match="does not understand"),
@@ -151,7 +161,7 @@ def test_a_password_in_netrc_does_not_replace_the_token(tmp_path: Path, monkeypa
         assert seen[0].headers["Authorization"] == "Bearer secret"
 
 
-def test_an_upload_that_is_cut_goes_on_where_it_stopped(tmp_path: Path) -> None:
+def test_an_upload_that_is_cut_resumes_where_it_stopped(tmp_path: Path) -> None:
     content = bytes(range(256)) * 4096
     path = tmp_path / "big"
     path.write_bytes(content)
@@ -177,7 +187,7 @@ def test_an_upload_that_is_cut_goes_on_where_it_stopped(tmp_path: Path) -> None:
     assert [request.command for request in seen] == ["PUT", "HEAD", "PATCH", "HEAD", "PATCH"]
 
 
-def test_an_upload_whose_cut_the_coordinator_has_not_noticed_is_sent_as_a_whole(tmp_path: Path) -> None:
+def test_an_upload_is_sent_whole_while_the_coordinator_still_locks_its_part(tmp_path: Path) -> None:
     path = tmp_path / "x"
     path.write_bytes(b"content")
     file = LocalFile("x", path, 7, 0o644, digest_of(path))
@@ -210,7 +220,7 @@ def test_an_upload_whose_answer_was_lost_is_not_sent_again(tmp_path: Path) -> No
     assert [request.command for request in seen] == ["PUT", "HEAD"]
 
 
-def test_a_signed_address_elsewhere_gets_the_blob_and_not_the_token(tmp_path: Path) -> None:
+def test_a_presigned_address_gets_the_blob_but_not_the_token(tmp_path: Path) -> None:
     path = tmp_path / "x"
     path.write_bytes(b"content")
     file = LocalFile("x", path, 7, 0o644, digest_of(path))
@@ -224,7 +234,7 @@ def wanted(content: bytes, target: str = "out/x.bin") -> transfers.Wanted:
     return transfers.Wanted("1.1", "x.bin", hashlib.sha256(content).hexdigest(), len(content), target)
 
 
-def test_a_download_that_is_cut_goes_on_where_it_stopped(tmp_path: Path) -> None:
+def test_a_download_that_is_cut_resumes_where_it_stopped(tmp_path: Path) -> None:
     content = bytes(range(256)) * 2000
     ranges = []
 
@@ -252,14 +262,14 @@ def test_wrong_bytes_are_not_kept(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("target", ["../x", "/etc/x", "a/../../x", "a//x", "a\\x", "C:x", "a\0x", ".", "a/./x"])
-def test_an_artifact_cannot_name_a_place_outside_the_folder(tmp_path: Path, target: str) -> None:
+def test_an_artifact_cannot_be_written_outside_the_folder(tmp_path: Path, target: str) -> None:
     folder = tmp_path / "into"
     with pytest.raises(transfers.UnsafeTarget):
         transfers.pull(Connection("http://127.0.0.1:1", "t"), [wanted(b"x", target)], folder)
     assert not folder.exists()
 
 
-def test_a_link_in_the_target_leads_nowhere(tmp_path: Path) -> None:
+def test_a_link_in_the_target_is_not_followed(tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
     (outside / "precious").write_text("mine")
@@ -277,7 +287,7 @@ def test_a_link_in_the_target_leads_nowhere(tmp_path: Path) -> None:
     assert [path.name for path in outside.iterdir()] == ["precious"]
 
 
-def test_a_log_that_is_cut_is_complete_all_the_same() -> None:
+def test_a_log_is_complete_even_if_the_connection_is_cut() -> None:
     content = b"0123456789" * 1000
 
     def handle(request: BaseHTTPRequestHandler, body: bytes) -> Reply:
@@ -293,13 +303,13 @@ def test_a_log_that_is_cut_is_complete_all_the_same() -> None:
 def test_when_one_transfer_fails_the_others_stop() -> None:
     going = threading.Event()
 
-    def transfer(item: str, told: Callable[[int], None]) -> None:
+    def transfer(item: str, report: Callable[[int], None]) -> None:
         if item == "bad":
             assert going.wait(10)
             raise NotFound("gone")
         while True:
-            told(1)
+            report(1)
             going.set()
 
     with pytest.raises(NotFound):
-        transfers.all_at_once(["endless", "bad", "endless too", "never started"], transfer, lambda count: None)
+        transfers.in_parallel(["endless", "bad", "endless too", "never started"], transfer, lambda count: None)

@@ -1,4 +1,4 @@
-"""What people are shown of a machine."""
+"""How a machine is described to people."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def worker(**fields: Any) -> Worker:
     )  # fmt: skip
 
 
-def test_the_state_stands_in_where_a_coordinator_of_release_0_1_tells_no_availability() -> None:
+def test_the_state_is_shown_if_a_coordinator_of_release_0_1_reports_no_availability() -> None:
     assert machines.availability(worker(availability="busy")) == "busy"
     assert machines.availability(worker(state="draining")) == "draining"
 
@@ -49,13 +49,13 @@ def test_a_machine_is_described_in_a_sentence(fields: dict[str, Any], sentence: 
     assert machines.sentence(worker(**fields)) == sentence
 
 
-def test_a_time_that_is_far_away_has_its_date() -> None:
+def test_a_distant_time_is_shown_with_its_date() -> None:
     now = datetime(2026, 1, 31, 12, 0, tzinfo=UTC)
     assert len(machines.local_time(now + timedelta(hours=3), now)) == len("15:00")
     assert machines.local_time(now + timedelta(days=3), now).startswith("2026-02-03 ")
 
 
-def test_what_was_measured_is_told_in_the_words_of_people_and_the_rest_is_left_out() -> None:
+def test_measurements_are_described_in_words_and_missing_ones_left_out() -> None:
     gpus = [GpuMetrics(name="RTX 4090", memory_free=20 << 30, busy=0.25), GpuMetrics(name="other")]
     full = Metrics(load=1.5, memory_free=3 << 30, disk_free=40 << 30, temperature=61.5, gpus=gpus)
     assert list(machines.measured(full)) == [

@@ -1,4 +1,4 @@
-"""What is printed: harmless on a terminal, complete in a pipe."""
+"""The output of commands: harmless on a terminal, complete in a pipe."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ def test_no_control_character_reaches_a_terminal() -> None:
     assert [c for c in shown if not c.isprintable()] == ["\t", "\n"]
 
 
-def test_an_escape_sequence_is_shown_and_not_obeyed() -> None:
+def test_an_escape_sequence_is_made_visible() -> None:
     assert output.inert("\x1b[2Jgone") == "␛[2Jgone"
     assert output.inert("\x9b2Jgone") == "\\x9b2Jgone"
 
 
-def test_a_name_stays_on_its_line() -> None:
+def test_a_name_stays_on_one_line() -> None:
     assert output.one_line("a\nb\tc\x1b") == "a↵b c␛"
 
 
-def test_a_log_is_decoded_wherever_the_chunks_are_cut() -> None:
+def test_a_log_is_decoded_correctly_wherever_the_chunks_are_cut() -> None:
     data = "grün ✓\r\nnext\rover\n".encode() + b"\xff\x1b[31m"
     for cut in range(len(data) + 1):
         stream = output.InertStream()
@@ -32,7 +32,7 @@ def test_a_log_is_decoded_wherever_the_chunks_are_cut() -> None:
         assert text == "grün ✓\nnext\nover\n\ufffd␛[31m"
 
 
-def test_a_tab_separated_line_has_as_many_tabs_as_it_should() -> None:
+def test_tabs_within_a_value_do_not_add_columns() -> None:
     line = output.tsv(["a\tb", "c\nd", "e\\f", None, True, 1.5, {"x": 1, "y": "z"}, ["p", "q"]])
     assert line == "a\\tb\tc\\nd\te\\\\f\t\ttrue\t1.5\tx=1 y=z\tp,q"
 
@@ -42,7 +42,7 @@ def test_in_a_pipe_a_table_is_tab_separated_with_full_values(capsys: pytest.Capt
     assert capsys.readouterr().out == "name\tsize\nlong and whole\t1024\n"
 
 
-def test_data_goes_to_stdout_and_words_to_stderr(capsys: pytest.CaptureFixture[str]) -> None:
+def test_data_goes_to_stdout_and_messages_to_stderr(capsys: pytest.CaptureFixture[str]) -> None:
     output.write("data\n")
     output.say("words")
     output.hint("next")

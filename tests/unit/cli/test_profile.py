@@ -1,4 +1,4 @@
-"""Which coordinator, with which token: found in order, and a token is for one address alone."""
+"""Which coordinator and which token are used: the order of precedence, and one address per token."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def up(url: str = "http://127.0.0.1:8765") -> runtime.Runtime:
 
 @contextmanager
 def held() -> Iterator[bool]:
-    """Hold the lock of `deborgen up` while the block runs; False when another one holds it."""
+    """Hold the lock of `deborgen up` while the block runs; False if another process holds it."""
     descriptor = runtime.lock()
     yield descriptor is not None
     if descriptor is not None:
@@ -48,26 +48,26 @@ def held() -> Iterator[bool]:
         ("http://pool:80", "http://pool"),
     ],
 )
-def test_an_address_has_one_spelling(written: str, meant: str) -> None:
+def test_an_address_is_normalized(written: str, meant: str) -> None:
     assert profile.normalize(written) == meant
 
 
 @pytest.mark.parametrize(
     "wrong", ["ftp://pool", "http://", "http://pool:port", "http://me:secret@pool", "http://pool:99999"]
 )
-def test_what_is_no_address_is_refused(wrong: str) -> None:
+def test_an_invalid_address_is_refused(wrong: str) -> None:
     with pytest.raises(WrongUsage) as refusal:
         profile.normalize(wrong)
     assert refusal.value.exit_code == 2
 
 
-def test_without_anything_the_remedy_is_named() -> None:
+def test_without_any_configuration_the_error_says_what_to_do() -> None:
     with pytest.raises(Unreachable, match="no coordinator is known") as refusal:
         profile.find()
     assert "deborgen up" in refusal.value.hint
 
 
-def test_the_flag_wins_over_the_environment_over_the_profile_over_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_address_comes_from_flag_environment_profile_or_up_in_this_order(monkeypatch: pytest.MonkeyPatch) -> None:
     with held() as ours:
         assert ours
         up()
@@ -79,14 +79,14 @@ def test_the_flag_wins_over_the_environment_over_the_profile_over_up(monkeypatch
         assert profile.find("flag").url == "http://flag"
 
 
-def test_a_token_lies_in_a_file_that_only_its_owner_reads() -> None:
+def test_a_token_is_stored_in_a_file_that_only_its_owner_can_read() -> None:
     path = profile.store("http://pool", "dbg_submitter_x_secret")
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
     assert profile.find().token == "dbg_submitter_x_secret"
 
 
-def test_a_token_is_never_given_to_another_address() -> None:
+def test_a_token_is_never_sent_to_another_address() -> None:
     profile.store("http://pool", "mine")
     assert profile.find("http://pool:81").token == ""
     assert profile.find("https://pool").token == ""
@@ -94,7 +94,7 @@ def test_a_token_is_never_given_to_another_address() -> None:
     assert profile.find("http://POOL:80/").token == "mine"
 
 
-def test_a_token_of_the_environment_does_not_go_to_an_up_that_was_merely_found(
+def test_a_token_from_the_environment_is_not_sent_to_an_up_that_was_merely_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("DEBORGEN_TOKEN", "for-the-big-pool")
@@ -105,7 +105,9 @@ def test_a_token_of_the_environment_does_not_go_to_an_up_that_was_merely_found(
         assert profile.find().token == "for-the-big-pool"
 
 
-def test_a_token_of_the_environment_goes_to_the_address_beside_it_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_token_from_the_environment_is_sent_only_to_its_own_address(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("DEBORGEN_URL", "http://pool")
     monkeypatch.setenv("DEBORGEN_TOKEN", "for-pool")
     assert profile.find().token == "for-pool"
@@ -127,7 +129,7 @@ def test_a_token_file_that_others_can_read_is_refused(home: Path, monkeypatch: p
     assert profile.find().token == "secret"
 
 
-def test_the_trace_of_an_up_that_is_gone_is_stale() -> None:
+def test_the_runtime_file_of_an_up_that_has_ended_is_stale() -> None:
     with held() as ours:
         assert ours
         state = up()
@@ -143,7 +145,7 @@ def test_only_one_up_holds_the_lock() -> None:
         assert again
 
 
-def test_a_broken_runtime_file_is_no_runtime() -> None:
+def test_a_broken_runtime_file_is_ignored() -> None:
     with held():
         up()
         runtime.file().write_text("{")

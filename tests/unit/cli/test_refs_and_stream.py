@@ -1,4 +1,4 @@
-"""Names of runs and jobs, and the stream of events."""
+"""References to runs and jobs, and the stream of events."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ def test_a_reference_is_understood(text: str, meant: Ref) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "0", "x", "42.", "42.0", "42/1", "-1", "4 2", "42.7/0", "../1", "९"])
-def test_what_is_no_reference_is_refused(text: str) -> None:
+def test_an_invalid_reference_is_refused(text: str) -> None:
     with pytest.raises(WrongUsage) as refusal:
         parse(text)
     assert refusal.value.exit_code == 2
 
 
-def test_a_stream_is_understood_wherever_it_is_cut() -> None:
+def test_a_stream_is_parsed_wherever_it_is_cut() -> None:
     data = b"retry: 2000\n\n: quiet\n\nid: 1\nevent: a\ndata: {\ndata: }\n\nid: 2\r\ndata:x\r\n\r\nid: 3\ndata: lost"
     whole = ["{\n}", "x"]
     for cut in range(len(data)):

@@ -1,4 +1,4 @@
-"""The results table: its columns, its order, its best row."""
+"""The results table: its columns, sorting, and its best row."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ TABLE = Results.of(
 )
 
 
-def test_columns_are_parameters_then_results_between_the_fixed_ones() -> None:
+def test_parameters_and_results_are_between_the_fixed_columns() -> None:
     assert TABLE.columns == ["job", "state", "dt", "error", "note", "ok", "seconds", "worker"]
     assert TABLE[2] == {
         "job": "1.3", "state": "failed", "dt": 0.001, "error": None, "note": None, "ok": None, "seconds": None,
@@ -36,11 +36,11 @@ def test_columns_are_parameters_then_results_between_the_fixed_ones() -> None:
     }  # fmt: skip
 
 
-def test_steps_have_a_column_when_there_are_some() -> None:
+def test_there_is_a_column_for_steps_if_a_job_has_one() -> None:
     assert Results.of([row(1, {}, {}, step="prepare")]).columns == ["job", "step", "state", "seconds", "worker"]
 
 
-def test_a_name_that_is_taken_says_where_it_comes_from() -> None:
+def test_a_duplicate_column_name_gets_a_prefix() -> None:
     table = Results.of([row(1, {"x": 1, "state": "gas"}, {"x": 2, "seconds": 9})])
     assert table[0]["x"] == 1
     assert table[0]["result.x"] == 2
@@ -49,25 +49,25 @@ def test_a_name_that_is_taken_says_where_it_comes_from() -> None:
     assert table[0]["result.seconds"] == 9
 
 
-def test_rows_are_sorted_by_number_with_the_missing_ones_last() -> None:
+def test_rows_are_sorted_by_number_with_missing_values_last() -> None:
     assert [line["job"] for line in TABLE.sorted_by("error")] == ["1.2", "1.1", "1.3"]
     assert [line["job"] for line in TABLE.sorted_by("error", reverse=True)] == ["1.1", "1.2", "1.3"]
 
 
-def test_the_best_row_is_found_among_those_that_have_a_number() -> None:
+def test_the_best_row_is_chosen_among_rows_with_a_number() -> None:
     assert TABLE.best("error")["job"] == "1.2"  # type: ignore[index]
     assert TABLE.best("error", "max")["job"] == "1.1"  # type: ignore[index]
     assert TABLE.best("note") is None
     assert Results.of([row(1, {}, {"e": float("nan")})]).best("e") is None
 
 
-def test_an_unknown_column_is_refused_with_the_nearest() -> None:
+def test_an_unknown_column_is_refused_with_a_suggestion() -> None:
     with pytest.raises(WrongUsage) as refusal:
         TABLE.sorted_by("eror")
     assert refusal.value.hint == "did you mean 'error'?"
 
 
-def test_csv_reads_back() -> None:
+def test_csv_can_be_read_back() -> None:
     lines = list(csv.DictReader(io.StringIO(TABLE.to_csv())))
     assert lines[0]["note"] == "a,b"
     assert lines[1]["ok"] == "true"

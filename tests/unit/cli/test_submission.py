@@ -1,4 +1,4 @@
-"""From a job file to what is sent: every problem at its line, nothing sent that is wrong."""
+"""From a job file to the request: every problem is shown with its line, and nothing invalid is sent."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from deborgen import preparation, submission
 from deborgen.errors import InvalidJob, WrongUsage
+from deborgen.submit import read, send
 from deborgen_shared.jobfile import limits
 
 
-def prepare(folder: Path, text: str, **params: object) -> preparation.Prepared:
+def prepare(folder: Path, text: str, **params: object) -> read.Prepared:
     (folder / "job.yml").write_text(text)
-    return preparation.prepare_file(folder / "job.yml", params)
+    return read.prepare_file(folder / "job.yml", params)
 
 
 def report(refusal: pytest.ExceptionInfo[InvalidJob], folder: Path) -> str:
@@ -22,14 +22,14 @@ def report(refusal: pytest.ExceptionInfo[InvalidJob], folder: Path) -> str:
 
 
 def test_the_smallest_job_is_named_after_its_file(tmp_path: Path) -> None:
-    assert submission.wire(prepare(tmp_path, "run: echo hello")) == {"name": "job", "run": "echo hello"}
+    assert send.request_body(prepare(tmp_path, "run: echo hello")) == {"name": "job", "run": "echo hello"}
 
 
 def test_files_become_digests_sizes_and_modes(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     (tmp_path / "data/a").write_text("a")
     (tmp_path / "b").write_text("")
-    body = submission.wire(prepare(tmp_path, "run: ls\nfiles: [data/, b]"))
+    body = send.request_body(prepare(tmp_path, "run: ls\nfiles: [data/, b]"))
     assert [(file["path"], file["size"], file["mode"]) for file in body["files"]] == [
         ("data/a", 1, 0o644),
         ("b", 0, 0o644),
@@ -40,19 +40,19 @@ def test_files_become_digests_sizes_and_modes(tmp_path: Path) -> None:
 def test_equal_files_have_equal_digests(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"same")
     (tmp_path / "b").write_bytes(b"same")
-    body = submission.wire(prepare(tmp_path, "run: ls\nfiles: [a, b]"))
+    body = send.request_body(prepare(tmp_path, "run: ls\nfiles: [a, b]"))
     assert [file["path"] for file in body["files"]] == ["a", "b"]
     assert {file["sha256"] for file in body["files"]} == {hashlib.sha256(b"same").hexdigest()}
 
 
 def test_files_of_steps_are_found_too(tmp_path: Path) -> None:
     (tmp_path / "x").write_text("x")
-    body = submission.wire(prepare(tmp_path, "steps:\n  - {id: a, run: ls}\n  - {id: b, run: ls, files: [x]}"))
+    body = send.request_body(prepare(tmp_path, "steps:\n  - {id: a, run: ls}\n  - {id: b, run: ls, files: [x]}"))
     assert "files" not in body["steps"][0]
     assert body["steps"][1]["files"][0]["path"] == "x"
 
 
-def test_a_missing_file_is_shown_at_its_line_beside_the_other_problems(tmp_path: Path) -> None:
+def test_a_missing_file_is_reported_with_its_line_and_all_other_problems(tmp_path: Path) -> None:
     (tmp_path / "sim.py").write_text("")
     with pytest.raises(InvalidJob) as refusal:
         prepare(tmp_path, "run: python sim.py\nfiles: [smi.py]\ntimeout: 2 hours\n")
@@ -67,7 +67,7 @@ def test_a_missing_file_is_shown_at_its_line_beside_the_other_problems(tmp_path:
     ]
 
 
-def test_a_file_whose_name_no_workspace_takes_is_refused_at_its_line(tmp_path: Path) -> None:
+def test_a_file_with_an_invalid_name_is_reported_with_its_line(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     (tmp_path / "data/back\\slash").write_text("")
     with pytest.raises(InvalidJob) as refusal:
@@ -83,21 +83,21 @@ def test_too_many_files_are_refused_before_any_is_read(tmp_path: Path, monkeypat
         (tmp_path / f"data/{number}").write_text("")
     with pytest.raises(InvalidJob) as refusal:
         prepare(tmp_path, "run: ls\nfiles: [data/]\n")
-    assert "these are 4 files, and the limit is 3" in report(refusal, tmp_path)
+    assert "there are 4 files, but the limit is 3" in report(refusal, tmp_path)
 
 
-def test_what_cannot_be_executed_yet_is_refused_here(tmp_path: Path) -> None:
+def test_an_unsupported_key_is_refused_before_sending(tmp_path: Path) -> None:
     with pytest.raises(InvalidJob) as refusal:
         prepare(tmp_path, "run: make\nworkspace: {git: https://example.org/x.git}\n")
     assert "job.yml:2:1" in report(refusal, tmp_path)
 
 
-def test_the_problems_of_the_coordinator_are_shown_at_their_lines(tmp_path: Path) -> None:
+def test_problems_found_by_the_coordinator_are_shown_with_their_lines(tmp_path: Path) -> None:
     prepared = prepare(tmp_path, "steps:\n  - id: a\n    run: ls\n    image: x\n")
     found = [{"path": "steps[0].image", "message": "the image is forbidden", "hint": "use another"}]
     refusal = InvalidJob("no", details={"problems": found})
-    told = submission.explained(refusal, prepared.document).details["report"].replace(f"{tmp_path}/", "")
-    assert told.splitlines()[:3] == [
+    shown = send.explained(refusal, prepared.document).details["report"].replace(f"{tmp_path}/", "")
+    assert shown.splitlines()[:3] == [
         "job.yml:4:12: the image is forbidden",
         "  4|     image: x",
         "   |            ^ use another",
@@ -119,7 +119,7 @@ def test_a_parameter_that_no_step_uses_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["missing.yml", "."])
 def test_a_file_that_cannot_be_read_is_refused_in_a_sentence(tmp_path: Path, name: str) -> None:
     with pytest.raises(InvalidJob) as refusal:
-        preparation.prepare_file(tmp_path / name, {})
+        read.prepare_file(tmp_path / name, {})
     assert refusal.value.exit_code == 3
 
 
@@ -132,10 +132,10 @@ def test_a_file_that_cannot_be_read_is_refused_in_a_sentence(tmp_path: Path, nam
     ],
 )
 def test_braces_become_lookups(command: str, template: str) -> None:
-    assert preparation.braces_to_template(command) == template
+    assert read.braces_to_template(command) == template
 
 
 @pytest.mark.parametrize("command", ["{", "{}", "{x:03d}", "{x!r}", "{0}", "{a b}"])
-def test_what_is_no_lookup_is_refused(command: str) -> None:
+def test_an_invalid_lookup_is_refused(command: str) -> None:
     with pytest.raises(WrongUsage):
-        preparation.braces_to_template(command)
+        read.braces_to_template(command)

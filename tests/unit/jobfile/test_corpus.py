@@ -1,4 +1,4 @@
-"""The corpus: every wrong file with what a person is told about it, every right file with what it means."""
+"""The corpus: every wrong file with the report that a person sees, every right file with its meaning."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ def read(file: Path) -> JobFile:
 
 
 @pytest.mark.parametrize("file", WRONG, ids=lambda file: file.stem)
-def test_a_wrong_file_is_refused_with_exactly_these_words(file: Path) -> None:
+def test_a_wrong_file_is_refused_with_exactly_this_report(file: Path) -> None:
     with pytest.raises(JobFileInvalid) as refused:
         read(file)
     assert refused.value.render() + "\n" == file.with_suffix(".expected").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("file", [file for file in WRONG if file.stem.startswith("yaml")], ids=lambda file: file.stem)
-def test_the_words_are_the_same_without_the_parser_in_c(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_report_is_the_same_with_the_pure_python_parser(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr("yaml.CSafeLoader", raising=False)
-    test_a_wrong_file_is_refused_with_exactly_these_words(file)
+    test_a_wrong_file_is_refused_with_exactly_this_report(file)
 
 
 @pytest.mark.parametrize("file", WRONG, ids=lambda file: file.stem)
-def test_the_problems_of_a_wrong_file_are_in_its_order_and_inside_of_it(file: Path) -> None:
+def test_problems_are_in_file_order_and_inside_the_file(file: Path) -> None:
     with pytest.raises(JobFileInvalid) as refused:
         read(file)
     places = [(problem.line or 0, problem.column or 0) for problem in refused.value.problems]
@@ -49,7 +49,7 @@ def test_the_corpus_of_wrong_files_is_large() -> None:
 
 
 @pytest.mark.parametrize("file", RIGHT, ids=lambda file: file.stem)
-def test_a_right_file_means_this(file: Path) -> None:
+def test_a_right_file_is_understood_as_expected(file: Path) -> None:
     jobfile = read(file)
     steps = []
     for step in jobfile.steps:

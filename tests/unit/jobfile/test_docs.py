@@ -1,4 +1,4 @@
-"""The reference of the job file says what the code does."""
+"""The reference of the job file matches the code."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ EXAMPLES = re.findall(r"^```yaml\n(.*?)^```$", DOCS, re.MULTILINE | re.DOTALL)
 
 
 def table(first_column: str) -> dict[str, list[str]]:
-    """The rows of the table whose first heading is this, by their first cell."""
+    """The rows of the table with this first heading, by their first cell."""
     lines = DOCS[DOCS.index(f"| {first_column} |") :].split("\n\n")[0].splitlines()
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
     return {cells[0]: cells[1:] for cells in rows}
 
 
-def test_the_table_of_a_steps_keys_is_that_of_the_schema() -> None:
+def test_the_documented_keys_of_a_step_match_the_schema() -> None:
     properties = schema()["properties"]["steps"]["items"]["properties"]
     for name, (summary, default) in table("key of a step").items():
         described = properties[name.strip("`")]["description"]
@@ -38,25 +38,25 @@ def test_the_table_of_a_steps_keys_is_that_of_the_schema() -> None:
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=range(len(EXAMPLES)))
-def test_every_example_is_a_right_job_file(example: str) -> None:
+def test_every_example_is_a_valid_job_file(example: str) -> None:
     jobfile = parse_document(load(example))
     assert jobfile.count >= 1
     keys_not_yet = {str(problem.path[-1]) for problem in jobfile.not_yet}
     assert keys_not_yet <= set(NOT_YET)
 
 
-def test_the_larger_example_makes_the_number_of_jobs_that_is_told() -> None:
+def test_the_larger_example_has_the_documented_number_of_jobs() -> None:
     assert "It makes 140 jobs" in DOCS
     assert parse_document(load(EXAMPLES[1])).count == 140
 
 
-def test_what_is_not_executed_yet_is_said() -> None:
+def test_unsupported_keys_are_documented() -> None:
     said = re.search(r"This version reads and checks (.*?), but cannot", DOCS, re.DOTALL)
     assert said
     assert set(re.findall(r"`(\w+)`", said[1])) == set(NOT_YET)
 
 
-def test_the_axes_have_the_values_that_are_told() -> None:
+def test_the_axes_have_the_documented_values() -> None:
     for axis, (values,) in table("an axis").items():
         sweep = parse_document(load(f"run: x\nsweep: {{grid: {{x: {axis.strip('`')}}}}}")).steps[0].sweep
         assert sweep is not None
@@ -64,12 +64,12 @@ def test_the_axes_have_the_values_that_are_told() -> None:
             assert ", ".join(map(str, sweep.values("x"))) == values.split(":")[0]
 
 
-def test_all_lookups_are_listed() -> None:
+def test_all_lookups_are_documented() -> None:
     listed = re.findall(r"`([a-z._]+)`", " ".join(table("name")))
     assert listed == [*FACTS, *GIT_FACTS]
 
 
-def test_the_problems_that_are_shown_are_those_that_are_told() -> None:
+def test_the_documented_problems_are_the_reported_ones() -> None:
     shown = re.search(r"^```text\n(pendulum\.yml.*?)\n```$", DOCS, re.MULTILINE | re.DOTALL)
     assert shown
     text = "run: python sim.py\n" + "#\n" * 4 + "resources:\n  memroy: 8GiB\n\ntimeout: 2 hours\n"
@@ -78,7 +78,7 @@ def test_the_problems_that_are_shown_are_those_that_are_told() -> None:
     assert refused.value.render() == shown[1]
 
 
-def test_the_limits_are_those_of_the_code() -> None:
+def test_the_documented_limits_match_the_code() -> None:
     rows = table("what")
 
     def spans(least: float, most: float, spell: Callable[[Any], str]) -> str:

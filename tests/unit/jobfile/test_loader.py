@@ -30,7 +30,7 @@ def problems_of(text: str | bytes) -> list[str]:
     return [problem.message for problem in refused.value.problems]
 
 
-def test_the_example_of_the_docs_comes_out_character_by_character() -> None:
+def test_the_example_of_the_docs_is_reported_exactly_as_shown() -> None:
     with pytest.raises(JobFileInvalid) as refused:
         parse_document(load(DESIGN, "pendulum.yml"))
     assert (
@@ -48,8 +48,8 @@ pendulum.yml:9:10: 'timeout' is not a duration
 
 def test_a_document_over_one_mebibyte_is_refused_before_it_is_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "yaml", None)  # an import of it would raise
-    assert problems_of("run: " + "x" * 2**20) == ["the file has 1,048,581 bytes, and the limit is 1,048,576"]
-    assert problems_of(b"#" * (2**20 + 1)) == ["the file has 1,048,577 bytes, and the limit is 1,048,576"]
+    assert problems_of("run: " + "x" * 2**20) == ["the file has 1,048,581 bytes, but the limit is 1,048,576"]
+    assert problems_of(b"#" * (2**20 + 1)) == ["the file has 1,048,577 bytes, but the limit is 1,048,576"]
 
 
 def test_a_document_of_one_mebibyte_is_read() -> None:
@@ -59,7 +59,7 @@ def test_a_document_of_one_mebibyte_is_read() -> None:
 
 
 @pytest.mark.parametrize("levels", [10, 30, 200])
-def test_a_bomb_of_aliases_is_refused_at_once_whatever_its_size(levels: int) -> None:
+def test_an_alias_bomb_is_refused_immediately_at_any_size(levels: int) -> None:
     text = "run: echo hello\nlabels:\n  a0: &a0 [x, x]\n"
     text += "".join(f"  a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]\n" for i in range(1, levels))
     started = time.monotonic()
@@ -74,14 +74,14 @@ def test_deep_nesting_is_refused_without_recursion() -> None:
         assert message == "the file is nested more than 32 levels deep"
 
 
-def test_aliases_do_not_smuggle_depth_in() -> None:
+def test_the_depth_of_aliases_counts_too() -> None:
     text = "run: x\nlabels:\n  a0: &a0 " + "[" * 20 + "]" * 20 + "\n"
     text += "".join(f"  a{i}: &a{i} {'[' * 20}*a{i - 1}{']' * 20}\n" for i in range(1, 100))
     (message,) = problems_of(text)
     assert message == "the file is nested more than 32 levels deep"
 
 
-def test_many_problems_end_the_search() -> None:
+def test_the_check_stops_after_many_problems() -> None:
     started = time.monotonic()
     assert len(problems_of("run: x\n" + "".join(f"k: {i}\n" for i in range(100_000)))) == 100
     data = {f"key{i}": i for i in range(300_000)}
@@ -92,7 +92,7 @@ def test_many_problems_end_the_search() -> None:
     assert time.monotonic() - started < 20
 
 
-def test_every_key_and_value_has_its_place() -> None:
+def test_every_key_and_value_has_a_position() -> None:
     document = load("run: echo\nenv: {A: 1, ü: [x]}\nsteps:\n  - id: one\n    run: |\n      two\n")
     assert document.where(("run",)) == (1, 6, 4)
     assert document.where(("run",), key=True) == (1, 1, 3)
@@ -105,7 +105,7 @@ def test_every_key_and_value_has_its_place() -> None:
     assert document.where(("steps", 0, "timeout")) == (4, 5, 7), "what is not there points at what is around it"
 
 
-def test_places_count_characters_and_not_bytes() -> None:
+def test_positions_count_characters_and_not_bytes() -> None:
     document = load("# 日本語 ü\nname: 日本語\nrun: echo ${{ x }}\n")
     assert document.where(("name",)) == (2, 7, 3)
     assert document.where(("run",), find="${{ x }}") == (3, 11, 8)
@@ -125,7 +125,7 @@ def outcome(text: str | bytes) -> JobFile | JobFileInvalid:
         return refused
 
 
-def is_well_told(refused: JobFile | JobFileInvalid) -> bool:
+def is_well_reported(refused: JobFile | JobFileInvalid) -> bool:
     if isinstance(refused, JobFile):
         return True
     lines = len(refused.lines) + 1
@@ -134,15 +134,15 @@ def is_well_told(refused: JobFile | JobFileInvalid) -> bool:
 
 
 @given(st.text(max_size=200))
-def test_any_text_is_a_document_or_a_refusal_with_a_place(text: str) -> None:
-    assert is_well_told(outcome(text))
+def test_any_text_is_a_document_or_a_refusal_with_a_position(text: str) -> None:
+    assert is_well_reported(outcome(text))
 
 
 @given(st.binary(max_size=200))
 def test_any_bytes_are_a_document_or_a_refusal(data: bytes) -> None:
-    assert is_well_told(outcome(data))
+    assert is_well_reported(outcome(data))
 
 
 @given(st.text(alphabet="ab:- \n[]{}\"'|>&*!%@`#,?\t${}", max_size=60))
-def test_any_heap_of_yaml_signs_is_read_or_explained(text: str) -> None:
-    assert is_well_told(outcome(text))
+def test_any_mix_of_yaml_punctuation_is_read_or_explained(text: str) -> None:
+    assert is_well_reported(outcome(text))

@@ -39,7 +39,7 @@ def test_an_axis_is_replaced_in_its_place() -> None:
     assert data["sweep"]["grid"]["a"] == [1, 2, 3], "what was given is not changed"
 
 
-def test_an_axis_is_added_also_where_there_was_no_sweep() -> None:
+def test_an_axis_is_added_even_if_there_was_no_sweep() -> None:
     assert expand(override({"run": "echo ${{ seed }}"}, {"seed": parse_axis("1..2")})) == [{"seed": 1}, {"seed": 2}]
 
 
@@ -49,7 +49,7 @@ def test_a_parameter_of_the_cases_becomes_an_axis() -> None:
     assert expand(override(data, {"m": [7], "n": [8]})) == [{"m": 7, "n": 8}]
 
 
-def test_in_steps_those_that_sweep_over_the_name_get_it() -> None:
+def test_the_axis_goes_to_the_steps_that_sweep_over_the_name() -> None:
     data = {
         "steps": [
             {"id": "a", "run": "x"},
@@ -59,21 +59,21 @@ def test_in_steps_those_that_sweep_over_the_name_get_it() -> None:
     assert expand(override(data, {"seed": [5]})) == [{}, {"seed": 5}]
 
 
-def test_in_steps_those_that_look_the_name_up_get_it_when_none_sweeps() -> None:
+def test_without_such_steps_the_axis_goes_to_those_that_look_the_name_up() -> None:
     data = {"steps": [{"id": "a", "run": "x"}, {"id": "b", "run": ["x", "${{ seed }}"]}]}
     assert expand(override(data, {"seed": [5, 6]})) == [{}, {"seed": 5}, {"seed": 6}]
     with pytest.raises(ValueError, match="no step has a parameter 'speed', and none looks it up"):
         override(data, {"speed": [1]})
 
 
-def test_a_sweep_that_two_steps_share_by_an_alias_is_changed_where_it_should_be() -> None:
+def test_a_sweep_shared_by_an_alias_is_changed_only_in_the_right_step() -> None:
     document = load(
         'steps:\n  - {id: a, run: x, sweep: &s {grid: {n: [1]}}}\n  - {id: b, run: "x ${{ m }}", sweep: *s}\n'
     )
     assert expand(override(document.data, {"m": [3]})) == [{"n": 1}, {"n": 1, "m": 3}]
 
 
-def test_what_is_not_a_job_is_left_for_the_parser_to_refuse() -> None:
+def test_data_that_is_not_a_job_is_left_to_the_parser() -> None:
     assert override(["x"], {"a": [1]}) == ["x"]
     assert override({"run": "x", "sweep": 5}, {"a": [1]}) == {"run": "x", "sweep": 5}
     assert override({"run": "x", "sweep": {"grid": 5}}, {"a": [1]}) == {"run": "x", "sweep": {"grid": 5}}

@@ -14,13 +14,13 @@ MODULES = sorted(file.stem for file in Path(package.__file__).parent.glob("[a-z]
 
 def loaded_after(code: str) -> set[str]:
     code += "; import sys; print(*sys.modules)"
-    # Without the measuring of the coverage, which imports modules of its own.
+    # Without coverage measurement, which imports modules of its own.
     env = {name: value for name, value in os.environ.items() if not name.startswith("COVERAGE_")}
     found = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True)
     return set(found.stdout.split())
 
 
-def test_who_needs_a_duration_does_not_pay_for_the_parser() -> None:
+def test_importing_units_does_not_import_the_parser() -> None:
     loaded = loaded_after("from deborgen_shared.jobfile.units import parse_duration")
     assert not loaded & {"deborgen_shared.jobfile.parser", "msgspec", "dataclasses"}
 

@@ -48,17 +48,17 @@ BAD = {
 
 
 @pytest.mark.parametrize("path", GOOD)
-def test_these_paths_are_fine(path: str) -> None:
+def test_these_paths_are_valid(path: str) -> None:
     assert check_path(path) is None
 
 
 @pytest.mark.parametrize(("path", "reason"), BAD.items())
-def test_these_paths_are_not(path: str, reason: str) -> None:
+def test_these_paths_are_refused(path: str, reason: str) -> None:
     assert check_path(path) == reason
 
 
 @given(st.text(alphabet="a.b/\\:C\0 é", max_size=20))
-def test_a_path_that_passes_stays_inside_of_its_folder_on_every_system(path: str) -> None:
+def test_a_valid_path_stays_inside_its_folder_on_every_system(path: str) -> None:
     if check_path(path) is None:
         assert not PurePosixPath(path).is_absolute()
         assert ".." not in PurePosixPath(path).parts
@@ -82,6 +82,6 @@ def test_twins_are_found() -> None:
 
 
 @given(st.lists(st.text(alphabet="abAB/é", min_size=1, max_size=6), max_size=8))
-def test_paths_without_twins_stay_apart_when_case_and_normalisation_are_lost(paths: list[str]) -> None:
+def test_paths_without_twins_stay_different_without_case_and_normalisation(paths: list[str]) -> None:
     if not find_twins(paths):
         assert len({unicodedata.normalize("NFC", path).casefold() for path in paths}) == len(paths)

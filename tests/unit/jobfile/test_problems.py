@@ -38,9 +38,9 @@ def test_what_is_shown_is_short_and_harmless(line: str, column: int, width: int)
 
 
 @pytest.mark.parametrize(("word", "meant"), [("memroy", "memory"), ("MEMORY", "memory"), ("cpu", "cpus")])
-def test_near_words_are_offered(word: str, meant: str) -> None:
+def test_similar_words_are_suggested(word: str, meant: str) -> None:
     assert did_you_mean(word, ["cpus", "memory", "gpus"]) == f"did you mean '{meant}'?"
 
 
-def test_far_words_are_not() -> None:
+def test_distant_words_are_not_suggested() -> None:
     assert did_you_mean("zebra", ["cpus", "memory"], "otherwise") == "otherwise"

@@ -46,11 +46,11 @@ def test_these_are_strings(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "~", "null", "Null", "NULL"])
-def test_these_are_nothing(text: str) -> None:
+def test_these_are_null(text: str) -> None:
     assert resolve(text) is None
 
 
-def test_booleans_and_what_is_no_number() -> None:
+def test_booleans_and_special_floats() -> None:
     assert [resolve(text) for text in ("true", "True", "TRUE", "false", "False", "FALSE")] == [True] * 3 + [False] * 3
     found = resolve(".nan")
     assert isinstance(found, float)
@@ -81,7 +81,7 @@ def test_json_is_yaml(data: dict[str, Any]) -> None:
     assert load(json.dumps(data, ensure_ascii=False)).data == data
 
 
-def test_numbers_in_env_labels_requires_and_arguments_stay_as_they_are_written() -> None:
+def test_numbers_in_env_labels_requires_and_arguments_stay_as_written() -> None:
     document = load(
         "env: {V: 3.10, E: 1e5, T: true, N: null}\nlabels: {v: 1.10}\nrequires: {cuda: 12.0}\n"
         "run: [sleep, 1.50]\nresources: {cpus: 1.50}\nsteps:\n  - env: {V: 3.10}\n    sweep: {grid: {env: [3.10]}}\n"

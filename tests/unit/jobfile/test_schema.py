@@ -1,4 +1,4 @@
-"""The schema and the parser are made from one table; here they are held against each other."""
+"""The schema and the parser come from one table; these tests compare them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ RIGHT = sorted((Path(__file__).parent / "right").glob("*.yml"))
 VALIDATORS = {wire: jsonschema_rs.validator_for(schema(wire)) for wire in (False, True)}
 DIGEST = "0" * 64
 
-#: For each key, values that are right and values that are wrong by themselves, whatever stands beside them.
+#: For each key, right values, and values that are wrong regardless of the other keys.
 GOOD = {
     "name": ["pi", "a b", "日本", "x" * 200],
     "run": ["echo", "a\nb", ["a"], ["a", 1, 2.5, True, ""]],
@@ -111,7 +111,7 @@ def test_the_schema_and_the_parser_agree_on_each_value(key: str, wire: bool) -> 
 
 @st.composite
 def documents(draw: st.DrawFn, wire: bool) -> dict[str, Any]:
-    """Documents of values that are right, with now and then one that is wrong, as one job or as steps."""
+    """Documents of right values and an occasional wrong one, as one job or as steps."""
     good, bad = pools(wire)
 
     def level(keys: list[str]) -> dict[str, Any]:
@@ -144,7 +144,7 @@ def test_the_schema_and_the_parser_agree_on_whole_documents(wire: bool, data: st
 
 
 @pytest.mark.parametrize("file", RIGHT, ids=lambda file: file.stem)
-def test_an_editor_does_not_complain_about_a_right_file(file: Path) -> None:
+def test_the_schema_accepts_every_right_file(file: Path) -> None:
     VALIDATORS[False].validate(load(file.read_bytes()).data)
 
 
@@ -168,7 +168,7 @@ def test_every_key_has_values_that_are_tried_and_a_place_in_the_example() -> Non
     assert set(load(example.read_bytes()).data) == keys
 
 
-def test_a_schema_that_was_changed_by_its_reader_is_whole_again() -> None:
+def test_changing_the_returned_schema_does_not_affect_the_next_one() -> None:
     schema()["properties"].clear()
     assert schema()["properties"]
 
@@ -182,7 +182,7 @@ def patterns(shape: Any) -> set[str]:
 
 @pytest.mark.timeout(10)
 @pytest.mark.parametrize("text", ["a", " ", "a ", "1", "1.", "a/", "./", "${{ a", "${{ a }}", "a@", "https://"])
-def test_no_pattern_takes_long_over_a_hostile_text(text: str) -> None:
-    """Many validators backtrack, as Python does here. Seen to fail when text was looked through for its last letter."""
+def test_no_pattern_is_slow_on_hostile_text(text: str) -> None:
+    """Many validators backtrack, as Python does. Seen to fail when a pattern scanned the text for its last letter."""
     for pattern in patterns(schema()) | patterns(schema(wire=True)):
         assert not re.search(pattern, text * (40_000 // len(text)) + " \0")

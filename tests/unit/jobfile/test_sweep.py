@@ -81,7 +81,7 @@ AXES = st.dictionaries(
 
 
 @given(AXES, st.lists(st.integers(0, 9), max_size=3, unique=True), st.data())
-def test_there_are_as_many_parameters_as_are_counted_and_all_differ(
+def test_the_count_matches_and_all_combinations_differ(
     grid: dict[str, list[Any]], rows: list[int], data: st.DataObject
 ) -> None:
     cases = [{"case": row} for row in rows]
@@ -120,7 +120,7 @@ def test_there_are_as_many_parameters_as_are_counted_and_all_differ(
     st.sampled_from(["log", "linear"]),
     st.data(),
 )
-def test_exclude_finds_every_generated_float_as_people_write_it(
+def test_exclude_matches_every_generated_float_as_a_person_writes_it(
     first: float, last: float, count: int, scale: str, data: st.DataObject
 ) -> None:
     assume(abs(first - last) > 1e-3 * max(first, last))
@@ -135,7 +135,7 @@ def test_exclude_finds_every_generated_float_as_people_write_it(
     assert unwanted not in [params["x"] for params in sweep.params()]
 
 
-def test_exclude_finds_a_generated_float_by_its_written_form() -> None:
+def test_exclude_matches_a_generated_float_by_its_written_form() -> None:
     sweep = a_sweep({"dt": {"from": 1e-4, "to": 1e-1, "count": 4, "scale": "log"}}, exclude=[{"dt": 1e-3}])
     assert [params["dt"] for params in sweep.params()] == [0.0001, 0.01, 0.1]
     assert a_sweep({"x": [0.1 + 0.2, 1]}, exclude=[{"x": 0.3}]).count == 1
@@ -152,15 +152,15 @@ def test_twelve_digits_are_kept(value: float) -> None:
     assert significant(significant(value)) == significant(value)
 
 
-def test_a_sweep_over_the_limit_is_found_without_making_it() -> None:
+def test_a_sweep_over_the_limit_is_refused_without_generating_it() -> None:
     million = {"from": 1, "to": 10**6}
     started = time.monotonic()
-    assert problem({"grid": {"a": million}}) == "the sweep makes 1,000,000 jobs, and the limit is 100,000"
+    assert problem({"grid": {"a": million}}) == "the sweep makes 1,000,000 jobs, but the limit is 100,000"
     assert problem({"grid": {f"a{i}": million for i in range(32)}}).startswith("the sweep makes more than 10^15 jobs")
     spaced = {"from": 0.5, "to": 2, "count": 10**6, "scale": "log"}
     assert problem({"grid": {f"a{i}": spaced for i in range(32)}}).startswith("the sweep makes more than 10^15 jobs")
     assert problem({"grid": {"a": {"from": 1, "to": 2**62}}}).startswith("the axis 'sweep.grid.a' has more than 10^15 ")
-    assert problem({"grid": {"a": [1, 2, 3]}}, max_jobs=2) == "the sweep makes 3 jobs, and the limit is 2"
+    assert problem({"grid": {"a": [1, 2, 3]}}, max_jobs=2) == "the sweep makes 3 jobs, but the limit is 2"
     assert time.monotonic() - started < 20
 
 
@@ -168,7 +168,7 @@ def test_a_sweep_of_exactly_the_limit_is_accepted() -> None:
     assert parse({"run": "x", "sweep": {"grid": {"a": {"from": 1, "to": 7}}}}, wire=True, max_jobs=7).count == 7
 
 
-def test_a_hundred_thousand_parameters_stream_in_flat_memory() -> None:
+def test_a_hundred_thousand_combinations_need_constant_memory() -> None:
     sweep = a_sweep({"a": {"from": 1, "to": 1000}, "b": {"from": 1, "to": 100}})
     assert sweep.count == 100_000
     tracemalloc.start()
@@ -181,14 +181,14 @@ def test_a_hundred_thousand_parameters_stream_in_flat_memory() -> None:
     assert peak < 500_000, "a list of them would take thirty megabytes"
 
 
-def test_the_work_of_exclude_is_bounded() -> None:
+def test_the_cost_of_exclude_is_limited() -> None:
     grid = {f"a{i}": [0, 1] for i in range(16)}
     rows = [{f"a{i}": 0 for i in range(16) if bits >> i & 1} for bits in range(1, 18)]
     assert "more than 16 different sets" in problem({"grid": grid, "exclude": rows})
     assert a_sweep(grid, exclude=rows[:16]).count < 2**16
 
 
-def test_each_limit_of_a_sweep_is_named() -> None:
+def test_the_message_names_each_limit_of_a_sweep() -> None:
     assert "the limit is 32" in problem({"grid": {f"a{i}": [1] for i in range(33)}})
     assert "the limit is 32" in problem({"cases": [{f"a{i}": 1 for i in range(33)}]})
     assert "the limit is 1,000" in problem({"grid": {"a": [1, 2]}, "exclude": [{"a": 1}] * 1001})
@@ -205,7 +205,7 @@ NUMBERS = st.integers(-(2**64), 2**64) | st.floats() | st.sampled_from([0, 1, -1
         optional={"step": NUMBERS, "count": NUMBERS, "scale": st.sampled_from(["linear", "log"])},
     )
 )
-def test_any_range_is_an_axis_of_finite_numbers_that_differ_or_is_refused(written: dict[str, Any]) -> None:
+def test_any_range_is_refused_or_has_finite_and_different_numbers(written: dict[str, Any]) -> None:
     try:
         sweep = parse({"run": "x", "sweep": {"grid": {"x": written}}}, wire=True, max_jobs=2_000).steps[0].sweep
         assert sweep is not None
@@ -234,16 +234,16 @@ def test_a_range_that_cannot_be_computed_is_refused(written: dict[str, Any]) -> 
     assert problem({"grid": {"x": written}}).startswith(("the range 'sweep.grid.x'", "the axis 'sweep.grid.x'"))
 
 
-def test_parameters_that_would_fill_the_database_are_refused_at_the_sweep() -> None:
-    """33 KB of job file would write 667 MB. Seen to fail when only the number of jobs is looked at."""
+def test_parameters_that_would_fill_the_database_are_refused() -> None:
+    """A job file of 33 KB would write 667 MB. Seen to fail when only the number of jobs is checked."""
     long = [f"{number:04000}" for number in range(8)]
     many = {"grid": {"text": long, "n": {"from": 1, "to": 12_000}}}
-    assert problem(many) == "the parameters of all jobs take 369 MiB, and the limit is 61 MiB"
+    assert problem(many) == "the parameters of all jobs take 369 MiB, but the limit is 61 MiB"
     names = {f"a_name_that_is_as_long_as_a_name_may_be_which_is_{number:02}": [0] for number in range(31)}
-    assert "and the limit is 61 MiB" in str(problem({"grid": {**names, "n": {"from": 1, "to": 99_999}}}))
+    assert "but the limit is 61 MiB" in str(problem({"grid": {**names, "n": {"from": 1, "to": 99_999}}}))
     assert a_sweep({"text": long, "n": {"from": 1, "to": 1_000}}).count == 8_000
 
 
-def test_a_hundred_thousand_jobs_with_a_few_ordinary_parameters_are_taken() -> None:
+def test_a_hundred_thousand_jobs_with_ordinary_parameters_are_accepted() -> None:
     axes = {"method": ["euler", "rk4"], "dt": {"from": 1e-4, "to": 1e-1, "count": 500}, "seed": {"from": 1, "to": 100}}
     assert a_sweep(axes).count == 100_000

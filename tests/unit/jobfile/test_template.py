@@ -19,7 +19,7 @@ def spec_of(**keys: Any) -> dict[str, Any]:
     return dict(msgspec.to_builtins(parse({"run": "echo", **keys}, wire=True).steps[0].spec))
 
 
-def test_every_place_that_can_look_something_up_does() -> None:
+def test_lookups_are_filled_in_everywhere_they_are_allowed() -> None:
     spec = spec_of(
         name="pi ${{ seed }}",
         run="python pi.py ${{seed}} ${{ who }} ${{ job.id }} ${{ run.id }} ${{ job.index }} ${{ attempt }}",
@@ -42,17 +42,17 @@ def test_every_place_that_can_look_something_up_does() -> None:
     assert msgspec.json.encode(spec) == before, "the spec that was given is not changed"
 
 
-def test_arguments_are_filled_in_as_they_are() -> None:
+def test_arguments_are_filled_in_without_quoting() -> None:
     spec = spec_of(run=["python", "--who=${{ who }}"], sweep={"grid": {"who": ["it's me; rm -rf /"]}})
     assert render(spec, {"who": "it's me; rm -rf /"}, {})["run"] == ["python", "--who=it's me; rm -rf /"]
 
 
-def test_what_is_filled_in_is_not_looked_at_again() -> None:
+def test_filled_in_values_are_not_expanded_again() -> None:
     spec = spec_of(run=["echo", "${{ a }}"], sweep={"grid": {"a": ["${{ b }}"], "b": ["x"]}})
     assert render(spec, {"a": "${{ b }}", "b": "x"}, {})["run"] == ["echo", "${{ b }}"]
 
 
-def test_whether_there_are_templates_is_told_for_every_form_of_a_spec() -> None:
+def test_templates_are_detected_in_every_form_of_a_spec() -> None:
     for run, expected in (("echo ${{ job.id }}", True), ("echo $HOME ${X} {{ y }}", False)):
         struct = parse({"run": run}, wire=True).steps[0].spec
         assert has_templates(struct) is has_templates(msgspec.to_builtins(struct)) is expected
@@ -95,7 +95,7 @@ def test_only_lookups_are_accepted(text: str) -> None:
         parse({"run": f"echo {text}", "sweep": {"grid": {"seed": [1], "a": [1], "b": [1]}}}, wire=True)
 
 
-def test_facts_of_a_repository_need_one() -> None:
+def test_git_facts_need_a_repository() -> None:
     repository = "https://example.org/a.git"
     run = "echo ${{ git.sha }} ${{ git.short_sha }} ${{ git.ref }}"
     assert parse({"run": run, "workspace": {"git": repository}}, wire=True)
@@ -106,7 +106,7 @@ def test_facts_of_a_repository_need_one() -> None:
         assert len(refused.value.problems) == 3
 
 
-def test_a_lookup_in_the_defaults_must_be_found_in_every_step_that_takes_it() -> None:
+def test_a_lookup_in_the_defaults_must_be_defined_in_every_step_that_inherits_it() -> None:
     steps = [
         {"id": "a", "run": "echo", "sweep": {"grid": {"seed": [1]}}},
         {"id": "b", "run": "echo", "env": {"S": "0"}},
@@ -129,7 +129,7 @@ def test_values_that_would_leave_the_workspace_are_refused() -> None:
 
 
 @given(st.text(alphabet="${} \nabc.1", max_size=30))
-def test_whatever_a_script_says_it_is_accepted_or_explained(text: str) -> None:
+def test_any_script_is_accepted_or_explained(text: str) -> None:
     try:
         jobfile = parse({"run": "x" + text, "sweep": {"grid": {"a": [1], "b": [2], "c": [3]}}}, wire=True)
     except JobFileInvalid as refused:

@@ -55,7 +55,7 @@ def test_sizes(text: str, count: int) -> None:
         ("١h", "write for example 90s, 45m, 2h or 1h30m (units: s m h d)"),
     ],
 )
-def test_what_is_no_duration_gets_the_spelling(value: Any, hint: str) -> None:
+def test_an_invalid_duration_gets_a_spelling_hint(value: Any, hint: str) -> None:
     with pytest.raises(ValueError) as refused:
         parse_duration(value)
     assert str(refused.value) == hint
@@ -73,19 +73,19 @@ def test_what_is_no_duration_gets_the_spelling(value: Any, hint: str) -> None:
         ("-1GiB", "write for example 512MiB or 8GiB (units: KiB MiB GiB TiB)"),
     ],
 )
-def test_what_is_no_size_gets_the_spelling(value: Any, hint: str) -> None:
+def test_an_invalid_size_gets_a_spelling_hint(value: Any, hint: str) -> None:
     with pytest.raises(ValueError) as refused:
         parse_size(value)
     assert str(refused.value) == hint
 
 
 @given(st.integers(0, 10**12).map(lambda thousandths: thousandths / 1000))
-def test_a_duration_that_is_written_is_read_back(seconds: float) -> None:
+def test_a_formatted_duration_is_parsed_back(seconds: float) -> None:
     assert parse_duration(format_duration(seconds)) == pytest.approx(seconds, abs=0.001)
 
 
 @given(st.integers(1, 1023), st.sampled_from(["KiB", "MiB", "GiB", "TiB"]))
-def test_a_round_size_that_is_written_is_read_back(number: int, unit: str) -> None:
+def test_a_formatted_round_size_is_parsed_back(number: int, unit: str) -> None:
     assert format_size(parse_size(f"{number}{unit}")) == f"{number}{unit}"
 
 
@@ -97,7 +97,7 @@ def test_formats() -> None:
 
 
 @given(st.text() | st.integers() | st.floats() | st.none() | st.lists(st.integers()))
-def test_anything_is_a_measure_or_a_value_error_with_a_hint(value: Any) -> None:
+def test_any_value_is_parsed_or_raises_a_value_error_with_a_hint(value: Any) -> None:
     for read in (parse_duration, parse_size):
         try:
             said = f"write {read(value)}"

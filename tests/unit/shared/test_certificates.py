@@ -1,4 +1,4 @@
-"""Which certificates a client trusts: those of the file that it is given, else the system's."""
+"""Which certificates a client trusts: those in the given file, otherwise the system's."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ class Healthy(http.server.BaseHTTPRequestHandler):
 
 
 @pytest.fixture(autouse=True)
-def _no_certificates_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def _no_certificates_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"):
         monkeypatch.delenv(name, raising=False)
 
 
 @pytest.fixture
 def own_ca(tmp_path: Path) -> Path:
-    """A certificate that nobody has signed but itself, with its key in the same file."""
+    """A self-signed certificate, with its key in the same file."""
     if shutil.which("openssl") is None:
         pytest.skip("openssl is not installed")
     file = tmp_path / "own.pem"
@@ -59,18 +59,18 @@ def url(own_ca: Path) -> Iterator[str]:
         server.shutdown()
 
 
-def test_a_certificate_that_nobody_vouches_for_is_not_trusted(url: str) -> None:
+def test_an_unknown_certificate_is_not_trusted(url: str) -> None:
     with pytest.raises(Unreachable) as refused:
         Transport(url, lambda: "t").call(contract.HEALTH)
     assert refused.value.trouble is Trouble.CERTIFICATE
 
 
-def test_the_file_that_is_given_vouches(url: str, own_ca: Path) -> None:
+def test_a_certificate_in_the_given_file_is_trusted(url: str, own_ca: Path) -> None:
     assert Transport(url, lambda: "t", ca_file=str(own_ca)).call(contract.HEALTH).status == "ok"
 
 
 @pytest.mark.parametrize("variable", ["SSL_CERT_FILE", "REQUESTS_CA_BUNDLE"])
-def test_the_certificates_of_the_system_vouch(
+def test_the_certificates_of_the_system_are_trusted(
     url: str, own_ca: Path, variable: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(variable, str(own_ca.with_name("cert")))

@@ -1,4 +1,4 @@
-"""The parts of the documents that derive from the code are as the code has them."""
+"""The generated parts of the documents match the code."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ DOCUMENTS = sorted(path.name for path in DOCS.glob("*.md") if "<!-- make docs" i
 
 
 @pytest.mark.parametrize("name", DOCUMENTS)
-def test_the_derived_parts_are_those_of_the_code(name: str) -> None:
+def test_the_generated_parts_match_the_code(name: str) -> None:
     text = (DOCS / name).read_text("utf-8")
     assert written(text) == text, "run make docs"
 
 
-def test_every_writer_has_a_part() -> None:
+def test_every_generator_has_a_part_in_some_document() -> None:
     parts = {words.split()[0] for name in DOCUMENTS for words in PART.findall((DOCS / name).read_text("utf-8"))}
     assert parts == set(WRITERS)
 
 
-def test_every_mark_has_its_end() -> None:
+def test_every_opening_mark_has_a_closing_mark() -> None:
     for name in DOCUMENTS:
         text = (DOCS / name).read_text("utf-8")
         assert text.count("<!-- make docs: ") == 2 * len(PART.findall(text)), name
@@ -40,11 +40,11 @@ def test_every_call_is_in_one_table_with_its_roles() -> None:
     )
 
 
-def test_every_code_says_what_it_means() -> None:
+def test_every_error_code_has_a_meaning() -> None:
     assert all(code.meaning for code in Code)
 
 
-def test_a_part_that_differs_is_written_anew_and_nothing_else() -> None:
+def test_only_an_outdated_part_is_rewritten() -> None:
     text = "# Title\n\n<!-- make docs: exit-codes -->\nold\n<!-- make docs: end -->\n\nThe rest.\n"
     fresh = written(text)
     assert fresh.startswith("# Title\n\n<!-- make docs: exit-codes -->\n\n| code | meaning |")
@@ -53,7 +53,7 @@ def test_a_part_that_differs_is_written_anew_and_nothing_else() -> None:
     assert written(fresh) == fresh
 
 
-def test_a_call_that_no_table_has_a_place_for_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_call_missing_from_every_table_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     class Stray:
         method, path = "GET", "/v1/strays"
 

@@ -1,4 +1,4 @@
-"""What is asked of the disk, also where the system is not Linux."""
+"""Flushing to disk and reserving space, on Linux and elsewhere."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[3]
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[int | str]:
-    """Which calls for a flush were made: on Linux a plain one."""
+    """The flushes that were requested; on Linux, plain ones."""
     calls: list[int | str] = []
     monkeypatch.delattr(fcntl, "F_FULLFSYNC", raising=False)
     monkeypatch.setattr(os, "fsync", lambda _: calls.append("fsync"))
@@ -30,7 +30,7 @@ def flush_a_file_and_its_folder(folder: Path) -> None:
     sync_folder(folder)
 
 
-def test_a_flush_is_an_fsync(tmp_path: Path, asked: list[int | str]) -> None:
+def test_a_flush_calls_fsync(tmp_path: Path, asked: list[int | str]) -> None:
     flush_a_file_and_its_folder(tmp_path)
     assert asked == ["fsync", "fsync"]
 
@@ -45,7 +45,7 @@ def test_a_flush_on_macos_reaches_the_drive(
 
 
 @pytest.mark.parametrize(("number", "falls_back"), [(errno.ENOTSUP, True), (errno.EIO, False)])
-def test_a_plain_fsync_takes_over_only_where_the_file_system_has_nothing_better(
+def test_plain_fsync_is_used_only_if_the_file_system_lacks_the_full_one(
     number: int, falls_back: bool, tmp_path: Path, asked: list[int | str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(_: object, command: int) -> None:
@@ -62,14 +62,14 @@ def test_a_plain_fsync_takes_over_only_where_the_file_system_has_nothing_better(
 
 
 @pytest.mark.parametrize("part", ["shared", "coordinator", "cli"])
-def test_nobody_else_flushes_by_hand(part: str) -> None:
+def test_no_other_module_calls_fsync(part: str) -> None:
     for path in (ROOT / part / "src").rglob("*.py"):
         used = {node.attr for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Attribute)}
         assert path.name == "durable.py" or not used & {"fsync", "fdatasync"}, f"{path} flushes by itself"
 
 
 @pytest.mark.parametrize("system", ["linux", "macos"])
-def test_disk_is_set_aside(system: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_disk_space_is_reserved(system: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if system == "macos":
         monkeypatch.delattr(os, "posix_fallocate")
     with (tmp_path / "reserve").open("wb") as file:

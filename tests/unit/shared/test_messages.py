@@ -1,4 +1,4 @@
-"""Every message of the contract comes out of its JSON as it went in."""
+"""Every message of the contract survives encoding to JSON and decoding again."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MESSAGES = [
     if issubclass(kind, Struct) and kind.__module__ == messages.__name__ and kind is not messages.Page
 ]
 
-#: Texts that fit the patterns of messages.py: each pattern takes at least one of them.
+#: Sample texts for the patterns in messages.py: at least one of them matches each pattern.
 TEXTS = ["desk-3", "1.1/1", "2c" * 32, "text with \u00e9 and \n"]
 PLAIN: dict[Any, Any] = {
     str: "text with \u00e9 and \n",
@@ -35,7 +35,7 @@ PLAIN: dict[Any, Any] = {
 
 
 def sample(kind: Any) -> Any:
-    """A value of the type, filled in as far as it goes: every list has an item, and every optional field a value."""
+    """A value of the type with everything filled in: every list has an item, and every optional field has a value."""
     origin, parts = get_origin(kind), get_args(kind)
     if origin is Annotated:
         return _fitting(kind) if parts[0] is str else sample(parts[0])
@@ -53,7 +53,7 @@ def sample(kind: Any) -> Any:
 
 
 def _fitting(annotated: Any) -> Any:
-    """The first of the texts that the pattern and the lengths allow."""
+    """The first sample text that matches the pattern and the length limits."""
     for text in TEXTS:
         try:
             return msgspec.convert(text, annotated)
@@ -66,12 +66,12 @@ def build(kind: type[Struct]) -> Struct:
     return kind(**{field.name: sample(field.type) for field in msgspec.structs.fields(kind)})
 
 
-def test_there_are_messages_to_look_at() -> None:
+def test_there_are_messages_to_check() -> None:
     assert len(MESSAGES) > 40
 
 
 @pytest.mark.parametrize("kind", MESSAGES, ids=lambda kind: kind.__name__)
-def test_every_message_survives_its_encoding(kind: type[Struct]) -> None:
+def test_every_message_survives_encoding_and_decoding(kind: type[Struct]) -> None:
     """Seen to fail when a message adds to one of its texts each time it is read."""
     message = build(kind)
     raw = msgspec.json.encode(message)
@@ -81,25 +81,25 @@ def test_every_message_survives_its_encoding(kind: type[Struct]) -> None:
 
 
 @pytest.mark.parametrize("kind", MESSAGES, ids=lambda kind: kind.__name__)
-def test_what_is_left_out_of_a_message_comes_back_as_its_default(kind: type[Struct]) -> None:
+def test_a_missing_field_decodes_as_its_default(kind: type[Struct]) -> None:
     needed = {field.name: sample(field.type) for field in msgspec.structs.fields(kind) if field.required}
     message = kind(**needed)
     assert msgspec.json.decode(msgspec.json.encode(message), type=kind) == message
     assert msgspec.convert(msgspec.to_builtins(needed), kind, strict=False) == message
 
 
-#: The coordinator concludes these; no worker says them.
+#: The coordinator infers these states; no worker reports them.
 CONCLUDED = {WorkerState.RESTING, WorkerState.OFFLINE, WorkerState.LEFT}
 
 
-def test_a_worker_may_say_every_state_that_it_can_know_of_itself() -> None:
+def test_a_worker_may_report_every_state_that_it_can_know() -> None:
     said = get_args(get_type_hints(messages.Heartbeat)["state"])
     assert set(said) == set(WorkerState) - CONCLUDED
     assert set(Availability) == (set(said) - {"open"}) | {"free", "busy", "offline"}
 
 
 @pytest.mark.parametrize("state", [*sorted(CONCLUDED), "", "OPEN", "free", None, 1])
-def test_a_worker_may_say_nothing_else(state: Any) -> None:
+def test_a_worker_may_report_no_other_state(state: Any) -> None:
     with pytest.raises(msgspec.ValidationError):
         msgspec.convert({"session": "s", "state": state}, messages.Heartbeat)
 
@@ -114,13 +114,13 @@ def test_a_worker_may_say_nothing_else(state: Any) -> None:
         "9999-12-31T23:59:59-14:00",
     ],
 )
-def test_an_end_must_be_a_time_with_its_zone_that_every_calendar_has(until: Any) -> None:
-    """Seen to fail when every year is taken: the coordinator cannot show some of them."""
+def test_until_must_have_a_time_zone_and_a_year_in_range(until: Any) -> None:
+    """Seen to fail when every year is accepted: the coordinator cannot show some of them."""
     with pytest.raises(msgspec.ValidationError):
         msgspec.convert({"session": "s", "until": until}, messages.Heartbeat)
 
 
-#: Nothing of this can be true of a machine.
+#: None of these can be true of a machine.
 NONSENSE: list[Any] = [
     {"load": -1}, {"load": 1e7}, {"load": "3"}, {"load": True}, {"load": float("nan")}, {"load": float("inf")},
     {"memory_free": -1}, {"memory_free": 1.5}, {"memory_free": 2**61}, {"disk_free": "much"},
@@ -131,7 +131,7 @@ NONSENSE: list[Any] = [
 
 
 @pytest.mark.parametrize("metrics", NONSENSE, ids=str)
-def test_metrics_that_no_machine_can_have_do_not_fit(metrics: Any) -> None:
+def test_impossible_metrics_are_refused(metrics: Any) -> None:
     for kind in (messages.Register, messages.Heartbeat):
         with pytest.raises(msgspec.ValidationError):
             msgspec.convert({"session": "s", "metrics": metrics}, kind)

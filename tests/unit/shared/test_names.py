@@ -1,4 +1,4 @@
-"""Names of machines: an answer that does not come is no reason to forget the last one."""
+"""Lookups of host names: the last answer stays in use while no new one arrives."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ HOME = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", 0))]
 
 
 class NameServer:
-    """Stands where the system's lookup stands. What it says next is `says`; None: nothing, until `go_on`."""
+    """Replaces the system's lookup. `says` is its next answer; with None it does not answer until `go_on` is set."""
 
     def __init__(self) -> None:
         self.says: list[Any] | OSError | None = HOME
@@ -43,7 +43,7 @@ def server() -> Iterator[NameServer]:
     server.go_on.set()
 
 
-def test_an_address_is_asked_of_nobody(server: NameServer) -> None:
+def test_an_ip_address_is_not_looked_up(server: NameServer) -> None:
     names = Names(server)
     assert names.addresses("127.0.0.1", 1) == ["127.0.0.1"]
     assert names.addresses("fe80::1%eth0", 1) == ["fe80::1%eth0"]
@@ -51,8 +51,8 @@ def test_an_address_is_asked_of_nobody(server: NameServer) -> None:
     assert not is_address("localhost")
 
 
-def test_a_name_server_that_hangs_leaves_the_last_answer(server: NameServer) -> None:
-    """Seen to fail when a lookup is waited for as long as it takes."""
+def test_the_last_answer_is_used_while_the_name_server_hangs(server: NameServer) -> None:
+    """Seen to fail when a lookup has no time limit."""
     names = Names(server, patience=0.01)
     assert names.addresses("pool", 5) == ["127.0.0.1"]
     server.says = None
@@ -61,7 +61,7 @@ def test_a_name_server_that_hangs_leaves_the_last_answer(server: NameServer) -> 
     assert server.asked == 2, "those who have the same question wait together"
 
 
-def test_a_name_server_in_trouble_leaves_the_last_answer_too(server: NameServer) -> None:
+def test_the_last_answer_is_used_while_the_name_server_fails(server: NameServer) -> None:
     names = Names(server)
     names.addresses("pool", 5)
     for trouble in (socket.gaierror(socket.EAI_AGAIN, "Temporary failure"), OSError(24, "Too many open files")):
@@ -69,7 +69,7 @@ def test_a_name_server_in_trouble_leaves_the_last_answer_too(server: NameServer)
         assert names.addresses("pool", 5) == ["127.0.0.1"]
 
 
-def test_that_there_is_no_such_name_is_believed(server: NameServer) -> None:
+def test_an_answer_that_the_name_does_not_exist_is_believed(server: NameServer) -> None:
     names = Names(server)
     names.addresses("pool", 5)
     server.says = socket.gaierror(socket.EAI_NONAME, "Name or service not known")
@@ -77,7 +77,7 @@ def test_that_there_is_no_such_name_is_believed(server: NameServer) -> None:
         names.addresses("pool", 5)
 
 
-def test_a_first_answer_is_waited_for_and_serves_the_next_call_if_it_comes_late(server: NameServer) -> None:
+def test_a_late_first_answer_serves_the_next_call(server: NameServer) -> None:
     names = Names(server, patience=0.01)
     server.says = None
     with pytest.raises(socket.gaierror, match="does not answer"):
@@ -87,7 +87,7 @@ def test_a_first_answer_is_waited_for_and_serves_the_next_call_if_it_comes_late(
     assert names.addresses("pool", 60) == ["127.0.0.1"]
 
 
-def test_a_machine_without_room_for_another_thread_goes_on_with_the_last_answer(
+def test_the_last_answer_is_used_if_no_thread_can_be_started(
     server: NameServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     names = Names(server)
@@ -104,7 +104,7 @@ def test_a_machine_without_room_for_another_thread_goes_on_with_the_last_answer(
     assert names.addresses("other", 5) == ["127.0.0.1"]
 
 
-def test_a_new_address_is_taken_up(server: NameServer) -> None:
+def test_a_changed_address_is_used(server: NameServer) -> None:
     names = Names(server)
     names.addresses("pool", 5)
     server.says = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.2", 0)), *HOME, *HOME]
@@ -134,7 +134,7 @@ def port() -> Iterator[int]:
 
 
 def test_a_call_goes_through_while_the_name_server_hangs(server: NameServer, port: int) -> None:
-    """Each on a new connection, since the server closes them. Seen to fail when urllib3 asks for the name."""
+    """Each call uses a new connection, because the server closes them. Seen to fail when urllib3 looks the name up."""
     transport = Transport(f"http://pool1.test:{port}", lambda: "t", names=Names(server, patience=0.01))
     assert transport.ask(ROOT).data == b"pool1"
     server.says = None
@@ -142,13 +142,13 @@ def test_a_call_goes_through_while_the_name_server_hangs(server: NameServer, por
     assert server.asked == 2
 
 
-def test_the_second_address_is_tried_when_the_first_is_deaf(server: NameServer, port: int) -> None:
+def test_the_second_address_is_tried_when_nothing_listens_at_the_first(server: NameServer, port: int) -> None:
     server.says = [(socket.AF_INET6, socket.SOCK_STREAM, 6, "", ("::1", 0, 0, 0)), *HOME]
     transport = Transport(f"http://pool1.test:{port}", lambda: "t", names=Names(server))
     assert transport.ask(ROOT).data == b"pool1"
 
 
-def test_a_name_that_is_not_there_is_said_to_be_the_trouble(server: NameServer) -> None:
+def test_an_unknown_name_is_reported_as_the_trouble(server: NameServer) -> None:
     server.says = socket.gaierror(socket.EAI_NONAME, "Name or service not known")
     transport = Transport("http://pool1.test:1", lambda: "t", names=Names(server))
     with pytest.raises(Unreachable, match="the name of the coordinator cannot be resolved"):

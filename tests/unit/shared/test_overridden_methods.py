@@ -1,7 +1,7 @@
-"""Private methods of libraries that deborgen overrides or relies on, as they were when that was written.
+"""Digests of the private library methods that deborgen overrides or relies on.
 
-An upgrade that changes one of them fails here. Read the change, see whether the override still holds (of the
-coordinator `connections.py` and `framing.py` for gunicorn and `http/application.py` for Flask, of shared
+An upgrade that changes one of them fails here. Read the change, check whether the override is still correct (in the
+coordinator `connections.py` and `framing.py` for gunicorn, `http/application.py` for Flask; in shared
 `client/names.py` for urllib3 and requests), and record the new digest.
 """
 
@@ -56,5 +56,5 @@ def digest_of(name: str) -> str:
 
 
 @pytest.mark.parametrize("name", OVERRIDDEN)
-def test_a_method_that_is_overridden_is_the_one_that_was_read(name: str) -> None:
+def test_an_overridden_method_has_not_changed_since_it_was_reviewed(name: str) -> None:
     assert digest_of(name) == OVERRIDDEN[name], f"{name} has changed"

@@ -1,4 +1,4 @@
-"""Strict JSON with levels around it: what the coordinator's own tests of bodies do not reach."""
+"""Strict JSON inside enclosing levels, which the coordinator's own tests of request bodies do not cover."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def nested(levels: int) -> bytes:
 
 
 @pytest.mark.parametrize("around", [0, 2, 10])
-def test_a_value_may_nest_as_deep_as_the_levels_around_it_leave_room(around: int) -> None:
+def test_the_enclosing_levels_count_towards_the_maximum_depth(around: int) -> None:
     assert parse(nested(MAX_DEPTH - around), around)
     with pytest.raises(Unreadable, match=f"nests deeper than {MAX_DEPTH - around} levels"):
         parse(nested(MAX_DEPTH - around + 1), around)

@@ -1,4 +1,4 @@
-"""The transport and the blob client, against servers that are slow, or that leave an answer half sent."""
+"""The transport and the blob client, against servers that are slow or send only half an answer."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def serving(serve: Callable[[socket.socket], None]) -> Iterator[str]:
 
 
 def read_head(client: socket.socket) -> tuple[bytes, bytes]:
-    """The head of a request, and the bytes of its body that came along."""
+    """The head of a request, and the bytes of its body that arrived with it."""
     data = b""
     while b"\r\n\r\n" not in data:
         more = client.recv(65536)
@@ -48,8 +48,8 @@ def read_head(client: socket.socket) -> tuple[bytes, bytes]:
     return head, body
 
 
-def test_a_part_may_take_longer_to_leave_than_a_connection_may_take_to_come_up(tmp_path: Path) -> None:
-    """Python sends one piece of bytes within the timeout of the connection, whatever its length."""
+def test_sending_a_part_may_take_longer_than_the_connect_timeout(tmp_path: Path) -> None:
+    """Python applies the connect timeout to each piece that it sends, however long the piece is."""
     content = bytes(6 << 20)
     path = tmp_path / "slow"
     path.write_bytes(content)
@@ -71,7 +71,7 @@ def test_a_part_may_take_longer_to_leave_than_a_connection_may_take_to_come_up(t
 
 
 @pytest.mark.parametrize("size", [1000, 3 * blobs.PART])
-def test_a_file_that_has_become_shorter_is_refused_at_once(tmp_path: Path, size: int) -> None:
+def test_a_file_that_has_become_shorter_is_refused_immediately(tmp_path: Path, size: int) -> None:
     path = tmp_path / "shrunk"
     path.write_bytes(b"x" * 10)
 
@@ -86,16 +86,16 @@ def test_a_file_that_has_become_shorter_is_refused_at_once(tmp_path: Path, size:
         blobs.upload(Transport(url, lambda: "t"), path, "a" * 64, size)
 
 
-def test_every_byte_is_told_of_once_however_often_it_is_sent() -> None:
+def test_every_byte_is_reported_once_even_if_it_is_sent_again() -> None:
     heard: list[int] = []
-    told = blobs.Told(heard.append)
+    progress = blobs.Progress(heard.append)
     for position in (4, 8, 2, 4, 8, 10):
-        told.at(position)
+        progress.reached(position)
     assert sum(heard) == 10
 
 
-def test_a_connection_with_an_unread_answer_is_not_used_again() -> None:
-    """Its head has come, its body has not: the next request would get a wrong answer, or none."""
+def test_a_connection_with_an_unread_answer_is_not_reused() -> None:
+    """The head has arrived but the body has not: the next request would get a wrong answer, or none."""
     connections: list[bytes] = []
 
     def serve(client: socket.socket) -> None:

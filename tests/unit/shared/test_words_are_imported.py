@@ -1,4 +1,4 @@
-"""The words of the wire are typed once, in deborgen_shared. Whoever needs one imports it."""
+"""The words of the wire are typed once, in deborgen_shared. All other code imports them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from deborgen_shared.states import Availability, Outcome, Role, RunAs, State, Wo
 
 ROOT = Path(__file__).resolve().parents[3]
 PARTS = ("coordinator/src", "worker/src", "cli/src")
-#: A migration stands for what was true when it was written, so it types what it means.
+#: A migration describes a past state of the code, so it types the words of its time.
 EXCEPTED = "storage/migrations/"
 
 WORDS = frozenset(str(word) for kind in (State, Outcome, Role, Code, WorkerState, Availability, RunAs) for word in kind)
@@ -28,13 +28,13 @@ HEADERS = frozenset(
     for spelling in (getattr(headers, name), headers.in_environ(getattr(headers, name)))
 )
 VERSIONED = "/v1/"
-#: A word in quotes, as SQL has it, and a header at the beginning of a line, as HTTP writes it.
+#: A word in quotes, as in SQL, and a header at the beginning of a line, as in HTTP.
 IN_SQL = re.compile("'(?:" + "|".join(sorted(WORDS)) + ")'")
 IN_HTTP = re.compile(r"(?<=\r\n)(?:" + "|".join(sorted(HEADERS)) + "):", re.IGNORECASE)
 
-#: Where a word of the wire means something else: the file, the word, and what it means there.
+#: Places where a word of the wire means something else: the file, the word, and its meaning there.
 ALLOWED: dict[tuple[str, str], str] = {
-    ("cli/src/deborgen/commands/doctor.py", "open"): "the name of something that the doctor looks at",
+    ("cli/src/deborgen/commands/doctor.py", "open"): "the name of a check of the doctor",
     ("cli/src/deborgen/commands/events.py", "worker"): "the heading of a column",
     ("cli/src/deborgen/commands/init.py", "container"): "the name of an example",
     ("cli/src/deborgen/commands/list.py", "failed"): "the heading of a column",
@@ -42,7 +42,7 @@ ALLOWED: dict[tuple[str, str], str] = {
     (
         "cli/src/deborgen/commands/results.py",
         "error",
-    ): "the name that a person gave to a number, of which less is better",
+    ): "a name that people give to a column of which smaller values are better",
     ("cli/src/deborgen/commands/run.py", "timeout"): "a field of the job file, and the option that fills it",
     ("cli/src/deborgen/commands/show.py", "submitter"): "the heading of a line",
     ("cli/src/deborgen/commands/show.py", "worker"): "the heading of a column",
@@ -51,7 +51,7 @@ ALLOWED: dict[tuple[str, str], str] = {
     ("cli/src/deborgen/commands/workers.py", "worker"): "the heading of a column",
     ("cli/src/deborgen/errors.py", "canceled"): "what an exit code means, in words",
     ("cli/src/deborgen/output.py", "left"): "a side of a column",
-    ("cli/src/deborgen/pair.py", "worker"): "the name of a process, of its log and of its folder",
+    ("cli/src/deborgen/local_pool.py", "worker"): "the name of a process, of its log and of its folder",
     (
         "coordinator/src/deborgen_coordinator/connections.py",
         "error",
@@ -107,7 +107,7 @@ ALLOWED: dict[tuple[str, str], str] = {
 
 @dataclass(frozen=True, order=True)
 class Typed:
-    """A word of the wire that is typed as a string. One in quotes keeps them, so that no other excuses it."""
+    """A word of the wire that is typed as a string. A quoted word keeps its quotes and needs its own exception."""
 
     file: str
     line: int
@@ -118,7 +118,7 @@ class Typed:
 
 
 def typed_words(file: str, source: str) -> Iterator[Typed]:
-    """Every word of the wire in the strings of a module, and in those between the braces of its f-strings."""
+    """Every word of the wire in the strings of a module, including those inside the braces of f-strings."""
     tree = ast.parse(source, file)
     docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
     for node in ast.walk(tree):
@@ -128,7 +128,7 @@ def typed_words(file: str, source: str) -> Iterator[Typed]:
 
 
 def words_of(text: str) -> list[str]:
-    """The words of the wire that a string is, or holds. A sentence for people may name any of them."""
+    """The words of the wire that a string is or contains. A sentence for people may use any of them."""
     if text in WORDS or text in PATHS or text.startswith(VERSIONED) or text.lower() in HEADERS:
         return [text]
     return IN_SQL.findall(text) + IN_HTTP.findall(text)
@@ -156,7 +156,7 @@ def test_no_word_of_the_wire_is_typed(part: str) -> None:
 def test_every_exception_is_needed() -> None:
     typed = {(each.file, each.word) for part in PARTS for each in typed_in(part)}
     unneeded = sorted(set(ALLOWED) - typed)
-    assert not unneeded, f"these are typed nowhere any more, so ALLOWED need not list them: {unneeded}"
+    assert not unneeded, f"these are no longer typed anywhere, so remove them from ALLOWED: {unneeded}"
 
 
 @pytest.mark.parametrize(
@@ -176,7 +176,7 @@ def test_every_exception_is_needed() -> None:
         (r"head = f'HTTP/1.1 {status}\r\nContent-Type: {JSON}\r\n'", ["Content-Type:"]),
     ],
 )
-def test_a_typed_word_is_found(source: str, words: list[str]) -> None:
+def test_a_typed_word_is_reported(source: str, words: list[str]) -> None:
     assert [each.word for each in typed_words("some.py", source)] == words
 
 
@@ -192,5 +192,5 @@ def test_a_typed_word_is_found(source: str, words: list[str]) -> None:
         "state = State.FAILED",
     ],
 )
-def test_what_is_no_typed_word_is_not_found(source: str) -> None:
+def test_other_strings_are_not_reported(source: str) -> None:
     assert not list(typed_words("some.py", source))

@@ -1,1 +1,1 @@
-"""The verbs of `deborgen`, one file each. A file is imported when its verb is called."""
+"""The verbs of `deborgen`, one file each. A file is imported only when its verb is used."""

@@ -34,12 +34,14 @@ def list_(app: App, ref: str, as_json: bool) -> None:
 
 @verb(command.command, name="pull")
 @click.argument("ref", metavar="[RUN|JOB]", default="last")
-@click.option("-o", "--into", type=click.Path(path_type=Path), metavar="DIR", help="The folder. [default: NAME-RUN]")
+@click.option(
+    "-o", "--into", type=click.Path(path_type=Path), metavar="DIR", help="Folder to fetch into. [default: NAME-RUN]"
+)
 def pull(app: App, ref: str, into: Path | None) -> None:
     """Fetch the artifacts of a run or a job.
 
-    Several at once, resumable: what is there already is not fetched again. Every digest is checked. Where a run has
-    several jobs, each gets a folder named by its index. Prints the paths of the files.
+    Downloads run in parallel and can be resumed: files that you already have are not fetched again. Every digest is
+    checked. If a run has several jobs, each gets a folder named by its index. Prints the paths of the files.
     """
     what = app.client.named(ref)
     wanted = what.wanted()
@@ -47,7 +49,7 @@ def pull(app: App, ref: str, into: Path | None) -> None:
     if not wanted:
         output.hint("no artifacts")
         return
-    with output.bar("fetching", sum(w.size for w in wanted)) as seen:
-        paths = transfers.pull(app.client.connection, wanted, target, seen)
+    with output.bar("fetching", sum(w.size for w in wanted)) as on_bytes:
+        paths = transfers.pull(app.client.connection, wanted, target, on_bytes)
     output.write("".join(f"{path}\n" for path in paths))
     output.hint(f"{output.counted(len(paths), 'file')} in {target}/")

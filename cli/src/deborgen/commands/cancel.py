@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 import click
 
 from deborgen import output
@@ -11,22 +9,25 @@ from deborgen.cli import App, json_option, verb
 from deborgen.errors import NotPossible
 from deborgen_shared.states import State
 
-MEANING: dict[str, str] = {
-    State.CANCELED: "will never start",
-    "cancel_requested": "told to stop",
-    "already_terminal": "had ended already",
+#: What each answer of the coordinator means, for one job and for several.
+MEANING: dict[str, tuple[str, str]] = {
+    State.CANCELED: ("canceled before it started", "canceled before they started"),
+    "cancel_requested": ("told to stop", "told to stop"),
+    "already_terminal": ("had already ended", "had already ended"),
 }
+#: At most this many jobs are named.
+NAMED = 10
 
 
 @verb(name="cancel")
 @click.argument("references", metavar="RUN|JOB...", nargs=-1, required=True)
-@click.option("--reason", default="", metavar="TEXT", help="Why; it is kept in the history.")
+@click.option("--reason", default="", metavar="TEXT", help="Reason to record in the history.")
 @json_option
 def command(app: App, references: tuple[str, ...], reason: str, as_json: bool) -> None:
     """Cancel runs or jobs.
 
-    A queued job will never start. A running one is told to stop, and has a moment to do so. Exit code 7 when
-    everything had ended already.
+    A queued job never starts. A running job is told to stop, and gets a moment to do so. The exit code is 7 if
+    everything had already ended.
     """
     answers: dict[str, str] = {}
     for text in references:
@@ -34,9 +35,14 @@ def command(app: App, references: tuple[str, ...], reason: str, as_json: bool) -
     if as_json:
         output.json("jobs", answers)
     else:
-        counts = Counter(answers.values())
-        for meaning, words in MEANING.items():
-            if counts[meaning]:
-                output.say(f"{output.counted(counts[meaning], 'job')}: {words}")
+        for answer, (of_one, of_several) in MEANING.items():
+            if jobs := [job for job, given in answers.items() if given == answer]:
+                meaning = of_one if len(jobs) == 1 else of_several
+                output.say(f"{output.counted(len(jobs), 'job')} {meaning}: {_names(jobs)}")
     if answers and set(answers.values()) == {"already_terminal"}:
         raise NotPossible("nothing was left to cancel")
+
+
+def _names(jobs: list[str]) -> str:
+    more = f" and {len(jobs) - NAMED:,} more" if len(jobs) > NAMED else ""
+    return ", ".join(jobs[:NAMED]) + more

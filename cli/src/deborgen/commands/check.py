@@ -9,18 +9,19 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from deborgen import output, preparation
+from deborgen import output
 from deborgen.cli import App, json_option, verb
+from deborgen.click_types import axes_option
 from deborgen.errors import Unreachable
-from deborgen.kinds import axes_option
-from deborgen.preparation import Prepared
+from deborgen.submit import read
+from deborgen.submit.read import Prepared
 from deborgen_shared.jobfile.model import Step
 from deborgen_shared.jobfile.template import render
 
 if TYPE_CHECKING:
     from deborgen.connection import Connection
 
-#: How many jobs of a step are shown from its beginning and from its end.
+#: How many of a step's first and last jobs are shown.
 FIRST, LAST = 3, 2
 
 OUTCOME = "it cannot be submitted"
@@ -28,34 +29,34 @@ OUTCOME = "it cannot be submitted"
 
 @verb(name="check")
 @click.argument("file", metavar="FILE")
-@axes_option("As in submit.")
-@click.option("--offline", is_flag=True, help="Do not ask the coordinator.")
+@axes_option("Override or add an axis, as in `deborgen submit`. May be repeated.")
+@click.option("--offline", is_flag=True, help="Skip the checks that need a coordinator.")
 @json_option
 def command(app: App, file: str, axes: dict[str, Any], offline: bool, as_json: bool) -> None:
     """Check a job file and show what it would run.
 
-    Nothing is submitted. All problems are shown at once, each at its line. Without --offline it also says what is to
-    be uploaded, and what the pool as it is now could not run.
+    Nothing is submitted. All problems are shown at once, each with its line. Unless --offline is given, it also asks
+    the coordinator how much would be uploaded, and warns of jobs that no worker could run at present.
     """
-    prepared = preparation.prepare(file, axes, outcome=OUTCOME)
-    plan = _plan(prepared, None if offline else _connection(app))
+    prepared = read.prepare(file, axes, outcome=OUTCOME)
+    preview = _preview(prepared, None if offline else _connection(app))
     if as_json:
-        output.json("plan", plan)
+        output.json("plan", preview)
     else:
-        _print(file, prepared, plan)
+        _print(file, prepared, preview)
 
 
 def _connection(app: App) -> Connection | None:
-    """The coordinator to ask; None where none is known, which is no fault of the job file."""
+    """The coordinator to ask. None if none is known: that is not a problem of the job file."""
     try:
         return app.client.connection
-    except Unreachable as nobody:
-        output.hint(f"{nobody.message}: what only a coordinator can tell is left out")
+    except Unreachable as unknown:
+        output.hint(f"{unknown.message}: skipped the checks that need a coordinator")
         return None
 
 
-def _plan(prepared: Prepared, connection: Connection | None) -> dict[str, Any]:
-    """What the job file would do. Without a connection, what only the coordinator knows is None."""
+def _preview(prepared: Prepared, connection: Connection | None) -> dict[str, Any]:
+    """What the job file would do. Without a connection, the values that only a coordinator knows are None."""
     steps = []
     index = 0
     for step in prepared.jobfile.steps:
@@ -64,12 +65,13 @@ def _plan(prepared: Prepared, connection: Connection | None) -> dict[str, Any]:
     missing = None
     warnings: list[str] = []
     if connection is not None:
-        # Without a coordinator to ask, nobody pays for an HTTP client.
-        from deborgen import submission, transfers
+        # Imported here because an offline check should not pay for an HTTP client.
+        from deborgen import transfers
+        from deborgen.submit import send
 
-        body = submission.wire(prepared)
+        body = send.request_body(prepared)
         missing = sum(file.size for file, _ in transfers.missing(connection, prepared.files))
-        warnings = submission.ask(connection, prepared, body, OUTCOME)
+        warnings = send.check(connection, prepared, body, OUTCOME)
     return {
         "name": prepared.jobfile.name,
         "jobs": prepared.jobfile.count,
@@ -89,7 +91,7 @@ def _step(step: Step, before: int) -> dict[str, Any]:
         return {"index": index, "params": params, "run": command if isinstance(command, str) else " ".join(command)}
 
     numbered = enumerate(step.params(), before + 1)
-    # To leave out a single job would not make it shorter.
+    # Hiding a single job would not make the list shorter.
     first = list(islice(numbered, FIRST if step.count > FIRST + LAST + 1 else step.count))
     last = deque(numbered, maxlen=LAST)
     return {
@@ -101,11 +103,11 @@ def _step(step: Step, before: int) -> dict[str, Any]:
     }
 
 
-def _print(file: str, prepared: Prepared, plan: dict[str, Any]) -> None:
+def _print(file: str, prepared: Prepared, preview: dict[str, Any]) -> None:
     write = output.write
-    write(f"{output.one_line(file)} is valid: {output.counted(plan['jobs'], 'job')}")
-    write(f" in {output.counted(len(plan['steps']), 'step')}\n" if prepared.jobfile.steps[0].id else "\n")
-    for step in plan["steps"]:
+    write(f"{output.one_line(file)} is valid: {output.counted(preview['jobs'], 'job')}")
+    write(f" in {output.counted(len(preview['steps']), 'step')}\n" if prepared.jobfile.steps[0].id else "\n")
+    for step in preview["steps"]:
         indent = "  "
         if step["id"]:
             needs = f" after {', '.join(step['needs'])}" if step["needs"] else ""
@@ -115,14 +117,14 @@ def _print(file: str, prepared: Prepared, plan: dict[str, Any]) -> None:
         if hidden := step["jobs"] - len(lines):
             lines.insert(FIRST, f"     … {hidden:,} more …")
         write("".join(f"{indent}{line}\n" for line in lines))
-    if plan["files"]:
-        text = f"files: {plan['files']:,}, {output.size(plan['bytes'])}"
-        if plan["missing_bytes"] is not None:
-            text += f", of which {output.size(plan['missing_bytes'])} are to be uploaded"
+    if preview["files"]:
+        text = f"files: {preview['files']:,}, {output.size(preview['bytes'])}"
+        if preview["missing_bytes"] is not None:
+            text += f", of which {output.size(preview['missing_bytes'])} will be uploaded"
         write(text + "\n")
     for text in prepared.skipped:
-        output.say(f"left out: {text}")
-    for warning in plan["warnings"]:
+        output.say(f"skipped: {text}")
+    for warning in preview["warnings"]:
         output.say(f"warning: {warning}")
 
 

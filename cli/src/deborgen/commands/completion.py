@@ -18,9 +18,12 @@ WHERE = {
 @click.command(name="completion", context_settings=CONTEXT)
 @click.argument("shell", type=click.Choice(list(WHERE)))
 def command(shell: str) -> None:
-    """Print the completion script for a shell."""
+    """Print the completion script for a shell.
+
+    On a terminal, it also says which line to add to your shell's start file.
+    """
     kind = get_completion_class(shell)
     assert kind is not None
     output.write(kind(cli, {}, "deborgen", "_DEBORGEN_COMPLETE").source() + "\n")
     if output.on_terminal():
-        output.hint(f"write this line into your shell's start file: {WHERE[shell]}")
+        output.hint(f"add this line to your shell's start file: {WHERE[shell]}")

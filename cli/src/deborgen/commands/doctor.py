@@ -12,15 +12,17 @@ from deborgen.client import Client
 from deborgen.errors import DeborgenError, NotAllowed
 from deborgen_shared.states import Role, RunAs, WorkerState
 
+#: The mark of a finding that is right, wrong, or only worth knowing.
 MARK = {True: "✓", False: "✗", None: "-"}
 
 
 @verb(name="doctor")
 @json_option
 def command(app: App, as_json: bool) -> int:
-    """Check, in order, all that must be right; say what to do where it is not.
+    """Check your setup step by step, and say how to fix what is wrong.
 
-    The exit code is 0 when a job could run now.
+    Each line starts with a mark: ✓ is fine, ✗ must be fixed, and - is only for your information. The exit code is 0
+    if a job could run now.
     """
     findings = []
     code = 0
@@ -28,11 +30,12 @@ def command(app: App, as_json: bool) -> int:
         findings.append(finding)
         code = code or finding.exit_code
         if not as_json:
-            output.write(f"{MARK[finding.well]} {output.one_line(finding.what)}\n")
+            note = "note: " if finding.ok is None else ""
+            output.write(f"{MARK[finding.ok]} {note}{output.one_line(finding.what)}\n")
             if finding.remedy:
                 output.write(f"    {output.one_line(finding.remedy)}\n")
     if as_json:
-        output.json("checks", [{"check": f.name, "ok": f.well, "what": f.what, "remedy": f.remedy} for f in findings])
+        output.json("checks", [{"check": f.name, "ok": f.ok, "what": f.what, "remedy": f.remedy} for f in findings])
     return code
 
 
@@ -44,17 +47,17 @@ _RUN_AS = {
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was looked at. `well` is None for what is worth knowing and no fault."""
+    """The result of one check. `ok` is None for something worth knowing that is not a fault."""
 
     name: str
-    well: bool | None
+    ok: bool | None
     what: str
     remedy: str = ""
     exit_code: int = 0
 
 
 def examine(app: App) -> Iterator[Finding]:
-    """Look at one thing after the other, and stop where nothing further can be known."""
+    """Make one check after another, and stop where the next ones would be meaningless."""
     yield Finding("python", True, f"Python {sys.version.split()[0]}")
     try:
         client = app.client
@@ -70,10 +73,10 @@ def examine(app: App) -> Iterator[Finding]:
         remedy = "deborgen up starts it again" if target.url_from == "deborgen up" else failure.hint
         yield Finding("reach", False, failure.message, remedy, failure.exit_code)
         return
-    yield Finding("reach", True, f"it answers, and is well (version {health.version})")
+    yield Finding("reach", True, f"it answers and is healthy (version {health.version})")
     if health.version.split(".")[:2] != __version__.split(".")[:2]:
-        what = f"this command is version {__version__}, the coordinator {health.version}"
-        yield Finding("version", None, what, "install the same version, should something not work")
+        what = f"this command is version {__version__}, but the coordinator is version {health.version}"
+        yield Finding("version", None, what, "if something does not work, install the same version")
     try:
         me = client.me()
     except NotAllowed as failure:
@@ -82,7 +85,7 @@ def examine(app: App) -> Iterator[Finding]:
         return
     yield Finding("token", True, f"it knows you as {me.name}, {me.role} (token from {target.token_from})")
     if me.role == Role.WORKER:
-        yield Finding("role", False, "this is not the token of a person", "ask an admin for a token of your own", 4)
+        yield Finding("role", False, "this is the token of a worker", "ask an admin for a token of your own", 4)
         return
     yield from _workers(client)
 
@@ -91,16 +94,16 @@ def _workers(client: Client) -> Iterator[Finding]:
     workers = client.workers()
     present = [worker for worker in workers if worker.state not in (WorkerState.OFFLINE, WorkerState.LEFT)]
     if not present:
-        gone = f": {', '.join(worker.name for worker in workers)}" if workers else ""
-        what = f"all {len(workers)} workers are away{gone}" if workers else "no machine has joined yet"
-        yield Finding("workers", False, what, "on a machine: deborgen-worker run, or here: deborgen up", 5)
+        gone = f" (offline: {', '.join(worker.name for worker in workers)})"
+        what = f"no machine is online{gone}" if workers else "no machine has joined yet"
+        yield Finding("workers", False, what, "run deborgen-worker run on a machine, or deborgen up on this one", 5)
         return
     named = ", ".join(worker.name for worker in present)
-    yield Finding("workers", True, f"{output.counted(len(present), 'machine')} there: {named}")
+    yield Finding("workers", True, f"{output.counted(len(present), 'machine')} online: {named}")
     ready = [worker for worker in present if worker.state == WorkerState.OPEN]
     if not ready:
         reasons = "; ".join(machines.sentence(worker) for worker in present)
-        yield Finding("open", False, f"none of them takes jobs: {reasons}", "deborgen workers resume NAME", 7)
+        yield Finding("open", False, f"none of them takes jobs now: {reasons}", "deborgen workers resume NAME", 7)
         return
     for needed, what in _RUN_AS.items():
         able = [worker.name for worker in ready if needed.offered(worker.labels)]

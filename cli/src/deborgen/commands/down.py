@@ -12,10 +12,10 @@ from deborgen.cli import CONTEXT
 def command() -> None:
     """Stop what `deborgen up` started.
 
-    Runs and results are kept; what was running is given back and runs again after the next `up`.
+    Runs and results are kept. Jobs that were running start again after the next `deborgen up`.
     """
     state = embedded.down()
     if state is None:
-        output.say("nothing was up.")
+        output.say("deborgen was not up on this machine.")
     else:
         output.say(f"down. Runs and results are kept in {state.data_dir}.")

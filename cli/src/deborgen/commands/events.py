@@ -17,20 +17,20 @@ COLUMNS = ["seq", "time", "type", "run", "job", "attempt", "worker", "actor", "o
 
 @verb(name="events")
 @click.argument("ref", metavar="[RUN|JOB]", required=False)
-@click.option("-f", "--follow", is_flag=True, help="Go on as things happen, until Ctrl-C.")
-@click.option("--worker", metavar="NAME", help="Only of this worker.")
-@click.option("--after", metavar="SEQ", type=click.IntRange(0), help="What came after this event.")
+@click.option("-f", "--follow", is_flag=True, help="Print new events as they happen, until Ctrl-C.")
+@click.option("--worker", metavar="NAME", help="Only events of this worker.")
+@click.option("--after", metavar="SEQ", type=click.IntRange(0), help="Start after the event with this number.")
 @click.option(
-    "-n", "--limit", default=100, show_default=True, type=click.IntRange(1), help="At most so many, the newest."
+    "-n", "--limit", default=100, show_default=True, type=click.IntRange(1), metavar="N", help="Show at most N events."
 )
 @json_option
 def command(
     app: App, ref: str | None, follow: bool, worker: str | None, after: int | None, limit: int, as_json: bool
 ) -> None:
-    """Print the history: who did what, when.
+    """Print the history: who did what, and when.
 
-    With --json, one object a line. With --after, the oldest that came after it. --follow starts there, too, and
-    otherwise with what happens from now on.
+    By default the newest events are shown; --after SEQ starts after event SEQ instead. With --follow and no --after,
+    only new events are shown. With --json, each line is one JSON object.
     """
     run, job = None, None
     if ref:
@@ -68,6 +68,6 @@ def _sentence(event: Event) -> str:
 
 
 def _written(data: dict[str, Any]) -> list[str]:
-    """What a program wrote: its own type of event, and the payload as JSON, because that may have any shape."""
+    """A program's event: its type, and its payload as JSON, because a payload may have any shape."""
     payload = data.get("payload")
     return [str(data.get("type", "")), *([msgspec.json.encode(payload).decode()] if payload else [])]

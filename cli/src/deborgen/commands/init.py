@@ -16,12 +16,13 @@ KINDS = ["hello", "container", "sweep", "steps"]
 @click.command(name="init", context_settings=CONTEXT)
 @click.argument("kind", type=click.Choice(KINDS), default="hello")
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False), required=False)
-@click.option("--force", is_flag=True, help="Replace the file if it is there.")
+@click.option("--force", is_flag=True, help="Overwrite the file if it exists.")
 def command(kind: str, file: Path | None, force: bool) -> None:
     """Write a first job file.
 
-    Each runs as it stands: hello (one command), container (an image and limits), sweep (one job a combination), steps
-    (jobs that follow each other). FILE is KIND.yml by default. Prints its path.
+    There are four examples, each ready to run: hello (one command), container (an image and limits), sweep (one job
+    per combination of parameters) and steps (jobs that run one after another). FILE is named after the example by
+    default, as in sweep.yml. Prints the path of the file.
     """
     target = file or Path(f"{kind}.yml")
     text = (Path(__file__).parent.parent / "starters" / f"{kind}.yml").read_text("utf-8")
@@ -29,7 +30,7 @@ def command(kind: str, file: Path | None, force: bool) -> None:
         with target.open("w" if force else "x", encoding="utf-8") as out:
             out.write(text)
     except FileExistsError:
-        raise NotPossible(f"{target} is there already", "--force replaces it") from None
+        raise NotPossible(f"{target} already exists", "--force overwrites it") from None
     except OSError as why:
         raise NotPossible(f"{target} cannot be written: {why.strerror}") from None
     output.write(f"{target}\n")

@@ -15,7 +15,9 @@ COLUMNS = ["run", "name", "state", "done", "jobs", "failed", "submitter", "creat
 @click.option("--state", type=click.Choice([str(each) for each in State]), help="Only runs in this state.")
 @click.option("--submitter", metavar="NAME", help="Only runs of this person.")
 @click.option("--label", metavar="KEY=VALUE", help="Only runs with this label.")
-@click.option("-n", "--limit", default=20, show_default=True, type=click.IntRange(1), help="At most so many.")
+@click.option(
+    "-n", "--limit", default=20, show_default=True, type=click.IntRange(1), metavar="N", help="Show at most N runs."
+)
 @json_option
 def command(app: App, state: str | None, submitter: str | None, label: str | None, limit: int, as_json: bool) -> None:
     """List runs, newest first."""

@@ -15,12 +15,12 @@ from deborgen.errors import NotAllowed
 
 @click.command(name="login", context_settings=CONTEXT)
 @click.argument("url")
-@click.option("--token-file", type=click.Path(path_type=Path), metavar="FILE", help="Take the token from a file.")
+@click.option("--token-file", type=click.Path(path_type=Path), metavar="FILE", help="Read the token from a file.")
 def command(url: str, token_file: Path | None) -> None:
     """Store the token for a coordinator, and use it from now on.
 
-    Asks for the token, or reads it from standard input when that is no terminal. It is tried first; then it lies in a
-    file of its own, readable by you alone, and is sent to this address only.
+    Asks for the token, or reads it from standard input if that is not a terminal. The token is tested first. Then it is
+    stored in a file that only you can read, and it is sent to this address only.
     """
     address = profile.normalize(url)
     if token_file:
@@ -30,7 +30,7 @@ def command(url: str, token_file: Path | None) -> None:
     else:
         token = sys.stdin.readline().strip()
     if not token or not token.isascii() or not token.isprintable() or " " in token:
-        raise NotAllowed("that is no token", "a token reads dbg_ROLE_ID_SECRET; an admin makes one")
+        raise NotAllowed("that is not a token", "a token looks like dbg_ROLE_ID_SECRET; ask an admin for one")
     if address.startswith("http://") and not address.startswith(("http://127.", "http://localhost", "http://[::1]")):
         output.hint("note: this address is not encrypted; use it only inside a VPN such as Tailscale or WireGuard")
     client = Client(address, token)

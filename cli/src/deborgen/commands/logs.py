@@ -12,14 +12,14 @@ from deborgen.runs import Job
 
 @verb(name="logs")
 @click.argument("ref", metavar="[RUN|JOB]", default="last")
-@click.option("-f", "--follow", is_flag=True, help="Go on as they write, until they have ended.")
-@click.option("--attempt", type=click.IntRange(1), help="Of this attempt, instead of the newest.")
-@click.option("--failed", is_flag=True, help="Only of the jobs that failed.")
+@click.option("-f", "--follow", is_flag=True, help="Print new output as it is written, until the jobs have ended.")
+@click.option("--attempt", type=click.IntRange(1), metavar="N", help="Attempt N instead of the newest one.")
+@click.option("--failed", is_flag=True, help="Only jobs that failed.")
 def command(app: App, ref: str, follow: bool, attempt: int | None, failed: bool) -> None:
-    """Print what jobs wrote.
+    """Print the output of jobs.
 
-    In a pipe the bytes are as the job wrote them; on a terminal, control characters are made visible. The logs of
-    several jobs come one after another; with --follow, line by line with the job in front.
+    In a pipe, the bytes are exactly as the job wrote them; on a terminal, control characters are made visible. The logs
+    of several jobs are printed one after another; with --follow, line by line with the job's id in front.
     """
     named = app.client.named(ref)
     with waiting.detachable(named):

@@ -10,7 +10,7 @@ from deborgen.results import Results, Row
 from deborgen.runs import Run
 from deborgen_shared.states import State
 
-#: Columns of which the smallest value is the one that people look for.
+#: Columns whose smallest value is the best.
 SMALLER_IS_BETTER = frozenset({"error", "err", "loss", "cost", "rmse", "mse", "mae", "residual"})
 
 
@@ -18,15 +18,16 @@ SMALLER_IS_BETTER = frozenset({"error", "err", "loss", "cost", "rmse", "mse", "m
 @click.argument("ref", metavar="[RUN]", default="last")
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV.")
 @json_option
-@click.option("--sort", "sort", metavar="KEY", help="Order by a column; -KEY for the largest first.")
-@click.option("--best", metavar="KEY[:min|max]", help="Only the row with the best value.")
+@click.option("--sort", "sort", metavar="KEY", help="Sort by a column; -KEY sorts the largest first.")
+@click.option("--best", metavar="KEY[:min|max]", help="Only the row with the smallest (or largest) value of a column.")
 def command(app: App, ref: str, as_csv: bool, as_json: bool, sort: str | None, best: str | None) -> None:
     """Print the results table of a run.
 
-    One row a job: its parameters, what it wrote to $DEBORGEN_RESULT, its state, seconds and worker.
+    There is one row per job: its state, its parameters, the values that it wrote to $DEBORGEN_RESULT, its seconds and
+    its worker.
     """
     if as_csv and as_json:
-        raise click.UsageError("--csv and --json exclude each other.")
+        raise click.UsageError("--csv and --json cannot be used together.")
     run = app.client.run(ref)
     table = run.results()
     if sort:
@@ -49,14 +50,14 @@ def _print(run: Run, table: Results) -> None:
     if not output.on_terminal():
         output.table(columns, plain)
         return
-    # A column that says nothing takes the room of one that does.
+    # Hide empty columns to leave room for the others.
     shown = [name for name in columns if name in ("job", "state") or any(row.get(name) is not None for row in table)]
     numeric = [name for name in shown if all(_is_number(row.get(name)) for row in table)]
     output.table(shown, [[_short(name, row) for name in shown] for row in table], numeric=numeric)
     counts = run.counts
     open_jobs = counts[State.QUEUED] + counts[State.RUNNING]
     if open_jobs:
-        output.hint(f"{output.counted(open_jobs, 'job')} not done yet: deborgen watch {run.id}")
+        output.hint(f"{output.counted(open_jobs, 'job')} not finished yet: deborgen watch {run.id}")
     smaller = next((name for name in columns if name.removeprefix("result.") in SMALLER_IS_BETTER), None)
     if len(table) > 1 and smaller:
         output.hint(f"the best: deborgen results {run.id} --best {smaller}:min")

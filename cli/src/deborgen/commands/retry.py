@@ -6,7 +6,7 @@ import click
 
 from deborgen import output
 from deborgen.cli import App, json_option, verb
-from deborgen.commands.submit import announce, see_through
+from deborgen.commands.submit import announce, stay_with
 from deborgen_shared.messages import Retried
 from deborgen_shared.states import State
 
@@ -15,18 +15,18 @@ from deborgen_shared.states import State
 @click.argument("ref", metavar="[RUN]", default="last")
 @click.option(
     "--failed", "only", flag_value=State.FAILED.value, default=State.FAILED.value,
-    help="The jobs that failed (the default).",
+    help="Only jobs that failed (the default).",
 )  # fmt: skip
-@click.option("--canceled", "only", flag_value=State.CANCELED.value, help="The jobs that were canceled.")
-@click.option("--all", "only", flag_value="all", help="All of them.")
+@click.option("--canceled", "only", flag_value=State.CANCELED.value, help="Only jobs that were canceled.")
+@click.option("--all", "only", flag_value="all", help="All jobs.")
 @click.option("-w", "--watch", is_flag=True, help="Watch the new run until it ends.")
 @json_option
 def command(app: App, ref: str, only: Retried, watch: bool, as_json: bool) -> int:
     """Run jobs of a run again, as a new run.
 
-    The jobs are the same to the letter; the old run stays as it is. Prints the number of the new run.
+    The jobs are exactly the same, and the old run is not changed. Prints the number of the new run.
     """
     old = app.client.run(ref)
     new = old.retry(only)
     announce(new, as_json, f"{output.counted(new.total, 'job')} of run {old.id} again")
-    return see_through(new, watch=watch)
+    return stay_with(new, watch=watch)

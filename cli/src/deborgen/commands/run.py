@@ -9,30 +9,32 @@ import click
 
 from deborgen import output
 from deborgen.cli import App, verb
-from deborgen.commands.submit import announce, see_through, send
-from deborgen.kinds import axes_option, pair
-from deborgen.preparation import prepare_data
+from deborgen.click_types import axes_option, pair
+from deborgen.commands.submit import announce, stay_with, submit
+from deborgen.submit.read import prepare_data
 
 
 @verb(name="run")
 @click.argument("words", metavar="-- CMD [ARG]...", nargs=-1, required=True)
-@click.option("--name", metavar="NAME", help="The name of the run. [default: the command]")
-@click.option("-i", "--image", metavar="IMAGE", help="Container image.")
+@click.option("--name", metavar="NAME", help="Name of the run. [default: the command]")
+@click.option("-i", "--image", metavar="IMAGE", help="Container image to run in.")
 @click.option("-F", "--file", "files", multiple=True, metavar="PATH", help="Upload a file or folder. May be repeated.")
-@click.option("-e", "--env", type=pair, multiple=True, metavar="NAME=VALUE", help="Environment. May be repeated.")
-@axes_option("Sweep over an axis.")
+@click.option(
+    "-e", "--env", type=pair, multiple=True, metavar="NAME=VALUE", help="Set an environment variable. May be repeated."
+)
+@axes_option("Sweep over an axis, as in `deborgen submit`. May be repeated.")
 @click.option("-a", "--artifact", "artifacts", multiple=True, metavar="GLOB", help="Keep these files. May be repeated.")
-@click.option("--cpus", type=float, metavar="N", help="Processors.")
-@click.option("--memory", metavar="SIZE", help="Memory, as in 2GiB.")
-@click.option("--gpus", type=int, metavar="N", help="GPUs.")
-@click.option("--timeout", metavar="DURATION", help="Time limit, as in 30m.")
-@click.option("--network", type=click.Choice(["none", "internet"]), help="Network.")
-@click.option("-d", "--detach", is_flag=True, help="Only submit; print the number of the run.")
+@click.option("--cpus", type=float, metavar="N", help="Number of processors.")
+@click.option("--memory", metavar="SIZE", help="Memory, for example 2GiB.")
+@click.option("--gpus", type=int, metavar="N", help="Number of GPUs.")
+@click.option("--timeout", metavar="DURATION", help="Time limit, for example 30m.")
+@click.option("--network", type=click.Choice(["none", "internet"]), help="Which network the job may reach.")
+@click.option("-d", "--detach", is_flag=True, help="Submit and return; print the number of the run.")
 def command(app: App, words: tuple[str, ...], axes: dict[str, Any], detach: bool, **given: Any) -> int:
     """Run one command as a job.
 
-    Prints what it writes, and waits until it ends; the exit code says how. Everything after -- is the command. With
-    -p it is run once a value, and ${{ name }} in an argument is the value.
+    Prints the command's output and waits until it ends; the exit code says how it ended. Everything after -- is the
+    command. With -p NAME=VALUES it runs once per value, and ${{ NAME }} in an argument is replaced by the value.
     """
     job: dict[str, Any] = {
         "name": given["name"] or Path(words[0]).name,
@@ -45,11 +47,11 @@ def command(app: App, words: tuple[str, ...], axes: dict[str, Any], detach: bool
         "timeout": given["timeout"],
         "network": given["network"],
     }
-    run = send(app, prepare_data({key: value for key, value in job.items() if value}, Path(), axes))
+    run = submit(app, prepare_data({key: value for key, value in job.items() if value}, Path(), axes))
     if detach:
         announce(run)
     else:
         for warning in run.warnings:
             output.say(f"warning: {warning}")
         output.hint(f"run {run.id}")
-    return see_through(run, follow=not detach)
+    return stay_with(run, follow=not detach)

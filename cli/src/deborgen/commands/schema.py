@@ -16,7 +16,7 @@ def command() -> None:
     """Print the JSON Schema of the job file, for editors.
 
     \b
-    With the YAML extension of most editors:
+    To use it with your editor's YAML extension:
       deborgen schema > job.schema.json
       # yaml-language-server: $schema=job.schema.json      (first line of the job file)
     """

@@ -17,12 +17,14 @@ JOB_COLUMNS = ["job", "state", "params", "worker", "exit_code", "seconds", "reas
 
 @verb(name="show")
 @click.argument("ref", metavar="[RUN|JOB]", default="last")
-@click.option("-n", "--limit", default=50, show_default=True, type=click.IntRange(1), help="At most so many jobs.")
+@click.option(
+    "-n", "--limit", default=50, show_default=True, type=click.IntRange(1), metavar="N", help="Show at most N jobs."
+)
 @json_option
 def command(app: App, ref: str, limit: int, as_json: bool) -> None:
     """Show one run, or one job with its attempts.
 
-    In a pipe it prints the table of the run's jobs, or of the job's attempts.
+    In a pipe, it prints only the table of the run's jobs, or of the job's attempts.
     """
     named = app.client.named(ref)
     if isinstance(named, Job):

@@ -8,42 +8,43 @@ from uuid import uuid4
 import click
 
 from deborgen import follow as following
-from deborgen import output, submission, waiting
+from deborgen import output, waiting
 from deborgen.cli import App, json_option, verb
-from deborgen.kinds import axes_option
-from deborgen.preparation import Prepared, prepare
+from deborgen.click_types import axes_option
 from deborgen.runs import Run
+from deborgen.submit.read import Prepared, prepare
+from deborgen.submit.send import send
 
 
 @verb(name="submit")
 @click.argument("file", metavar="FILE")
 @axes_option("Override or add an axis: seed=1..5, method=euler,rk4, dt=0.1. May be repeated.")
-@click.option("-w", "--watch", is_flag=True, help="Watch it live until it ends.")
-@click.option("--wait", is_flag=True, help="Wait until it ends, silently.")
-@click.option("-f", "--follow", is_flag=True, help="Print what its jobs write until it ends.")
-@click.option("--key", metavar="WORD", help="Idempotency key: submitted twice under one, it is one run.")
+@click.option("-w", "--watch", is_flag=True, help="Watch the run live until it ends.")
+@click.option("--wait", is_flag=True, help="Wait silently until the run ends.")
+@click.option("-f", "--follow", is_flag=True, help="Print the output of its jobs until the run ends.")
+@click.option("--key", metavar="WORD", help="Idempotency key: submitting twice with the same key makes one run.")
 @json_option
 def command(app: App, file: str, axes: dict[str, Any], key: str | None, as_json: bool, **stay: bool) -> int:
-    """Submit a job file: one run, with all its jobs.
+    """Submit a job file as a new run.
 
     FILE may be - for standard input. Only files that the coordinator lacks are uploaded. Prints the number of the
-    run. With --watch, --wait or --follow the exit code says how the run ended.
+    run. With --watch, --wait or --follow, the exit code says how the run ended.
     """
-    run = send(app, prepare(file, axes), key)
+    run = submit(app, prepare(file, axes), key)
     announce(run, as_json)
-    return see_through(run, **stay)
+    return stay_with(run, **stay)
 
 
-def send(app: App, prepared: Prepared, key: str | None = None) -> Run:
-    """Submit it, and say which files were left out."""
+def submit(app: App, prepared: Prepared, key: str | None = None) -> Run:
+    """Submit it, and say which files were skipped."""
     for text in prepared.skipped:
-        output.say(f"left out: {text}")
+        output.say(f"skipped: {text}")
     connection = app.client.connection
-    return Run(connection, submission.send(connection, prepared, key or str(uuid4()), output.bar))
+    return Run(connection, send(connection, prepared, key or str(uuid4()), output.bar))
 
 
 def announce(run: Run, as_json: bool = False, what: str = "") -> None:
-    """Say which run it became: a sentence to a person, the number alone to a script."""
+    """Print the number of the run: in a sentence for a person, alone for a script."""
     if as_json:
         output.json("run", run.data)
     elif output.on_terminal():
@@ -55,8 +56,8 @@ def announce(run: Run, as_json: bool = False, what: str = "") -> None:
         output.say(f"warning: {warning}")
 
 
-def see_through(run: Run, *, watch: bool = False, wait: bool = False, follow: bool = False) -> int:
-    """Stay with the run as asked, and say how it ended."""
+def stay_with(run: Run, *, watch: bool = False, wait: bool = False, follow: bool = False) -> int:
+    """Watch, follow or wait for the run, as requested, and return the exit code."""
     if watch:
         return waiting.watch(run)
     if not (wait or follow):

@@ -8,7 +8,7 @@ import click
 
 from deborgen import output
 from deborgen.cli import CONTEXT, App, json_option, verb
-from deborgen.kinds import duration
+from deborgen.click_types import duration
 from deborgen_shared import contract
 from deborgen_shared.states import Role
 
@@ -19,17 +19,17 @@ COLUMNS = ["id", "role", "name", "created", "expires", "last_used"]
 def command() -> None:
     """Create, list and revoke tokens.
 
-    It takes an admin's token. A worker's token is bound to the worker of that name.
+    You need an admin's token for this. A worker's token works only for the worker of that name.
     """
 
 
 @verb(command.command, name="create")
-@click.option("--role", type=click.Choice([str(each) for each in Role]), required=True)
-@click.option("--name", required=True, help="Whose it is: a person, or a worker.")
-@click.option("--expires", type=duration, metavar="DURATION", help="Valid for this long. [default: for ever]")
+@click.option("--role", type=click.Choice([str(each) for each in Role]), required=True, help="What the token allows.")
+@click.option("--name", required=True, metavar="NAME", help="The person or worker that it belongs to.")
+@click.option("--expires", type=duration, metavar="DURATION", help="How long it is valid. [default: never expires]")
 @json_option
 def create(app: App, role: str, name: str, expires: float | None, as_json: bool) -> None:
-    """Create a token. Prints the secret, this once, and nothing else."""
+    """Create a token. Prints its secret, which is never shown again."""
     body: dict[str, object] = {"role": role, "name": name}
     if expires is not None:
         body["expires_in_seconds"] = expires
@@ -41,13 +41,13 @@ def create(app: App, role: str, name: str, expires: float | None, as_json: bool)
     if role == Role.WORKER:
         output.hint(f"on {name}: deborgen-worker run --coordinator {app.client.url} --name {name} --token-file FILE …")
     else:
-        output.hint(f"{name} types: deborgen login {app.client.url}")
+        output.hint(f"{name} logs in with: deborgen login {app.client.url}")
 
 
 @verb(command.command, name="list")
 @json_option
 def list_(app: App, as_json: bool) -> None:
-    """List tokens; never their secrets."""
+    """List tokens, without their secrets."""
     tokens = app.client.connection.call(contract.LIST_TOKENS).items
     if as_json:
         output.json("tokens", tokens)
@@ -63,6 +63,6 @@ def _date(expires: datetime | None) -> str:
 @verb(command.command, name="revoke")
 @click.argument("token_id", metavar="ID")
 def revoke(app: App, token_id: str) -> None:
-    """Revoke a token, at once and for good."""
+    """Revoke a token immediately and permanently."""
     app.client.connection.call(contract.REVOKE_TOKEN, token=token_id)
     output.say(f"token {token_id} is revoked")

@@ -12,12 +12,12 @@ from deborgen.runtime import Runtime
 
 
 @click.command(name="up", context_settings=CONTEXT)
-@click.option("-d", "--detach", is_flag=True, help="Go on in the background; `deborgen down` ends it.")
+@click.option("-d", "--detach", is_flag=True, help="Run in the background; `deborgen down` stops it.")
 @click.option(
     "--data-dir",
     type=click.Path(path_type=Path, file_okay=False),
     metavar="DIR",
-    help="Where everything is kept. [default: $XDG_DATA_HOME/deborgen/up]",
+    help="Folder for all data. [default: $XDG_DATA_HOME/deborgen/up]",
 )
 @click.option("--port", type=click.IntRange(1, 65535), help="Port on 127.0.0.1. [default: 8765, or a free one]")
 @click.option(
@@ -25,28 +25,28 @@ from deborgen.runtime import Runtime
     type=click.Choice(["auto", "podman", "subprocess"]),
     default="auto",
     show_default=True,
-    help="auto: Podman if it works, else plain processes.",
+    help="How jobs run. auto means Podman if it works, otherwise plain processes.",
 )
-@click.option("--cpus", metavar="N", help="Processors for jobs. [default: all]")
-@click.option("--memory", metavar="SIZE", help="Memory for jobs. [default: most of it]")
+@click.option("--cpus", metavar="N", help="Number of processors for jobs. [default: all]")
+@click.option("--memory", metavar="SIZE", help="Memory for jobs, for example 8GiB. [default: most of it]")
 def command(
     detach: bool, data_dir: Path | None, port: int | None, runner: str, cpus: str | None, memory: str | None
 ) -> None:
     """Start a coordinator and a worker on this machine.
 
-    It stays up until Ctrl-C or `deborgen down`; meanwhile the other commands find it without any configuration. Runs,
-    results and logs outlive it: the next `up` goes on where this one stopped.
+    They stay up until Ctrl-C or `deborgen down`. Meanwhile the other commands find them without any configuration.
+    Runs, results and logs are kept: the next `deborgen up` continues where this one stopped.
     """
     if runtime.is_locked():
         raise embedded.already_up()
-    plan = embedded.plan(data_dir, port, runner, cpus, memory)
+    plan = embedded.make_plan(data_dir, port, runner, cpus, memory)
     if detach:
         given = {"--data-dir": plan.data_dir, "--port": port, "--runner": runner, "--cpus": cpus, "--memory": memory}
         arguments = [str(word) for pair in given.items() if pair[1] is not None for word in pair]
         _announce(embedded.detach(arguments, plan.data_dir), "deborgen down")
         return
     embedded.run(plan, lambda state: _announce(state, "Ctrl-C, or deborgen down"))
-    output.say("\ndown. Runs and results are kept; deborgen up goes on with them.")
+    output.say("\ndown. Runs and results are kept; the next deborgen up continues with them.")
 
 
 def _announce(state: Runtime, end: str) -> None:
@@ -55,9 +55,9 @@ def _announce(state: Runtime, end: str) -> None:
         output.say("runner: Podman for jobs with an image; jobs without one run as your own processes.")
     else:
         reason = f" (Podman: {state.why_not_podman})" if state.why_not_podman else ""
-        output.say(f"runner: subprocess{reason}; jobs run as your own processes, those with an image wait.")
+        output.say(f"runner: subprocess{reason}; jobs run as your own processes; jobs with an image must wait.")
     output.say(f"data:   {state.data_dir}")
-    meant = profile.find().url
-    if meant != state.url:
-        output.say(f"note:   your commands go to {meant}; for this one: export DEBORGEN_URL={state.url}")
+    used = profile.find().url
+    if used != state.url:
+        output.say(f"note:   your commands use {used}; to use this one: export DEBORGEN_URL={state.url}")
     output.hint(f"stop it: {end}")

@@ -8,17 +8,17 @@ import click
 
 from deborgen import output, waiting
 from deborgen.cli import App, verb
-from deborgen.kinds import duration
+from deborgen.click_types import duration
 
 
 @verb(name="wait")
 @click.argument("references", metavar="[RUN|JOB]...", nargs=-1)
-@click.option("--timeout", type=duration, metavar="DURATION", help="Give up after this long, with exit code 124.")
-@click.option("-q", "--quiet", is_flag=True, help="Say nothing; the exit code tells.")
+@click.option("--timeout", type=duration, metavar="DURATION", help="Stop waiting after this time, with exit code 124.")
+@click.option("-q", "--quiet", is_flag=True, help="Print nothing; only set the exit code.")
 def command(app: App, references: tuple[str, ...], timeout: float | None, quiet: bool) -> int:
-    """Wait until runs or jobs have ended; for scripts.
+    """Wait until runs or jobs have ended (for scripts).
 
-    The exit code is 0 when all succeeded, else that of the first that did not.
+    The exit code is 0 if all succeeded, otherwise that of the first one that did not.
     """
     if quiet:
         app.client.connection.on_trouble = lambda sentence: None

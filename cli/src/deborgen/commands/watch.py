@@ -13,6 +13,6 @@ from deborgen.cli import App, verb
 def command(app: App, ref: str) -> int:
     """Watch a run live until it ends.
 
-    Ctrl-C detaches: the run goes on. The exit code says how the run ended.
+    Ctrl-C stops watching, and the run continues. The exit code says how the run ended.
     """
     return waiting.watch(app.client.run(ref))

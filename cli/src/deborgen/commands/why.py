@@ -10,18 +10,18 @@ from deborgen.client import Client
 from deborgen.runs import Job
 from deborgen_shared.states import State
 
-#: Of which state the job is that is looked at, if a run has jobs of several.
-FIRST_LOOKED_AT = (State.QUEUED, State.FAILED, State.CANCELED, State.RUNNING, State.SUCCEEDED)
+#: If a run has jobs in several states, a job in the first of these states is explained.
+STATES_BY_INTEREST = (State.QUEUED, State.FAILED, State.CANCELED, State.RUNNING, State.SUCCEEDED)
 
 
 @verb(name="why")
 @click.argument("ref", metavar="[RUN|JOB]", default="last")
 @json_option
 def command(app: App, ref: str, as_json: bool) -> None:
-    """Say why a job waits, or why it ended as it did.
+    """Explain why a job is waiting, or why it ended as it did.
 
-    One line a worker says what keeps the job from it. Of a run with several jobs it looks at the first that waits,
-    else at the first that failed.
+    For a waiting job there is one line per worker, which says why the worker cannot run it now. For a run with several
+    jobs, the first waiting job is explained or, if none is waiting, the first failed one.
     """
     why = _job(app.client, ref).why()
     if as_json:
@@ -42,11 +42,12 @@ def _job(client: Client, ref: str) -> Job:
     if isinstance(run, Job):
         return run
     while True:
-        state = next(state for state in FIRST_LOOKED_AT if run.counts[state])
+        state = next(state for state in STATES_BY_INTEREST if run.counts[state])
         job = next(run.jobs(state, 1), None)
-        if job is not None:  # else it has just gone on to another state
+        if job is not None:  # otherwise it has just moved to another state
             break
         run.refresh()
     if run.total > 1:
-        output.hint(f"run {run.id}: {run.counts[state]:,} of {output.counted(run.total, 'job')} {state}; the first is")
+        tally = f"{run.counts[state]:,} of {output.counted(run.total, 'job')} {state}"
+        output.hint(f"run {run.id}: {tally}; this is the first, {job.id}")
     return job

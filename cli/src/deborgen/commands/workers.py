@@ -12,12 +12,12 @@ from deborgen_shared.messages import Worker
 from deborgen_shared.states import RunAs
 
 COLUMNS = ["worker", "availability", "cpus", "memory", "gpus", "running", "last_seen", "labels", "reason"]
-#: In a pipe there is room for more; `state` is there for scripts of release 0.1.
+#: A pipe has room for more columns. `state` is kept for scripts written for release 0.1.
 FULL_COLUMNS = [*COLUMNS, "state", "until"]
 
 
-class Workers(click.Group):
-    """`deborgen workers NAME` is `deborgen workers show NAME`, for every name that is not a command."""
+class WorkersGroup(click.Group):
+    """Treats `deborgen workers NAME` as `deborgen workers show NAME` if NAME is not a command."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -31,20 +31,20 @@ class Workers(click.Group):
 
 
 @click.group(
-    cls=Workers,
+    cls=WorkersGroup,
     name="workers",
     context_settings=CONTEXT,
     invoke_without_command=True,
     subcommand_metavar="[NAME | COMMAND [ARGS]...]",
 )
-@url_option("The coordinator.")
+@url_option("Address of the coordinator.")
 @json_option
 @click.pass_context
 def command(ctx: click.Context, url: str | None, as_json: bool) -> None:
-    """Show the machines of the pool, and steer them.
+    """Show the machines of the pool; pause, resume or drain them.
 
-    Without a further word it lists them; with the name of one it shows all that is known of it. Free and offered: `3/8`
-    cpus are 3 free of 8.
+    Without arguments it lists all machines; with a NAME it shows everything about that one. `3/8` cpus means that 3 of
+    8 are free.
     """
     app = the_app(url)
     if ctx.invoked_subcommand is None:
@@ -60,7 +60,7 @@ def _list(app: App, as_json: bool) -> None:
     else:
         output.table(FULL_COLUMNS, map(_full_row, workers))
     if not workers:
-        output.hint("no machine has joined yet. On each: deborgen-worker run --coordinator URL --name NAME …")
+        output.hint("no machine has joined yet. On each, run: deborgen-worker run --coordinator URL --name NAME …")
 
 
 def _row(worker: Worker) -> list[object]:
@@ -102,7 +102,7 @@ def _gpus(worker: Worker) -> str:
 
 
 def _runners(labels: dict[str, object]) -> str:
-    """The labels that people ask for first; all of them are in a pipe and in --json."""
+    """The most interesting labels. All labels are shown in a pipe and with --json."""
     runners = [each for each in RunAs if each.offered(labels)]
     return " ".join([*runners, *(str(labels[key]) for key in ("os", "arch", "gpu") if labels.get(key))])
 
@@ -111,7 +111,7 @@ def _runners(labels: dict[str, object]) -> str:
 @click.argument("name")
 @json_option
 def show(app: App, name: str, as_json: bool) -> None:
-    """Show all that is known of one machine."""
+    """Show everything about one machine."""
     worker = app.client.worker(name)
     if as_json:
         output.json("worker", worker)
@@ -125,8 +125,8 @@ def show(app: App, name: str, as_json: bool) -> None:
 
 
 def _lines(worker: Worker) -> list[tuple[str, object]]:
-    """Each thing that is known, with its name; what is not known is left out."""
-    told: list[tuple[str, object]] = [
+    """The known facts about a worker, by name. Unknown ones are left out."""
+    facts: list[tuple[str, object]] = [
         ("worker", worker.name),
         ("availability", machines.availability(worker)),
         ("reason", machines.why(worker)),
@@ -141,7 +141,7 @@ def _lines(worker: Worker) -> list[tuple[str, object]]:
         ("running", worker.running),
         ("labels", worker.labels),
     ]
-    return [(field, value) for field, value in told if value]
+    return [(field, value) for field, value in facts if value]
 
 
 def _steer(app: App, name: str, order: Literal["pause", "resume", "drain"], sentence: str) -> None:
@@ -152,7 +152,7 @@ def _steer(app: App, name: str, order: Literal["pause", "resume", "drain"], sent
 @verb(command.command, name="pause")
 @click.argument("name")
 def pause(app: App, name: str) -> None:
-    """Give this worker no new jobs; what it runs goes on."""
+    """Stop giving this worker new jobs. Its running jobs continue."""
     _steer(app, name, "pause", f"takes no new jobs. Undo: deborgen workers resume {name}")
 
 
@@ -166,5 +166,5 @@ def resume(app: App, name: str) -> None:
 @verb(command.command, name="drain")
 @click.argument("name")
 def drain(app: App, name: str) -> None:
-    """Let this worker finish what it runs, and stop."""
-    _steer(app, name, "drain", f"finishes what it runs and takes no more. Undo: deborgen workers resume {name}")
+    """Let this worker finish its running jobs, and then stop."""
+    _steer(app, name, "drain", f"finishes its running jobs and takes no new ones. Undo: deborgen workers resume {name}")

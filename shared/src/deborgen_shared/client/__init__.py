@@ -1,1 +1,1 @@
-"""How worker and command talk to the coordinator: one transport, one client for blobs, one back-off."""
+"""How the worker and the command talk to the coordinator: HTTP transport, blob transfers, DNS and back-off."""

@@ -1,17 +1,17 @@
-"""Pauses between tries that grow, with jitter, so that many clients do not come back at the same moment."""
+"""Exponential back-off with jitter, so that many clients do not retry at the same moment."""
 
 from __future__ import annotations
 
 import random
 from dataclasses import dataclass, field
 
-#: Doubling stops after this many failures; every bound is reached long before.
+#: The pause stops doubling after this many failures; every limit is reached long before.
 MOST_DOUBLINGS = 16
 
 
 @dataclass
 class BackOff:
-    """`after_failure` gives the seconds to wait before the next try; `reset` forgets the failures."""
+    """`after_failure` returns the seconds to wait before the next try; `reset` starts over after a success."""
 
     first: float = 0.25
     most: float = 60.0
@@ -19,7 +19,7 @@ class BackOff:
     failures: int = 0
 
     def after_failure(self, wanted: float | None = None, most: float | None = None) -> float:
-        """`wanted` are seconds that the other side asked for; `most` is a bound for this pause alone."""
+        """`wanted` is the pause that the other side asked for; `most` limits this pause only."""
         self.failures += 1
         longest = min(self.most, most or self.most)
         if wanted:

@@ -1,4 +1,4 @@
-"""Blobs to and from the coordinator: resumable in both directions, in memory that does not grow with their size."""
+"""Uploads and downloads of blobs. Both can be resumed, and neither needs more memory for a larger blob."""
 
 from __future__ import annotations
 
@@ -14,66 +14,66 @@ from deborgen_shared.calls import Call
 from deborgen_shared.client.transport import CHUNK, Body, Refused, Transport, Unreachable
 from deborgen_shared.errors import Code
 
-#: A blob of at most this many bytes goes in one request; a larger one goes in parts of this size.
+#: A blob of at most this many bytes is sent in one request; a larger one is sent in parts of this size.
 PART = 8 << 20
 PART_SECONDS = 120.0
 WHOLE_SECONDS = 3600.0
 
-#: Hears of every byte that went out or came in.
-Seen = Callable[[int], None]
+#: Called with the number of bytes just sent or received.
+OnBytes = Callable[[int], None]
 
 
 def ignore(count: int) -> None:
-    """Nobody wants to hear of the bytes."""
+    """An `OnBytes` that does nothing."""
 
 
-class Told:
-    """Tells of each byte of a blob once, however often it is sent."""
+class Progress:
+    """Reports each byte of a blob once, even if it is sent several times."""
 
-    def __init__(self, seen: Seen = ignore) -> None:
-        self._seen = seen
+    def __init__(self, on_bytes: OnBytes = ignore) -> None:
+        self._on_bytes = on_bytes
         self.position = 0
 
-    def at(self, position: int) -> None:
+    def reached(self, position: int) -> None:
         more, self.position = max(0, position - self.position), max(self.position, position)
-        self._seen(more)
+        self._on_bytes(more)
 
 
 def upload(
-    transport: Transport, path: Path, sha256: str, size: int, url: str = "", told: Told | None = None,
+    transport: Transport, path: Path, sha256: str, size: int, url: str = "", progress: Progress | None = None,
     *, resume: bool = True,
 ) -> None:  # fmt: skip
-    """Put a blob, from where an earlier try broke off. `url` is where the coordinator said that it goes.
+    """Upload a blob, resuming where an earlier try was cut. `url` is the address that the coordinator named for it.
 
-    Without `resume`, a blob that fits into one part is sent whole, however much of it is there. A file that has become
-    shorter meanwhile is `Refused`, as the coordinator refuses bytes that do not have the digest.
+    Without `resume`, a blob that fits into one part is sent whole, even if the coordinator already has some of it. A
+    file that has become shorter in the meantime raises `Refused`, just as bytes with the wrong digest do.
     """
-    told = told or Told()
+    progress = progress or Progress()
     if url and not transport.is_own(url):
-        transport.put_elsewhere(url, _body(path, 0, size, told), WHOLE_SECONDS)
+        transport.put_elsewhere(url, _body(path, 0, size, progress), WHOLE_SECONDS)
         return
     offset = _offset(transport, sha256) if resume or size > PART else 0
     if offset is None:
-        told.at(size)
+        progress.reached(size)
         return
     if offset > size or (offset == 0 and size <= PART):
         seconds = PART_SECONDS if size <= PART else WHOLE_SECONDS
-        transport.ask(contract.PUT_BLOB, _body(path, 0, size, told), seconds=seconds, sha256=sha256)
+        transport.ask(contract.PUT_BLOB, _body(path, 0, size, progress), seconds=seconds, sha256=sha256)
         return
-    told.at(offset)
+    progress.reached(offset)
     while True:
-        # Also when no byte is left to send: the store may have them all without having made them a blob.
+        # Send a request even if no byte is left: the store may have them all without having completed the blob.
         length = min(PART, size - offset)
         sent = {h.UPLOAD_OFFSET: str(offset), h.UPLOAD_LENGTH: str(size)}
-        part = _body(path, offset, length, told)
+        part = _body(path, offset, length, progress)
         transport.ask(contract.PATCH_BLOB, part, headers=sent, seconds=PART_SECONDS, sha256=sha256)
         offset += length
         if offset >= size:
             return
 
 
-def _body(path: Path, offset: int, length: int, told: Told) -> Body:
-    """So much of a file, in pieces."""
+def _body(path: Path, offset: int, length: int, progress: Progress) -> Body:
+    """`length` bytes of a file, in pieces."""
 
     def pieces() -> Iterator[bytes]:
         at, end = offset, offset + length
@@ -85,7 +85,7 @@ def _body(path: Path, offset: int, length: int, told: Told) -> Body:
                     raise Refused(400, Code.MALFORMED, "the file is shorter than it was when its digest was taken")
                 yield piece
                 at += len(piece)
-                told.at(at)
+                progress.reached(at)
 
     return Body(length, pieces)
 
@@ -102,18 +102,23 @@ def _offset(transport: Transport, sha256: str) -> int | None:
 
 
 def download(
-    transport: Transport, call: Call[Any], file: BinaryIO, size: int | None, told: Told | None = None, **names: Any
+    transport: Transport,
+    call: Call[Any],
+    file: BinaryIO,
+    size: int | None,
+    progress: Progress | None = None,
+    **names: Any,
 ) -> None:
-    """Fetch bytes into an open file, after those that it has from an earlier try. The file may be cut first.
+    """Fetch bytes into an open file, resuming after the bytes of an earlier try. The file may be truncated first.
 
-    Raises `Unreachable` when fewer than `size` bytes came. Whether they are the right ones, the digest tells.
+    Raises `Unreachable` if fewer than `size` bytes arrived. The caller checks the digest.
     """
-    told = told or Told()
+    progress = progress or Progress()
     have = os.fstat(file.fileno()).st_size
     if size is not None and have > size:
         have = 0
     if have and have == size:
-        told.at(have)
+        progress.reached(have)
         return
     sent = {h.RANGE: f"bytes={have}-"} if have else {}
     try:
@@ -122,19 +127,19 @@ def download(
                 have = 0
             file.truncate(have)
             file.seek(have)
-            told.at(have)
+            progress.reached(have)
             for chunk in answer:
                 file.write(chunk)
-                told.at(file.tell())
+                progress.reached(file.tell())
     except Refused as refused:
-        if refused.status != 416:  # nothing comes behind the bytes that are here
+        if refused.status != 416:  # 416: the file already has all bytes
             raise
     if size is not None and file.tell() < size:
         raise Unreachable("the answer was cut short")
 
 
 def fetch(transport: Transport, sha256: str, target: Path) -> None:
-    """Fetch a blob into a file that is there only whole."""
+    """Fetch a blob. The target file appears only once it is complete and correct."""
     part = target.with_name(target.name + ".part")
     with part.open("ab+", buffering=0) as file:
         download(transport, contract.GET_BLOB, file, None, sha256=sha256)

@@ -1,7 +1,7 @@
-"""Looks up names of machines, and goes on with the last answer while nobody gives a new one.
+"""Looks up host names, and keeps using the last answer while the name server does not respond.
 
-A name server that hangs must not cost a worker its leases: the coordinator's address is most likely what it was a
-minute ago. That there is no such name, on the other hand, is an answer too, and it is believed.
+A name server that hangs must not cost a worker its leases: the coordinator's address is most likely the same as a
+minute ago. An answer that the name does not exist is believed, though.
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 from urllib3.exceptions import ConnectTimeoutError, NameResolutionError, NewConnectionError
 
-#: How long an answer may take before the last one is used instead.
+#: If a lookup takes longer than this, the last answer is used instead.
 PATIENCE_SECONDS = 2.0
 NO_SUCH_NAME = frozenset({socket.EAI_NONAME, getattr(socket, "EAI_NODATA", socket.EAI_NONAME)})
 
 
 class Names:
-    """Safe to use from many threads. All who ask for the same name at the same time wait for one answer together."""
+    """Looks up host names. Thread-safe; simultaneous callers for the same name share one lookup."""
 
     def __init__(self, lookup: Callable[..., list[Any]] | None = None, patience: float = PATIENCE_SECONDS) -> None:
         self._lookup, self._patience = lookup or socket.getaddrinfo, patience
         self._lock = threading.Lock()
         self._known: dict[str, list[str]] = {}
-        self._asked: dict[str, Future[list[str]]] = {}
+        self._in_flight: dict[str, Future[list[str]]] = {}
 
     def addresses(self, host: str, seconds: float) -> list[str]:
-        """The host's addresses, the best first. Raises `gaierror` if it has none, or none that comes in time."""
+        """The host's addresses, best first. Raises `gaierror` if it has none, or if no answer comes in time."""
         if is_address(host):
             return [host]
         with self._lock:
             known = self._known.get(host)
-            answer = self._asked.get(host) or self._ask(host)
+            answer = self._in_flight.get(host) or self._ask(host)
         try:
             return answer.result(min(self._patience, seconds) if known else seconds)
         except TimeoutError:
@@ -54,14 +54,14 @@ class Names:
         answer: Future[list[str]] = Future()
         try:
             threading.Thread(target=self._answer, args=(host, answer), name="names", daemon=True).start()
-        except RuntimeError as error:  # no thread can be had: that is over sooner than a wait for one that never began
+        except RuntimeError as error:  # cannot start a thread: fail now instead of waiting for it
             answer.set_exception(socket.gaierror(socket.EAI_AGAIN, str(error)))
         else:
-            self._asked[host] = answer
+            self._in_flight[host] = answer
         return answer
 
     def _answer(self, host: str, answer: Future[list[str]]) -> None:
-        """An answer that comes too late for this call is there for the next."""
+        """Look the name up. An answer that is too late for this call serves the next one."""
         try:
             found = self._lookup(host, None, type=socket.SOCK_STREAM)
             addresses, failed = list(dict.fromkeys(str(each[4][0]) for each in found)), None
@@ -69,10 +69,10 @@ class Names:
             failed = error
         except UnicodeError as error:
             failed = socket.gaierror(socket.EAI_NONAME, str(error))
-        except OSError as error:  # ours, as when no file can be opened any more
+        except OSError as error:  # a local problem, such as too many open files
             failed = socket.gaierror(socket.EAI_AGAIN, str(error))
         with self._lock:
-            del self._asked[host]
+            del self._in_flight[host]
             if not failed:
                 self._known[host] = addresses
         answer.set_exception(failed) if failed else answer.set_result(addresses)
@@ -87,10 +87,10 @@ def is_address(host: str) -> bool:
 
 
 class NamedAdapter(HTTPAdapter):
-    """The adapter of requests, with connections that ask `Names` for addresses.
+    """The adapter of requests, with connections that get their addresses from `Names`.
 
-    urllib3 looks a name up inside of `HTTPConnection._new_conn`, for as long as the system takes. This is the only
-    place that overrides a private method of urllib3; tests/unit/shared/test_names.py fails when an upgrade changes it.
+    urllib3 looks a name up inside `HTTPConnection._new_conn`, with no time limit of its own. This is the only place
+    that overrides a private method of urllib3; tests/unit/shared/test_names.py fails when an upgrade changes it.
     """
 
     def __init__(self, names: Names, connections: int, context: ssl.SSLContext | None = None) -> None:
@@ -110,7 +110,7 @@ class NamedAdapter(HTTPAdapter):
 
 
 def pools_of(names: Names) -> dict[str, type[HTTPConnectionPool]]:
-    """The classes of urllib3's pools, by scheme, whose connections ask these names."""
+    """urllib3's pool classes by scheme, with connections that get their addresses from `names`."""
 
     class Named(HTTPConnection):
         def _new_conn(self) -> socket.socket:

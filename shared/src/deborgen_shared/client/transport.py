@@ -1,7 +1,7 @@
-"""HTTP to one coordinator, for worker and command alike: connections are kept, and every call has a deadline.
+"""HTTP to one coordinator, for the worker and the command. Connections are reused, and every call has a deadline.
 
-A call ends in one of three ways. It returns an answer; it raises `Refused`, which means that the coordinator understood
-and said no; or it raises `Unreachable`, which means that nobody knows whether it happened, and it may be sent again.
+A call ends in one of three ways. It returns an answer. Or it raises `Refused`: the coordinator understood the call and
+said no. Or it raises `Unreachable`: nobody knows whether the call took effect, and it may be sent again.
 """
 
 from __future__ import annotations
@@ -28,30 +28,31 @@ from deborgen_shared.client.names import NamedAdapter, Names
 from deborgen_shared.queries import Query
 
 T = TypeVar("T")
+#: Bodies are sent and read in pieces of at most this many bytes.
 CHUNK = 256 * 1024
 REDIRECTS = frozenset({301, 302, 303, 307, 308})
-#: The headers of a request that make sense where a redirect points.
-_GOES_ALONG = frozenset({h.RANGE, h.IF_RANGE, h.ACCEPT, h.ACCEPT_ENCODING, h.USER_AGENT})
+#: The request headers that are sent again to the target of a redirect.
+_FOLLOW_REDIRECT = frozenset({h.RANGE, h.IF_RANGE, h.ACCEPT, h.ACCEPT_ENCODING, h.USER_AGENT})
 
 
 class Trouble(Enum):
-    """Why there is no answer, in words."""
+    """Why there is no usable answer, in words."""
 
     NAME = "the name of the coordinator cannot be resolved to an address"
     NOTHING_LISTENS = "the coordinator does not answer (connection refused)"
     NO_ANSWER = "the coordinator's machine does not answer"
-    CERTIFICATE = "the certificate of the coordinator is not trusted"
+    CERTIFICATE = "the coordinator's certificate is not trusted"
     TOO_SLOW = "the coordinator did not answer in time"
     CUT = "the connection to the coordinator was cut"
-    BUSY = "the coordinator cannot answer now"
-    NONSENSE = "the answer of the coordinator makes no sense"
+    BUSY = "the coordinator cannot answer right now"
+    NONSENSE = "the coordinator's answer cannot be understood"
 
 
 @dataclass(eq=False)
 class Unreachable(Exception):
-    """No answer that can be trusted. The call may have happened or not: send it again, after `retry_after` if given.
+    """No usable answer. The call may or may not have taken effect: send it again, after `retry_after` if given.
 
-    `status`, `code` and `hint` are those of an answer that says that the coordinator cannot answer now.
+    `status`, `code` and `hint` come from an answer that says that the coordinator cannot answer right now.
     """
 
     message: str
@@ -75,14 +76,14 @@ class Refused(Exception):
 
 
 class Body(NamedTuple):
-    """Raw bytes of known length, in pieces. `pieces` begins anew each time, so that a request can be sent again."""
+    """Raw bytes of known length, in pieces. Each call of `pieces` starts over, so that a request can be sent again."""
 
     length: int
     pieces: Callable[[], Iterator[bytes]]
 
 
 class Reply(NamedTuple):
-    """An answer that has been read to its end."""
+    """A complete answer."""
 
     status: int
     headers: Mapping[str, str]
@@ -90,29 +91,29 @@ class Reply(NamedTuple):
 
 
 class Incoming:
-    """An answer that is read as it comes."""
+    """An answer that is read while it arrives."""
 
     def __init__(self, response: requests.Response, end: float | None) -> None:
         self._raw: urllib3.BaseHTTPResponse = response.raw
-        #: When the whole answer must be here, on the monotonic clock; None for no such deadline.
+        #: Deadline for the whole answer, on the monotonic clock; None for no deadline.
         self.end = end
-        #: Whether every byte has been read, so that the connection can be used again.
+        #: Whether every byte has been read, so that the connection can be reused.
         self.whole = False
         self.status, self.headers = response.status_code, self._raw.headers
 
     def __iter__(self) -> Iterator[bytes]:
-        """The bytes as soon as they are there. An answer that ends early raises after its last byte."""
+        """The bytes as soon as they arrive. An answer that ends too early raises after its last byte."""
         try:
             while chunk := self._raw.read1(CHUNK):
                 yield chunk
                 late = self.end is not None and time.monotonic() > self.end
                 if late and getattr(self._raw, "length_remaining", None) != 0:
-                    raise Unreachable("the answer came too slowly", trouble=Trouble.TOO_SLOW)
+                    raise Unreachable("the answer arrived too slowly", trouble=Trouble.TOO_SLOW)
         except urllib3.exceptions.ReadTimeoutError:
             raise Unreachable(Trouble.TOO_SLOW.value, trouble=Trouble.TOO_SLOW) from None
         except (urllib3.exceptions.HTTPError, OSError):
             raise Unreachable(Trouble.CUT.value) from None
-        # urllib3 checks the length itself only when the body is read in one go.
+        # urllib3 itself checks the length only when the body is read in one call.
         if left := getattr(self._raw, "length_remaining", None):
             raise Unreachable(f"the answer was cut {left} bytes short")
         self.whole = True
@@ -121,21 +122,21 @@ class Incoming:
         return b"".join(self)
 
     def hang_up(self) -> None:
-        """End the answer from another thread: a thread that reads it is woken."""
+        """End the answer from another thread, and wake the thread that is reading it."""
         with contextlib.suppress(Exception):
             self._raw.shutdown()
 
     def release(self) -> None:
-        """Keep the connection for the next call. With unread bytes in it, the next call would fail: it is closed."""
+        """Keep the connection for the next call, or close it if unread bytes would make that call fail."""
         self._raw.release_conn() if self.whole else self._raw.close()
 
 
 class Transport:
-    """Talks to one coordinator with one token. Safe to use from many threads.
+    """Talks to one coordinator with one token. Thread-safe.
 
-    `token` is a function, so that a token that was replaced on disk is used from the next call on. It is sent to the
-    coordinator's own address alone, never to another host, and never to where a redirect points. With `resend`, a
-    request whose connection was cut is sent once more at once.
+    `token` is a function, so that a token replaced on disk takes effect with the next call. The token is sent only to
+    the coordinator's own address, never to another host or to the target of a redirect. With `resend`, a request whose
+    connection was cut is immediately sent once more.
     """
 
     def __init__(
@@ -153,10 +154,10 @@ class Transport:
     ) -> None:
         parts = urlsplit(url)
         if parts.scheme not in {"http", "https"} or not parts.hostname:
-            raise ValueError(f"{url!r} is not an address of a coordinator: write http://HOST:PORT or https://HOST")
+            raise ValueError(f"{url!r} is not the address of a coordinator: write http://HOST:PORT or https://HOST")
         self.url = url.rstrip("/")
         self._token, self._connect, self._resend = token, connect_seconds, resend
-        #: Certificates to trust: those of the file, else the system's and those that come with requests.
+        #: Trusted certificates: those of the file, otherwise the system's and those that come with requests.
         given = ca_file or os.environ.get("REQUESTS_CA_BUNDLE") or os.environ.get("CURL_CA_BUNDLE")
         self._verify: str | bool = given or True
         context = ssl.create_default_context() if parts.scheme == "https" and self._verify is True else None
@@ -168,13 +169,13 @@ class Transport:
         self._adapter.close()
 
     def call(self, call: Call[T], body: Any = None, query: Query | None = None, **rest: Any) -> T:
-        """Make a call of the contract, and decode the answer. The rest is as in `ask`."""
+        """Make a call and decode the answer. The other arguments are those of `ask`."""
         return decode(call, self.ask(call, body, query, **rest))
 
     def ask(
         self, call: Call[Any], body: Any = None, query: Query | None = None, *, seconds: float = 30.0, **rest: Any
     ) -> Reply:
-        """Make a call, and read the whole answer within these seconds. The rest is as in `open`."""
+        """Make a call and read the whole answer within `seconds`. The other arguments are those of `open`."""
         end = time.monotonic() + seconds
         with self.open(call, body, query, seconds=seconds, end=end, **rest) as answer:
             return Reply(answer.status, answer.headers, answer.read())
@@ -191,9 +192,9 @@ class Transport:
         end: float | None = None,
         **names: Any,
     ) -> Iterator[Incoming]:
-        """Make a call whose answer is read as it comes. `seconds` bounds the silence between two pieces.
+        """Make a call whose answer is read while it arrives. `seconds` limits the silence between two pieces.
 
-        `names` fill in the path of the call.
+        `names` fill in the variable parts of the path.
         """
         data, kind = _encoded(body)
         sent = {**self._given, **kind, **(headers or {})}
@@ -206,25 +207,25 @@ class Transport:
             response.close()
             if call.method not in ("GET", "HEAD"):
                 raise Refused(response.status_code, "", f"{self.url} answers with a redirect")
-            kept = {name: value for name, value in sent.items() if name in _GOES_ALONG}
+            kept = {name: value for name, value in sent.items() if name in _FOLLOW_REDIRECT}
             response = self._send(call.method, urljoin(url, location), None, kept, seconds)
-        with self._judged(response, seconds, end) as answer:
+        with self._checked(response, seconds, end) as answer:
             yield answer
 
     def put_elsewhere(self, url: str, body: Body, seconds: float) -> None:
-        """Put bytes at an address that is signed for them, and that gets no token."""
+        """Upload bytes to a presigned address on another host, without sending the token."""
         response = self._send("PUT", url, body, self._given, seconds)
-        with self._judged(response, seconds, None) as answer:
+        with self._checked(response, seconds, None) as answer:
             answer.read()
 
     def is_own(self, url: str) -> bool:
-        """Whether an address is the coordinator's, so that the token may be sent there."""
+        """Whether an address belongs to the coordinator, so that the token may be sent there."""
         return urlsplit(urljoin(self.url + "/", url))[:2] == urlsplit(self.url)[:2]
 
     def _send(
         self, method: str, url: str, body: bytes | Body | None, sent: Mapping[str, str], seconds: float
     ) -> requests.Response:
-        """Hand the request to the adapter as it stands: a session would look for cookies, netrc and hooks each time."""
+        """Hand the request directly to the adapter: a session would look for cookies, netrc and hooks every time."""
         if isinstance(body, bytes) and len(body) > CHUNK:
             body = _sliced(body)
         request = requests.PreparedRequest()
@@ -244,13 +245,14 @@ class Transport:
                 )  # fmt: skip
             except (requests.RequestException, OSError) as error:
                 trouble = _trouble(error)
-                # The other side may have closed a kept connection meanwhile.
+                # The coordinator may have closed an idle connection in the meantime.
                 if not again or trouble is not Trouble.CUT:
                     raise Unreachable(trouble.value, trouble=trouble) from error
                 again = False
 
     @contextmanager
-    def _judged(self, response: requests.Response, seconds: float, end: float | None) -> Iterator[Incoming]:
+    def _checked(self, response: requests.Response, seconds: float, end: float | None) -> Iterator[Incoming]:
+        """The answer, released at the end; an error status raises."""
         answer = Incoming(response, end)
         try:
             if answer.status >= 400:
@@ -269,7 +271,7 @@ def decode(call: Call[T], reply: Reply) -> T:
         return msgspec.json.decode(reply.data, type=call.gives.body)
     except msgspec.MsgspecError as error:
         raise Unreachable(
-            f"the answer to {call.method} {call.path} makes no sense: {error}", trouble=Trouble.NONSENSE
+            f"the answer to {call.method} {call.path} cannot be understood: {error}", trouble=Trouble.NONSENSE
         ) from None
 
 
@@ -282,7 +284,7 @@ def _encoded(body: Any) -> tuple[bytes | Body | None, dict[str, str]]:
 
 
 def _sliced(data: bytes) -> Body:
-    """Many bytes in slices: Python sends one piece within the time that a connection may take, however long it is."""
+    """A large body in slices. The timeout applies to each piece, so one long piece could exceed it."""
     return Body(len(data), lambda: (data[at : at + CHUNK] for at in range(0, len(data), CHUNK)))
 
 
@@ -301,7 +303,7 @@ def _refusal(reply: Reply) -> Refused | Unreachable:
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
-    """The seconds that the coordinator asked to wait, if it did."""
+    """The seconds that the coordinator asked us to wait, or None."""
     try:
         return max(0.0, float(headers[h.RETRY_AFTER]))
     except (KeyError, ValueError):

@@ -1,4 +1,4 @@
-"""The job file: what people write by hand, what it means, and everything that can be wrong with it.
+"""The job file: what people write, what it means, and everything that can be wrong with it.
 
-There is nothing to import from here. Who needs a duration imports `units`, and does not pay for the parser.
+Import from the modules directly: code that only needs `units` should not pay for the parser.
 """

@@ -1,4 +1,4 @@
-"""A job file as text: UTF-8 of a bounded size, and where each piece of it stands."""
+"""A job file as text: decoding it, and finding the line and column of each part."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ def split_lines(text: str) -> list[str]:
 
 
 def decode(text: str | bytes, source: str) -> str:
-    """The text, when it is text of an acceptable size."""
+    """Decode the text. It must be UTF-8 and not too large."""
 
     def refusal(message: str, hint: str) -> JobFileInvalid:
         return JobFileInvalid([Problem((), message, hint)], source)
 
     size = len(text) if isinstance(text, bytes) else len(text.encode(errors="replace"))
     if size > limits.DOCUMENT_BYTES:
-        message = f"the file has {size:,} bytes, and the limit is {limits.DOCUMENT_BYTES:,}"
-        raise refusal(message, "data belongs in 'files', long lists in ranges")
+        message = f"the file has {size:,} bytes, but the limit is {limits.DOCUMENT_BYTES:,}"
+        raise refusal(message, "put data into 'files', and write long lists as ranges")
     if isinstance(text, bytes):
         if text[:2] in (b"\xff\xfe", b"\xfe\xff"):
             raise refusal("the file is UTF-16, not UTF-8", "save it as UTF-8")
         if b"\0" in text:
-            raise refusal("the file is binary, not text", "name the job file, as in job.yml")
+            raise refusal("the file is binary, not text", "is this the right file? A job file is YAML text")
         try:
             text = text.decode("utf-8")
         except UnicodeDecodeError as error:
             line = error.object.count(b"\n", 0, error.start) + 1
-            message = f"byte 0x{error.object[error.start]:02x} in line {line} is not UTF-8"
+            message = f"byte 0x{error.object[error.start]:02x} on line {line} is not UTF-8"
             raise refusal(message, "save the file as UTF-8") from None
     text = text.removeprefix("\ufeff")
     if bad := _UNWANTED.search(text):
@@ -49,11 +49,11 @@ def decode(text: str | bytes, source: str) -> str:
 
 
 class Node:
-    """A piece of the document and where it stands: marks of the parser, with index, line and column from 0."""
+    """A part of the document and its position: the parser's marks, with index, line and column counted from 0."""
 
     __slots__ = ("block", "children", "depth", "end_mark", "keys", "size", "start_mark", "value")
 
-    #: A scalar has none of either, and there are many of them.
+    #: Shared by all scalars, which have neither children nor keys: there are many scalars.
     NONE: dict[Any, Node] = {}  # noqa: RUF012 - never written to
 
     def __init__(self, value: Any, event: Any, *, scalar: bool = False, block: bool = False) -> None:
@@ -67,7 +67,7 @@ class Node:
 
 
 class Document:
-    """A job file that was read: its plain data, and the place of every key and value in it."""
+    """A job file that was read: its plain data, and the position of every key and value."""
 
     def __init__(self, text: str, source: str, root: Node, problems: list[Problem]) -> None:
         self.source = source
@@ -79,9 +79,10 @@ class Document:
         self._root = root
 
     def where(self, path: Path, *, key: bool = False, find: str = "", last: bool = False) -> tuple[int, int, int]:
-        """Line and column, from 1, and width of the value at a path, or of its key.
+        """Line and column, counted from 1, and width of the value at a path, or of its key.
 
-        The place of what is not there is that of the nearest thing around it. `find` narrows it to a piece of the text.
+        If there is nothing at the path, the position is that of the nearest enclosing value. `find` narrows it to a
+        piece of the text.
         """
         node, name = self._root, None
         for part in path:
@@ -101,7 +102,7 @@ class Document:
         return self._span(node)
 
     def locate(self, problem: Problem) -> Problem:
-        """The problem with its line and column. What is wrong with the file as a whole has none."""
+        """The problem with its line and column. A problem of the file as a whole has none."""
         if not problem.path and isinstance(self.data, dict):
             return problem
         return problem.at(*self.where(problem.path, key=problem.key, find=problem.find, last=problem.last))

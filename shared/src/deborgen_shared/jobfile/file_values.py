@@ -1,4 +1,4 @@
-"""Kinds of values that name paths: files, artifacts, the result."""
+"""Kinds of values that are paths: files, artifacts, the result."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from operator import attrgetter
 from typing import Any
 
 from deborgen_shared.jobfile import limits
-from deborgen_shared.jobfile.kinds import Kind, Shape, choice, shaped, template_refused
+from deborgen_shared.jobfile.kinds import Shape, ValueKind, choice, shaped, template_refused
 from deborgen_shared.jobfile.model import ArtifactPattern, File
 from deborgen_shared.jobfile.paths import check_path, find_twins
 from deborgen_shared.jobfile.problems import Path, Problems, show, subject
@@ -16,19 +16,20 @@ from deborgen_shared.jobfile.structure import listed, mapping, record, record_sh
 from deborgen_shared.jobfile.template import without_references
 
 SHA256 = re.compile(r"[0-9a-f]{64}")
-#: Relative; no part is empty, `.` or `..`, but a leading `./` and a last slash may be; no backslash, no drive letter.
+#: A relative path without a backslash or drive letter. No part may be empty, `.` or `..`, except that the path may
+#: start with `./` and end with a slash.
 RELATIVE = r"^(\./)?(?![A-Za-z]:)(?!\.{1,2}(/|$))[^/\\\u0000]+(/(?!\.{1,2}(/|$))[^/\\\u0000]+)*/?$"
 PATH = {"type": "string", "minLength": 1, "maxLength": limits.PATH_BYTES, "pattern": RELATIVE}
 
 
-def file_path(example: str, *, templates: bool = False, folder: str | None = None, beside: bool = False) -> Kind:
-    """A path in the workspace, or `beside` the job file, stored without a leading `./`.
+def file_path(example: str, *, templates: bool = False, folder: str | None = None, beside: bool = False) -> ValueKind:
+    """A path in the workspace or, with `beside`, in the job file's folder. A leading `./` is removed.
 
-    With `folder` it may end with a slash, which that text replaces.
+    With `folder`, the path may end with a slash, which is replaced by that text.
     """
-    hint = f"write a path inside the workspace, as in {example}"
+    hint = f"write a path inside the workspace, for example {example}"
     if beside:
-        hint = "files lie beside the job file or below it: copy or link it there"
+        hint = "files must be in the folder of the job file or below it: copy or link it there"
 
     def check(value: Any, path: Path, problems: Problems) -> str:
         if not isinstance(value, str):
@@ -48,7 +49,7 @@ def file_path(example: str, *, templates: bool = False, folder: str | None = Non
             problems.add(path, f"the path '{show(value)}' {reason}", "" if reason.endswith("bytes") else hint)
         return done + end
 
-    return Kind(check, PATH)
+    return ValueKind(check, PATH)
 
 
 result = file_path("metrics.json", templates=True)
@@ -60,7 +61,7 @@ _artifact_path = file_path("out/*.png", templates=True, folder="/**")
 
 @shaped({"anyOf": [PATH, {"enum": [".", "./"]}]})
 def _local_file(value: Any, path: Path, problems: Problems) -> str:
-    """A file or folder beside the job file. `.` is the folder of the job file."""
+    """A file or folder next to the job file. `.` is the folder of the job file itself."""
     return "." if value in (".", "./") else str(_beside_path.check(value, path, problems))
 
 
@@ -77,8 +78,8 @@ _WIRE_FILE: dict[str, Shape] = {
 
 @shaped(record_shape(_WIRE_FILE, ("path", "sha256", "size")))
 def _wire_file(value: Any, path: Path, problems: Problems) -> File | None:
-    """A file with the digest of its blob. There may be thousands: the path of a problem is made when there is one."""
-    if not mapping(value, path, problems, 'write {"path", "sha256", "size", "mode"} after the blob was put'):
+    """A file with the digest of its blob. There may be thousands, so paths for problems are built only when needed."""
+    if not mapping(value, path, problems, 'upload the blob, then write {"path", "sha256", "size", "mode"}'):
         return None
     before = len(problems)
     for key in value:
@@ -94,8 +95,8 @@ def _wire_file(value: Any, path: Path, problems: Problems) -> File | None:
     return File(path=found, sha256=str(digest), size=count or 0, mode=mode) if len(problems) == before else None
 
 
-def _without_twins(files: Kind, path_of: Callable[[Any], str]) -> Kind:
-    """Such a list, with no two paths in it that are one file, or a file and a folder, on some machine."""
+def _without_twins(files: ValueKind, path_of: Callable[[Any], str]) -> ValueKind:
+    """A list of files without twins: no two paths may be the same file, or a file and a folder, on any machine."""
 
     def check(value: Any, path: Path, problems: Problems) -> list[Any]:
         before = len(problems)
@@ -105,21 +106,22 @@ def _without_twins(files: Kind, path_of: Callable[[Any], str]) -> Kind:
         paths = [path_of(file) for file in done]
         for first, second in find_twins(paths):
             here = (*path, len(paths) - 1 - paths[::-1].index(second))
-            message, hint = f"'{show(first)}' and '{show(second)}' are one file on some machines", "rename one of them"
+            message = f"'{show(first)}' and '{show(second)}' are the same file on some machines"
+            hint = "rename one of them"
             if first == second:
                 message, hint = f"'{show(second)}' is listed twice in {subject(path)}", ""
             elif second.lower().startswith(first.lower() + "/"):
-                message, hint = f"'{show(second)}' lies in '{show(first)}', which is listed too", "remove one of them"
+                message, hint = f"'{show(second)}' is in '{show(first)}', which is listed too", "remove one of them"
             problems.add(here, message, hint)
         return done
 
-    return Kind(check, files.shape)
+    return ValueKind(check, files.shape)
 
 
-#: The hand-written form: files and folders beside the job file.
+#: The hand-written form: files and folders next to the job file.
 _LOCAL = listed(_local_file, limits.FILES, "[sim.py, data/]")
-local_files = _without_twins(Kind(_LOCAL.check, _LOCAL.shape | {"uniqueItems": True}), str)
-#: The form on the wire: each file with the digest of its blob.
+local_files = _without_twins(ValueKind(_LOCAL.check, _LOCAL.shape | {"uniqueItems": True}), str)
+#: The wire form: each file with the digest of its blob.
 _WIRE = listed(_wire_file, limits.FILES, '[{"path", "sha256", "size", "mode"}]')
 wire_files = _without_twins(_WIRE, attrgetter("path"))
 

@@ -1,4 +1,4 @@
-"""The JSON Schema of the job file, made from the table of keys."""
+"""The JSON Schema of the job file, generated from the table of keys."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _STEP_ID = f"^{STEP_ID.pattern}$"
 
 
 def schema(wire: bool = False) -> dict[str, Any]:
-    """The schema of the hand-written form, or of the form on the wire, where `files` are blobs."""
+    """The schema of the hand-written form or, with `wire`, of the wire form, in which `files` are blobs."""
     kinds = {key.name: key.kind for key in KEYS} | ({"files": wire_files} if wire else {})
     properties = {key.name: _described(kinds[key.name].shape, key.summary, key.default) for key in KEYS}
     step = {name: shape for name, shape in properties.items() if name not in RUN_ONLY}
@@ -45,13 +45,13 @@ def schema(wire: bool = False) -> dict[str, Any]:
             "maxItems": limits.STEPS,
             "items": record_shape(step, ("id",)) | {"oneOf": [{"required": ["run"]}, {"required": ["build"]}]},
         },
-        "Several jobs that follow each other. The keys of the file are their defaults.",
+        "Several jobs that run one after another. The keys of the file are their defaults.",
         "none",
     )
     whole: Shape = {
         "$schema": DIALECT,
         "title": "deborgen job file",
-        "description": "One run: a job, or a sweep of it, or several steps.",
+        "description": "One run: a job, a parameter sweep, or several steps.",
         **record_shape(properties),
         "oneOf": [{"required": ["run"]}, {"required": ["build"]}, {"required": ["steps"]}],
     }

@@ -1,4 +1,4 @@
-"""The table of keys: what each may hold, and what it is when nothing is said."""
+"""The table of keys: the allowed values of each, and its default."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from deborgen_shared.jobfile import file_values, kinds, limits, values
-from deborgen_shared.jobfile.kinds import Check, Kind, shaped
+from deborgen_shared.jobfile.kinds import Check, ValueKind, shaped
 from deborgen_shared.jobfile.model import Build, Checkpoint, Workspace
 from deborgen_shared.jobfile.problems import Path, Problems
 from deborgen_shared.jobfile.structure import record
@@ -18,11 +18,11 @@ from deborgen_shared.jobfile.values import GIT_EXAMPLE
 class Key:
     """One key of the job file: the kind of its value, a sentence about it, and its default in words.
 
-    `not_yet` is the end of the sentence that refuses a key which this version cannot execute.
+    `not_yet` is the end of the sentence that refuses a key which this version does not support.
     """
 
     name: str
-    kind: Kind
+    kind: ValueKind
     summary: str
     default: str = "none"
     not_yet: str = ""
@@ -66,7 +66,7 @@ _WORKSPACE = record(
 
 @shaped(_WORKSPACE.shape | {"oneOf": [{"required": ["git"]}, {"required": ["shared"], "not": {"required": ["ref"]}}]})
 def workspace(value: Any, path: Path, problems: Problems) -> Workspace | None:
-    """A repository or a shared folder, and not both."""
+    """Either a repository or a shared folder."""
     before = len(problems)
     done = _WORKSPACE.check(value, path, problems)
     if len(problems) > before:
@@ -85,10 +85,10 @@ def workspace(value: Any, path: Path, problems: Problems) -> Workspace | None:
 KEYS: tuple[Key, ...] = (
     Key(
         "name", kinds.text(limits.NAME, "name: pendulum", templates=True),
-        "What the run is called, in lists and in messages.", "the file's stem",
+        "The name of the run in lists and messages.", "the file's name without its extension",
     ),
     Key(
-        "run", values.run, "A script for the shell, or a list of arguments that is executed as it is.",
+        "run", values.run, "A shell script, or a list of arguments that is executed without a shell.",
         "required, unless `build` or `steps` is given",
     ),
     Key(
@@ -97,21 +97,21 @@ KEYS: tuple[Key, ...] = (
     ),
     Key(
         "files", file_values.local_files,
-        "Files and folders beside the job file, uploaded at submit and laid into the workspace.",
+        "Files and folders next to the job file. They are uploaded on submit and copied into the workspace.",
     ),
     Key(
-        "workspace", workspace, "A repository to check out, or a folder that the worker's owner has mounted.",
+        "workspace", workspace, "A repository to check out, or a folder that the worker's owner shares.",
         "an empty directory",
-        not_yet="cannot be prepared by this version yet: name what the job needs in 'files'",
+        not_yet="is not supported by this version yet: list the files that the job needs under 'files'",
     ),
     Key("env", values.env, "Environment variables. Values are text, numbers or booleans."),
     Key(
         "secrets", values.secrets,
-        "Names of secrets that the coordinator holds. Their values reach only the job's environment.",
-        not_yet="cannot be given to jobs by this version yet",
+        "Names of secrets that the coordinator holds. Their values appear only in the job's environment.",
+        not_yet="is not supported by this version yet",
     ),
     Key(
-        "resources", RESOURCES, "What the job is given, and held to.",
+        "resources", RESOURCES, "The resources that the job gets and may not exceed.",
         "`{cpus: 1, memory: 1GiB, gpus: 0, disk: 2GiB}`",
     ),
     Key(
@@ -120,18 +120,19 @@ KEYS: tuple[Key, ...] = (
     ),
     Key(
         "network", kinds.choice("none", "internet"),
-        "What the job may reach. Only workers whose owner allows it take `internet`.", "`none`",
+        "Which network the job may reach. Only workers whose owner allows it take jobs with `internet`.", "`none`",
     ),
     Key("timeout", kinds.duration(*limits.TIMEOUT), "How long one attempt may take.", "`1h`"),
     Key(
-        "max_attempts", kinds.number(*limits.MAX_ATTEMPTS, whole=True), "Attempts in all, when infrastructure fails.",
-        "the coordinator's `default_max_attempts`: `3` unless the pool's organiser sets another",
+        "max_attempts", kinds.number(*limits.MAX_ATTEMPTS, whole=True),
+        "Maximum number of attempts if infrastructure fails.",
+        "the coordinator's `default_max_attempts`: `3` unless the pool's organiser changes it",
     ),
     Key(
-        "retry", RETRY, "Whether a nonzero exit is tried again too, and how long to wait before the next attempt.",
+        "retry", RETRY, "Whether to retry a nonzero exit too, and how long to wait before the next attempt.",
         "`{program: false, backoff: 10s}`",
     ),
-    Key("priority", kinds.number(*limits.PRIORITY, whole=True), "Higher goes first.", "`0`"),
+    Key("priority", kinds.number(*limits.PRIORITY, whole=True), "Jobs with a higher priority go first.", "`0`"),
     Key("artifacts", file_values.artifacts, "Globs in the workspace, collected when the job succeeds, or always."),
     Key(
         "result", file_values.result, "A file with a flat JSON object: its entries are columns of the results table.",
@@ -139,26 +140,26 @@ KEYS: tuple[Key, ...] = (
     ),
     Key(
         "checkpoint", CHECKPOINT, "A path that is saved while the job runs and restored in its next attempt.",
-        not_yet="cannot be saved and restored by this version yet",
+        not_yet="is not supported by this version yet",
     ),
-    Key("labels", values.labels("write for example {project: thesis}"), "Free labels of the run, to find it by."),
-    Key("sweep", sweep, "This job, once per combination of parameters."),
+    Key("labels", values.labels("write for example {project: thesis}"), "Labels of your choice, to find the run by."),
+    Key("sweep", sweep, "Run this job once per combination of parameters."),
     Key(
         "build", BUILD, "An image to build from a repository.",
-        not_yet="cannot be executed by this version yet: build the image and name it in 'image'",
+        not_yet="is not supported by this version yet: build the image yourself and name it in 'image'",
     ),
 )  # fmt: skip
 
-#: Keys that describe the run as a whole, and do not stand in a step.
+#: Keys that describe the run as a whole and are not allowed in a step.
 RUN_ONLY = ("labels",)
-#: Keys of a step alone.
+#: Keys that are allowed only in a step.
 STEP_ONLY = ("id", "needs")
 
 
 _BY_HAND: dict[str, Check] = {key.name: key.kind.check for key in KEYS}
-#: The checks, by whether the document came over the wire.
+#: The checks per key; the index tells whether the document came over the wire.
 TOP: dict[bool, dict[str, Check]] = {False: _BY_HAND, True: _BY_HAND | {"files": file_values.wire_files.check}}
 STEP = {wire: {name: check for name, check in top.items() if name not in RUN_ONLY} for wire, top in TOP.items()}
 NOT_YET: dict[str, str] = {key.name: key.not_yet for key in KEYS if key.not_yet}
-#: Mappings of single settings: a step's are laid over the file's, setting by setting.
+#: Mappings that a step merges with the file's, entry by entry, instead of replacing them.
 MERGED = ("env", "requires", "resources", "retry")

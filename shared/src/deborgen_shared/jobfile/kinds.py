@@ -1,7 +1,7 @@
-"""Kinds of single values: what each may be, said once as a check and as a piece of JSON Schema.
+"""Kinds of single values. Each kind is defined once, as a check together with its JSON Schema.
 
-A check takes the value, its path and the list of problems, and gives what the spec holds. What it returns after it
-found a problem is never used.
+A check takes the value, its path and the list of problems, and returns the value for the spec. If it found a problem,
+its return value is never used.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from deborgen_shared.jobfile.template import OPEN, references
 Check = Callable[[Any, Path, Problems], Any]
 Shape = dict[str, Any]
 
-#: Text with something in it, and without NUL.
+#: Text with at least one visible character, and without NUL.
 SOMETHING = r"^\s*[^\s\u0000][^\u0000]*$"
 NO_NUL = r"^[^\u0000]*$"
 
-TEMPLATES_HINT = "it works in name, run, image, env, artifacts, result and build.tag"
+TEMPLATES_HINT = "it works only in name, run, image, env, artifacts, result and build.tag"
 
 
-class Kind(NamedTuple):
-    """What a value may be: `check` says it to the parser, `shape` to editors and to clients."""
+class ValueKind(NamedTuple):
+    """What a value may be: `check` is for the parser, `shape` (JSON Schema) for editors and clients."""
 
     check: Check
     shape: Shape
 
 
-def shaped(shape: Shape) -> Callable[[Check], Kind]:
-    """The kind of value that a check accepts."""
-    return lambda check: Kind(check, shape)
+def shaped(shape: Shape) -> Callable[[Check], ValueKind]:
+    """Decorator: turns a check into a kind with this JSON Schema."""
+    return lambda check: ValueKind(check, shape)
 
 
 def text_shape(limit: int) -> Shape:
@@ -48,7 +48,7 @@ def scalar_shape(limit: int) -> Shape:
 
 
 def shown(value: object) -> str:
-    """A value, or what it is: `'017'`, `a list`."""
+    """A value for a message: `'017'` for a scalar, otherwise its type, such as `a list`."""
     return f"'{show(value)}'" if isinstance(value, (str, int, float)) else kind(value)
 
 
@@ -57,7 +57,7 @@ def is_number(value: object) -> bool:
 
 
 def unstorable(text: str) -> str | None:
-    """Why a text cannot be stored, as the end of a sentence, or None."""
+    """Why a text cannot be stored, as the end of a sentence; None if it can."""
     if "\0" in text:
         return "contains a NUL character"
     if not text.isascii():
@@ -69,7 +69,7 @@ def unstorable(text: str) -> str | None:
 
 
 def storable(value: str, path: Path, problems: Problems, limit: int) -> bool:
-    """Whether a text has at most `limit` characters, all of which can be stored."""
+    """Whether a text can be stored and has at most `limit` characters."""
     if problems.exceeds(path, len(value), limit, "characters"):
         return False
     if (reason := unstorable(value)) is not None:
@@ -77,8 +77,8 @@ def storable(value: str, path: Path, problems: Problems, limit: int) -> bool:
     return reason is None
 
 
-def text(limit: int, example: str, *, templates: bool = False) -> Kind:
-    """Text of one character at least and `limit` at most."""
+def text(limit: int, example: str, *, templates: bool = False) -> ValueKind:
+    """Text of 1 to `limit` characters."""
 
     def check(value: Any, path: Path, problems: Problems) -> Any:
         hint = f"write for example {example}"
@@ -91,11 +91,11 @@ def text(limit: int, example: str, *, templates: bool = False) -> Kind:
             template_refused(value, path, problems)
         return value
 
-    return Kind(check, text_shape(limit))
+    return ValueKind(check, text_shape(limit))
 
 
 def template_refused(value: object, path: Path, problems: Problems) -> bool:
-    """Whether something is looked up, in a place where nothing can be."""
+    """Whether a value has a lookup where none is allowed, which is then a problem."""
     if not isinstance(value, str) or OPEN not in value:
         return False
     written = next(references(value))[0]
@@ -103,7 +103,7 @@ def template_refused(value: object, path: Path, problems: Problems) -> bool:
     return True
 
 
-def pattern(limit: int, shape: str, wanted: str, example: str) -> Kind:
+def pattern(limit: int, shape: str, wanted: str, example: str) -> ValueKind:
     """Text that a regular expression matches."""
     compiled = re.compile(shape)
     plain = text(limit, example)
@@ -115,10 +115,10 @@ def pattern(limit: int, shape: str, wanted: str, example: str) -> Kind:
             problems.about(path, f"is not {wanted}: '{show(value)}'", f"write for example {example}")
         return value
 
-    return Kind(check, {"type": "string", "maxLength": limit, "pattern": f"^{shape}$"})
+    return ValueKind(check, {"type": "string", "maxLength": limit, "pattern": f"^{shape}$"})
 
 
-def choice(*words: str) -> Kind:
+def choice(*words: str) -> ValueKind:
     """One of a few words."""
     listed = " or ".join(words)
 
@@ -128,7 +128,7 @@ def choice(*words: str) -> Kind:
             problems.about(path, f"must be {listed}, not {shown(value)}", hint)
         return value
 
-    return Kind(check, {"enum": list(words)})
+    return ValueKind(check, {"enum": list(words)})
 
 
 @shaped({"type": "boolean"})
@@ -143,28 +143,28 @@ def boolean(value: Any, path: Path, problems: Problems) -> Any:
     return value
 
 
-def number(least: float, most: float, *, whole: bool = False) -> Kind:
-    hint = f"write {least:,g} to {most:,g}"
+def number(least: float, most: float, *, whole: bool = False) -> ValueKind:
     wanted = "a whole number" if whole else "a number"
+    hint = f"write {wanted} from {least:,g} to {most:,g}"
 
     def check(value: Any, path: Path, problems: Problems) -> Any:
         if not is_number(value) or (whole and isinstance(value, float)):
             if not template_refused(value, path, problems):
                 problems.about(path, f"must be {wanted}, not {shown(value)}", hint)
         elif not least <= value <= most:
-            problems.about(path, f"is {show(value)}, out of range", hint)
+            problems.about(path, f"is {show(value)}, which is out of range", hint)
         else:
             return value if whole else float(value)
         return least
 
-    return Kind(check, {"type": "integer" if whole else "number", "minimum": least, "maximum": most})
+    return ValueKind(check, {"type": "integer" if whole else "number", "minimum": least, "maximum": most})
 
 
 def measure(
     what: str, read: Callable[[object], float], spell: Callable[[Any], str], least: float, most: float
 ) -> Check:
     """A number with a unit, as people write it."""
-    hint = f"write {spell(least)} to {spell(most)}"
+    hint = f"write {what} from {spell(least)} to {spell(most)}"
 
     def check(value: Any, path: Path, problems: Problems) -> Any:
         try:
@@ -174,42 +174,42 @@ def measure(
                 problems.about(path, f"is not {what}", str(error))
             return least
         if not least <= amount <= most:
-            problems.about(path, f"is {show(value)}, out of range", hint)
+            problems.about(path, f"is {show(value)}, which is out of range", hint)
         return amount
 
     return check
 
 
-def duration(least: float, most: float) -> Kind:
+def duration(least: float, most: float) -> ValueKind:
     shape = {
         "type": "string",
         "pattern": units.DURATION_PATTERN,
         "description": "A duration: 90s, 45m, 2h, 3d or 1h30m.",
         "examples": ["90s", "45m", "2h", "1h30m"],
     }
-    return Kind(measure("a duration", units.parse_duration, units.format_duration, least, most), shape)
+    return ValueKind(measure("a duration", units.parse_duration, units.format_duration, least, most), shape)
 
 
-def size(least: int, most: int) -> Kind:
+def size(least: int, most: int) -> ValueKind:
     shape = {
         "type": "string",
         "pattern": units.SIZE_PATTERN,
         "description": "A size: 512MiB, 8GiB.",
         "examples": ["512MiB", "8GiB"],
     }
-    return Kind(measure("a size", units.parse_size, units.format_size, least, most), shape)
+    return ValueKind(measure("a size", units.parse_size, units.format_size, least, most), shape)
 
 
 def scalar(value: Any, path: Path, problems: Problems, limit: int) -> bool:
     """Whether a value is text of at most `limit` characters, a finite number, or a boolean."""
     if isinstance(value, str):
-        # A sweep has many texts, and nearly all are plain.
+        # Fast path: a sweep may have many texts, and nearly all are plain.
         plain = len(value) <= limit and value.isascii() and "\0" not in value
         return plain or storable(value, path, problems, limit)
     if isinstance(value, float):
         if isfinite(value):
             return True
-        problems.about(path, "is not a finite number", "write a number that has an end")
+        problems.about(path, "is not a finite number", "write a number other than .inf and .nan")
     elif isinstance(value, int):
         if INTEGER[0] <= value <= INTEGER[1]:
             return True

@@ -1,4 +1,4 @@
-"""Every limit of the job file, in one place. A message that refuses something for its size names the limit."""
+"""Every limit of the job file. A message about something too large names the limit."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ AXES = 32
 AXIS_VALUES = 1_000_000
 CASES = 1_000_000
 EXCLUDES = 1_000
-#: `exclude` rows may name the parameters in this many different combinations: it bounds the work per job.
+#: The rows of `exclude` may use at most this many different sets of parameters. This limits the work per job.
 EXCLUDE_SHAPES = 16
 
 NAME = 200
 STEP_ID = 63
 PARAMETER_NAME = 64
 PARAMETER_TEXT = 4_096
-#: The parameters of all jobs of a run take at most this many bytes for each job that a run may have, or the second
-#: figure where that is more.
+#: The parameters of all jobs of a run may take the first number of bytes per job that a run may have, and in any case
+#: the second number.
 PARAMETER_BYTES_PER_JOB, PARAMETER_BYTES = 640, 16 * MIB
 IMAGE = 500
 URL = 2_000

@@ -1,6 +1,6 @@
-"""Job files from text: YAML with the place of everything that was written.
+"""Loads the text of a job file: YAML, with the position of every key and value.
 
-PyYAML only splits the text into events. The tree, the meaning of scalars, and every refusal are made here.
+PyYAML only splits the text into events. This module builds the tree, interprets scalars and reports problems.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from deborgen_shared.jobfile.document import Document, Node, decode, split_lines
 from deborgen_shared.jobfile.problems import JobFileInvalid, Path, Problem, Problems, TooManyProblems, kind, show
 from deborgen_shared.jobfile.syntax import explain
 
-#: Mappings whose values are text: a number in them is kept as it was written, so that 3.10 stays 3.10.
+#: Mappings whose values are text. A number in them is kept as written, so that 3.10 stays 3.10.
 _VERBATIM = ("env", "labels", "requires")
 
 _INTEGER = re.compile(r"[-+]?(?:0|[1-9][0-9]*)")
@@ -28,12 +28,12 @@ _WORDS: dict[str, bool | float | None] = {
     **dict.fromkeys(("-.inf", "-.Inf", "-.INF"), float("-inf")),
     **dict.fromkeys((".nan", ".NaN", ".NAN"), float("nan")),
 }
-#: Longer digits are no number that anybody means; Python refuses to convert them too.
+#: Nobody means a number with more digits than this as a number, and Python may refuse to convert it.
 _LONGEST = 400
 
 
 def compose(text: str | bytes, source: str = "job.yml") -> Document:
-    """The document of a text. Text that is no document is refused; lesser problems are kept in it."""
+    """Read the text. Text that is not YAML raises; smaller problems are stored in the document."""
     return _Composer(decode(text, source), source).document()
 
 
@@ -56,7 +56,7 @@ def resolve(text: str) -> str | int | float | bool | None:
 
 
 class _Composer:
-    """Builds the tree from the parser's events. It goes no deeper than a job file may be nested."""
+    """Builds the tree from the parser's events, down to the maximum depth of a job file."""
 
     def __init__(self, text: str, source: str) -> None:
         import yaml
@@ -80,7 +80,7 @@ class _Composer:
         except self.yaml.YAMLError as error:
             raise self._refusal(Problem((), f"the file is not YAML: {show(str(error))}")) from None
         if root is None:
-            raise self._refusal(Problem((), "the job file is empty", "a complete job is: run: echo hello"))
+            raise self._refusal(Problem((), "the job file is empty", "a complete job file is: run: echo hello"))
         return Document(self.text, self.source, root, self.problems)
 
     def _refusal(self, problem: Problem) -> JobFileInvalid:
@@ -90,7 +90,7 @@ class _Composer:
         return self._refusal(self._problem(event, message, hint))
 
     def _problem(self, piece: Any, message: str, hint: str = "") -> Problem:
-        """A problem with what an event or a node stands for."""
+        """A problem at the position of an event or a node."""
         start, end = piece.start_mark, piece.end_mark
         width = end.column - start.column if end.line == start.line else 1
         return Problem((), message, hint, start.line + 1, start.column + 1, max(1, width))
@@ -101,11 +101,11 @@ class _Composer:
             if isinstance(event, self.yaml.NodeEvent):
                 root = self._read(event, ())
             elif isinstance(event, self.yaml.DocumentStartEvent) and root is not None:
-                raise self._stop(event, "the file holds a second document", "one file is one run: split it at ---")
+                raise self._stop(event, "the file has a second document", "one file is one run: split it at ---")
         return root
 
     def _read(self, event: Any, path: Path) -> Node:
-        """What begins with this event, up to its end. The path is that of a value; a key has none."""
+        """Read the node that begins with this event. `path` is that of a value; for a key it is empty."""
         self.total += 1
         if isinstance(event, self.yaml.AliasEvent):
             return self._alias(event)
@@ -128,13 +128,13 @@ class _Composer:
         target = self.anchors.get(event.anchor)
         if target is None:
             if event.anchor in self.anchors:
-                raise self._stop(event, f"the alias *{show(event.anchor)} stands inside of itself", "write it out")
+                raise self._stop(event, f"the alias *{show(event.anchor)} refers to itself", "write the value out")
             raise self._stop(event, f"there is no anchor &{show(event.anchor)} above", "write the value out")
         self._check_depth(event, self.depth + target.depth)
         self.total += target.size
         if self.total > limits.DOCUMENT_NODES:
             message = f"the aliases expand to more than {limits.DOCUMENT_NODES:,} values"
-            raise self._stop(event, message, "write out what is needed")
+            raise self._stop(event, message, "write the values out")
         node = Node(target.value, event)
         node.children, node.keys, node.size, node.depth = target.children, target.keys, target.size, target.depth
         return node
@@ -172,13 +172,13 @@ class _Composer:
         return key
 
     def _entry(self, holder: Node, key: Node, path: Path) -> None:
-        """Read the value of a key, and put both into the mapping that holds them."""
+        """Read the value of a key, and add both to the mapping."""
         name = key.value
         node = self._read(next(self.events), (*path, name))
         if name in holder.children:
             line = holder.keys[name].start_mark.line + 1
             self.problems.append(
-                self._problem(key, f"the key '{show(name)}' is given twice", f"it is also in line {line}")
+                self._problem(key, f"the key '{show(name)}' is given twice", f"it is also on line {line}")
             )
             return
         holder.keys[name] = key
@@ -206,7 +206,7 @@ class _Composer:
 
 
 def _is_verbatim(path: Path) -> bool:
-    """Whether a scalar is text whatever it looks like: a value in `env`, an argument in `run`."""
+    """Whether a scalar is always text, even if it looks like a number: a value in `env`, an argument in `run`."""
     if path[:1] == ("steps",) and len(path) == 4 and isinstance(path[1], int):
         path = path[2:]
     return len(path) == 2 and (path[0] == "run" if isinstance(path[1], int) else path[0] in _VERBATIM)

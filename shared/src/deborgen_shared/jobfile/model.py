@@ -1,4 +1,4 @@
-"""What a job file means once it is read: a run of steps, each with the immutable spec of its jobs."""
+"""The meaning of a job file: a run of steps, each with the immutable spec of its jobs."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from deborgen_shared.jobfile.sweep import Sweep
 from deborgen_shared.jobfile.template import Scalar
 from deborgen_shared.states import RunAs
 
-#: The attempts of a spec that does not name any: a coordinator of release 0.1 stored it, and its jobs keep their one
-#: attempt. Since then the coordinator records the pool's number at submit.
+#: `max_attempts` of a stored spec that lacks it. A coordinator of release 0.1 stored such specs, and their jobs keep
+#: their single attempt. Newer coordinators record the pool's default when a run is submitted.
 UNSAID_MAX_ATTEMPTS = 1
 
 _sorted_json = msgspec.json.Encoder(order="sorted")
 
 
 class File(Struct, frozen=True, kw_only=True):
-    """An input: where it lies in the workspace, and the blob that holds it."""
+    """An input file: its path in the workspace, and the blob with its content."""
 
     path: str
     sha256: str
@@ -32,7 +32,7 @@ class File(Struct, frozen=True, kw_only=True):
 
 
 class Resources(Struct, frozen=True, kw_only=True):
-    """What the job is given, and held to. Memory and disk in bytes."""
+    """The resources that the job gets and may not exceed. Memory and disk are in bytes."""
 
     cpus: float = 1.0
     memory: int = GIB
@@ -41,7 +41,7 @@ class Resources(Struct, frozen=True, kw_only=True):
 
 
 class Retry(Struct, frozen=True, kw_only=True):
-    """Whether failures of the program are tried again too, and how many seconds to wait first."""
+    """Whether to retry failures of the program too, and how many seconds to wait before a retry."""
 
     program: bool = False
     backoff: float = 10.0
@@ -55,7 +55,7 @@ class ArtifactPattern(Struct, frozen=True, kw_only=True):
 
 
 class Workspace(Struct, frozen=True, kw_only=True):
-    """A repository to check out, or a folder that the worker's owner has mounted."""
+    """A repository to check out, or a folder that the worker's owner shares."""
 
     git: str | None = None
     ref: str = "HEAD"
@@ -79,9 +79,9 @@ class Build(Struct, frozen=True, kw_only=True):
 
 
 class JobSpec(Struct, frozen=True, kw_only=True):
-    """Everything that the jobs of one step have in common. Durations in seconds, sizes in bytes.
+    """Everything that the jobs of one step have in common. Durations are in seconds, sizes in bytes.
 
-    `run` is a script for the shell or a list of arguments; it is empty when `build` is given.
+    `run` is a shell script or a list of arguments; it is empty if `build` is given.
     """
 
     name: str = "job"
@@ -109,17 +109,17 @@ class JobSpec(Struct, frozen=True, kw_only=True):
         return RunAs.CONTAINER if self.image else RunAs.PROCESS
 
     def needs_key(self) -> str:
-        """Canonical JSON of all that placement looks at. Jobs with the same key fit the same workers."""
+        """Canonical JSON of everything that placement depends on. Jobs with the same key fit the same workers."""
         needs = {name: getattr(self, name) for name in ("network", "requires", "resources", "runner")}
         return _sorted_json.encode(needs).decode()
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One step: the spec that its jobs share, and the parameters that tell them apart.
+    """One step: the spec that its jobs share, and the parameters in which they differ.
 
-    `id` is None for the only step of a file without `steps`. `local_files` are the paths of the hand-written form,
-    still to be uploaded.
+    `id` is None for the only step of a file without `steps`. `local_files` are paths from a hand-written file whose
+    content has not been uploaded yet.
     """
 
     id: str | None
@@ -135,15 +135,15 @@ class Step:
         return self.sweep.count if self.sweep else 1
 
     def params(self) -> Iterator[dict[str, Scalar]]:
-        """The parameters of each job in turn, made as they are asked for."""
+        """The parameters of each job in turn, generated lazily."""
         return self.sweep.params() if self.sweep else iter([{}])
 
 
 @dataclass(frozen=True, slots=True)
 class JobFile:
-    """One run: its jobs are numbered from 1 over the steps in their order.
+    """One run. Its jobs are numbered from 1, step by step.
 
-    `not_yet` is what this version reads and checks but cannot execute, one sentence each. Such a run is not accepted.
+    `not_yet` has one problem per key that this version checks but does not support. Such a run is not accepted.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""What the steps need: known steps, and no circle."""
+"""Checks the `needs` of the steps: every needed step exists, and there is no circle."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ STEP_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 
 
 def check_needs(steps: list[Any], ids: list[str | None], problems: Problems) -> list[list[str]]:
-    """The needs of each step. Without a word about it, a step needs the one above."""
+    """The needs of each step. By default, a step needs the one above it."""
     known = {step_id: None for step_id in ids if step_id}
     needs: list[list[str]] = []
     before = len(problems)
@@ -53,7 +53,7 @@ def _no_circle(steps: list[Any], ids: list[str], needs: list[list[str]], problem
     try:
         TopologicalSorter(wants).prepare()
     except CycleError as error:
-        # Told from the step that comes first, each step before the one that it needs.
+        # Start the circle at the step that comes first in the file; each step is followed by one that it needs.
         circle = error.args[1][:0:-1]
         start = min(range(len(circle)), key=lambda place: ids.index(circle[place]))
         circle = [*circle[start:], *circle[: start + 1]]

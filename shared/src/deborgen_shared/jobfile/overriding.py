@@ -1,4 +1,4 @@
-"""Axes from the command line: `-p seed=1..5` replaces or adds one in a document that was read."""
+"""Axes from the command line: `-p seed=1..5` replaces or adds an axis of the job file."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Axis = list[Scalar] | dict[str, Scalar]
 
 
 def parse_axis(text: str) -> Axis:
-    """An axis as a person types it: `1..5`, `0..100..10` (by tens), `a,b,c`, or a single value."""
+    """An axis as a person types it: `1..5`, `0..100..10` (in steps of 10), `a,b,c`, or a single value."""
     if match := _RANGE.fullmatch(text.strip()):
         axis: dict[str, Scalar] = {"from": int(match[1]), "to": int(match[2])}
         return axis | ({"step": int(match[3])} if match[3] else {})
@@ -26,13 +26,13 @@ def parse_axis(text: str) -> Axis:
 
 
 def override(data: object, params: Mapping[str, Axis]) -> Any:
-    """The data with these axes, in the job's sweep or in those steps that sweep over or look up the name.
+    """A copy of the data with these axes, in the job's sweep or in the steps that sweep over or look up the name.
 
-    The data that was given is not changed. ValueError when no step has a use for a name.
+    Raises ValueError if no step uses a name.
     """
     if not isinstance(data, dict) or not params:
         return data
-    # A copy in which nothing is shared, also what was one thing by an alias.
+    # A deep copy, in which values that YAML aliases share are separate.
     changed: dict[str, Any] = msgspec.to_builtins(data)
     for name, axis in params.items():
         for holder in _holders(changed, name):
@@ -41,7 +41,7 @@ def override(data: object, params: Mapping[str, Axis]) -> Any:
 
 
 def _holders(data: dict[str, Any], name: str) -> list[dict[str, Any]]:
-    """The job or the steps whose sweep gets the axis."""
+    """The job, or the steps, whose sweep gets the axis."""
     steps = data.get("steps")
     if not isinstance(steps, list):
         return [data]

@@ -1,4 +1,4 @@
-"""From plain data to a JobFile: all keys checked, all problems found at once."""
+"""Turns plain data into a JobFile. It checks every key and reports all problems at once."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from deborgen_shared.jobfile.sweep import Sweep
 from deborgen_shared.jobfile.syntax import missing_space
 from deborgen_shared.jobfile.template import without_references
 
-COMPLETE = "a complete job is: run: echo hello"
+COMPLETE = "a complete job file is: run: echo hello"
 STEP_EXAMPLE = "write {id: prepare, run: python prep.py}"
 
 
 def check(data: object, problems: Problems, wire: bool, defaults: dict[str, Any], max_jobs: int) -> JobFile | None:
-    """The job file; None when problems were added. `defaults` are values of the run for keys that it does not have."""
+    """The job file, or None if problems were added. `defaults` are the values of keys that the file leaves out."""
     if not isinstance(data, dict):
         what = "is empty" if data is None else f"must be a mapping of keys, not {kind(data)}"
         hint = missing_space(data) if isinstance(data, str) else None
@@ -46,7 +46,7 @@ def check(data: object, problems: Problems, wire: bool, defaults: dict[str, Any]
 
 
 class _Level:
-    """The keys of the file, or of one of its steps: their values, and what they look up."""
+    """The keys of the file or of one step: their values, and the `${{ … }}` lookups in them."""
 
     __slots__ = ("id", "path", "references", "values")
 
@@ -86,13 +86,13 @@ def _check_ways(data: dict[Any, Any], problems: Problems) -> None:
     ways = [key for key in data if key in ("run", "build", "steps")]
     if len(ways) > 1:
         hint = "a file has exactly one of run, build and steps"
-        problems.add((ways[1],), f"'{ways[0]}' and '{ways[1]}' exclude each other", hint, key=True)
+        problems.add((ways[1],), f"'{ways[0]}' and '{ways[1]}' cannot be used together", hint, key=True)
     elif not ways and not any("'run'" in p.hint or "run:" in p.hint or "'steps'" in p.hint for p in problems):
         problems.add((), "the job file has no 'run', 'build' or 'steps'", COMPLETE)
 
 
 def _steps(value: Any, wire: bool, problems: Problems) -> tuple[list[_Level], list[list[str]]]:
-    """The keys of each step that is one, and what each step needs."""
+    """The levels of all valid steps, and what each step needs."""
     if not isinstance(value, list):
         hint = STEP_EXAMPLE
         if isinstance(value, dict) and value:
@@ -102,7 +102,7 @@ def _steps(value: Any, wire: bool, problems: Problems) -> tuple[list[_Level], li
     if not value:
         problems.add(("steps",), "'steps' is an empty list", STEP_EXAMPLE)
     if len(value) > limits.STEPS:
-        problems.add(("steps",), f"there are {len(value):,} steps, and the limit is {limits.STEPS:,}")
+        problems.add(("steps",), f"there are {len(value):,} steps, but the limit is {limits.STEPS:,}")
         return [], []
     levels: list[_Level] = []
     ids: list[str | None] = []
@@ -116,7 +116,7 @@ def _steps(value: Any, wire: bool, problems: Problems) -> tuple[list[_Level], li
             ids.append(level.id)
         else:
             hint = f"write {{id: step{index + 1}, run: {show(item)}}}" if isinstance(item, str) else STEP_EXAMPLE
-            problems.add(("steps", index), f"step {index + 1} is {kind(item)}, and must be a mapping", hint)
+            problems.add(("steps", index), f"step {index + 1} must be a mapping, not {kind(item)}", hint)
             ids.append(None)
     return levels, check_needs(value, ids, problems)
 
@@ -130,7 +130,7 @@ def _id(item: dict[str, Any], path: Path, ids: dict[str, str], problems: Problem
     here = (*path, "id")
     if not isinstance(value, str) or not STEP_ID.fullmatch(value) or len(value) > limits.STEP_ID:
         hint = f"use at most {limits.STEP_ID} letters, digits, _ and -"
-        problems.add(here, f"'{show(value)}' is not a name for a step", hint)
+        problems.add(here, f"'{show(value)}' is not a valid step name", hint)
         return None
     if value.lower() in ids:
         other = ids[value.lower()]
@@ -145,11 +145,11 @@ def _check_step_ways(item: dict[str, Any], level: _Level, problems: Problems) ->
     if "run" in item and "build" in item:
         problems.add((*level.path, "build"), f"{called} has both 'run' and 'build'", "remove one", key=True)
     elif "run" not in item and "build" not in item:
-        problems.add(level.path, f"{called} has no 'run'", "write run: and what it does")
+        problems.add(level.path, f"{called} has no 'run'", "add run: and the command of the step")
 
 
 def _check_lookups(top: _Level, level: _Level, others: dict[str, str], few: bool, problems: Problems) -> None:
-    """What a step looks up, also in the keys that it takes from the file, must be there in that step."""
+    """Every lookup of a step must be defined in that step, also in keys that it inherits from the file."""
     found, values = top.references, top.values
     if level is not top:
         values = {**top.values, **level.values}
@@ -159,7 +159,7 @@ def _check_lookups(top: _Level, level: _Level, others: dict[str, str], few: bool
     for index, name in enumerate(values.get("secrets", ())):
         if isinstance(name, str) and name in env:
             path = (*(level.path if "secrets" in level.values else ()), "secrets", index)
-            problem = Problem(path, f"'{name}' is in 'env' and in 'secrets'", "remove one of them")
+            problem = Problem(path, f"'{name}' is in both 'env' and 'secrets'", "remove one of them")
             if problem not in problems:
                 problems.append(problem)
     sweep: Sweep | None = values.get("sweep")
@@ -170,7 +170,7 @@ def _check_lookups(top: _Level, level: _Level, others: dict[str, str], few: bool
 
 
 def _check_counts(top: _Level, levels: list[_Level], max_jobs: int, problems: Problems) -> bool:
-    """Whether there are not too many jobs. A sweep that has none is a problem too."""
+    """Whether the number of jobs is within the limit. A sweep without any job is also a problem."""
     total, made = 0, "jobs"
     used: list[Sweep] = []
     sweeps: dict[Path, Sweep] = {}
@@ -188,7 +188,7 @@ def _check_counts(top: _Level, levels: list[_Level], max_jobs: int, problems: Pr
         if sweep is not None and alone:
             total, made = sweep.size, "combinations before 'exclude'" if sweep.exclude else "jobs"
         size = f"{total:,}" if total < 10**15 else "more than 10^15"
-        message = f"the {'sweep makes' if alone else 'steps make'} {size} {made}, and the limit is {max_jobs:,}"
+        message = f"the {'sweep makes' if alone else 'steps make'} {size} {made}, but the limit is {max_jobs:,}"
         hint = "make an axis shorter, or submit it in parts" if alone else "submit them in several runs"
         problems.add(path if alone else ("steps",), message, hint, key=True)
         return False
@@ -196,18 +196,18 @@ def _check_counts(top: _Level, levels: list[_Level], max_jobs: int, problems: Pr
     most = max(limits.PARAMETER_BYTES, max_jobs * limits.PARAMETER_BYTES_PER_JOB)
     if text > most:
         path = max(sweeps, key=lambda path: sweeps[path].text_size)
-        took = f"{text // limits.MIB:,} MiB, and the limit is {most // limits.MIB:,} MiB"
+        took = f"{text // limits.MIB:,} MiB, but the limit is {most // limits.MIB:,} MiB"
         message = f"the parameters of all jobs take {took}"
         problems.add(path, message, "sweep over short values, such as the names of files under 'files'", key=True)
         return False
     for path, sweep in sweeps.items():
         if sweep.count == 0:
-            problems.add((*path, "exclude"), "'exclude' leaves no combination", "remove a row of it", key=True)
+            problems.add((*path, "exclude"), "'exclude' removes every combination", "remove one of its rows", key=True)
     return True
 
 
 def _step(defaults: dict[str, Any], level: _Level, needs: list[str]) -> Step:
-    """The step, with the file's keys as its defaults."""
+    """Build the step, with the file's keys as defaults."""
     values = dict(defaults)
     if level.path:
         for key, value in level.values.items():

@@ -1,4 +1,4 @@
-"""The shapes of paths that jobs may name: relative, inside the workspace, and the same on every file system."""
+"""Rules for the paths in a job file: relative, inside the workspace, and unambiguous on every file system."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,200}")
 
 
 def check_path(path: str) -> str | None:
-    """What is wrong with a path in a workspace, as the end of a sentence, or None."""
+    """What is wrong with a path in a workspace, as the end of a sentence; None if it is valid."""
     if _PLAIN.fullmatch(path):
         return None
     if not path:
@@ -45,11 +45,11 @@ def check_path(path: str) -> str | None:
 
 
 def find_twins(paths: Iterable[str]) -> list[tuple[str, str]]:
-    """Pairs of paths that some file system takes for one: equal but for case or Unicode normalisation.
+    """Pairs of paths that are the same file on some file systems: they differ only in case or Unicode normalisation.
 
-    A file where another path has a folder makes a pair with one path in that folder.
+    A path that is a file for one entry and a folder for another forms a pair with one path in that folder.
     """
-    # With the slash sorted before all else, what lies in a folder comes right after it.
+    # The slash sorts before every other character, so that the contents of a folder come right after the folder.
     ordered = sorted((_fold(path).replace("/", "\0"), place, path) for place, path in enumerate(paths))
     twins = []
     folded, first = None, ""

@@ -1,4 +1,4 @@
-"""What is wrong in a job file: where it stands, what it is, and what to write instead."""
+"""The problems of a job file: where each one is, what is wrong, and what to write instead."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from unicodedata import east_asian_width
 
 Path = tuple[str | int, ...]
 
-#: The longest piece of a line that is shown under a problem.
+#: A problem shows at most this many characters of its line.
 SHOWN = 100
-#: After this many problems nothing more is looked for.
+#: The check stops after this many problems.
 LIMIT = 100
-#: The nearest word is searched for among known words of at most this many letters in all.
+#: No similar word is searched for if the known words have more letters than this in total.
 SEARCHED = 10_000
 _KINDS = {type(None): "empty", bool: "a boolean", int: "a number", float: "a number", str: "text", list: "a list"}
 
@@ -27,7 +27,7 @@ def path_text(path: Path) -> str:
 
 
 def subject(path: Path) -> str:
-    """The thing at a path as messages call it, without the step it is in: `'resources.memory'`."""
+    """What messages call the value at a path, without its step: `'resources.memory'`."""
     if len(path) > 2 and path[0] == "steps":
         path = path[2:]
     return f"'{path_text(path)}'"
@@ -35,10 +35,10 @@ def subject(path: Path) -> str:
 
 @dataclass(frozen=True)
 class Problem:
-    """One thing that is wrong. `path` says where in the document; line and column, from 1, where in the text.
+    """One mistake. `path` is its place in the document; `line` and `column`, counted from 1, its place in the text.
 
-    `key` is true when the key itself is wrong, not its value. `find` is the offending piece of a longer text: the
-    first one like it, or the last.
+    `key` is true if the key itself is wrong, not its value. `find` is the offending piece of a longer text: its first
+    occurrence or, with `last`, its last one.
     """
 
     path: Path
@@ -59,7 +59,7 @@ class Problem:
         return replace(self, line=line, column=column, width=width)
 
     def render(self, source_name: str, lines: Sequence[str]) -> str:
-        """The problem as a person reads it: the place, the line, carets under the piece, and the hint."""
+        """The problem as a person reads it: the place, the line, carets under the wrong part, and the hint."""
         if self.line is None or self.column is None:
             place = f"{source_name}: {self.path_text}" if self.path else source_name
             return f"{place}: {self.message}" + (f"\n   | {self.hint}" if self.hint else "")
@@ -75,11 +75,11 @@ class Problem:
 
 
 class TooManyProblems(Exception):
-    """There are as many problems as anybody reads."""
+    """There are more problems than anybody reads."""
 
 
 class Problems(list[Problem]):
-    """What was found so far. When it is enough, the check ends: a hostile file must not cost more than a good one."""
+    """The problems found so far. At the limit the check stops: a hostile file must not cost more than a good one."""
 
     def append(self, problem: Problem) -> None:
         super().append(problem)
@@ -92,22 +92,22 @@ class Problems(list[Problem]):
     def about(
         self, path: Path, message: str, hint: str = "", *, noun: str = "", key: bool = False, find: str = ""
     ) -> None:
-        """Add a problem that begins with the thing at the path: `'seed' is empty`, or `the axis 'seed' is empty`."""
+        """Add a problem whose message starts with the value's name: `'seed' is empty` or `the axis 'seed' is empty`."""
         named = f"the {noun} {subject(path)}" if noun else subject(path)
         self.add(path, f"{named} {message}", hint, key=key, find=find)
 
     def wrong_kind(self, value: object, path: Path, wanted: str, hint: str = "") -> None:
-        self.about(path, f"is {kind(value)}, and must be {wanted}", hint)
+        self.about(path, f"must be {wanted}, not {kind(value)}", hint)
 
     def exceeds(self, path: Path, count: int, limit: int, what: str = "entries") -> bool:
-        """Whether there are more than the limit, which is then a problem."""
+        """Whether there are more entries than the limit, which is then a problem."""
         if count > limit:
-            self.about(path, f"has {count:,} {what}, and the limit is {limit:,}")
+            self.about(path, f"has {count:,} {what}, but the limit is {limit:,}")
         return count > limit
 
 
 class JobFileInvalid(Exception):
-    """A job file that was refused, with all its problems, in the order of the file."""
+    """An invalid job file, with all its problems in the order of the file."""
 
     def __init__(self, problems: Iterable[Problem], source: str = "job.yml", lines: Sequence[str] = ()) -> None:
         self.problems = sorted(problems, key=lambda p: (p.line or 0, p.column or 0))
@@ -116,7 +116,7 @@ class JobFileInvalid(Exception):
         super().__init__("; ".join(f"{p.path_text}: {p.message}" if p.path else p.message for p in self.problems))
 
     def render(self, outcome: str = "nothing was submitted") -> str:
-        """All problems as a person reads them, and a last line that says how many and what came of it."""
+        """All problems as a person reads them, and a last line with their number and the consequence."""
         count = "1 problem" if len(self.problems) == 1 else f"{len(self.problems)} problems"
         if len(self.problems) >= LIMIT:
             count = f"{LIMIT} problems or more"
@@ -124,11 +124,11 @@ class JobFileInvalid(Exception):
 
 
 def differ_in_case(one: str, other: str) -> str:
-    return f"'{one}' and '{other}' differ in case only"
+    return f"'{one}' and '{other}' differ only in case"
 
 
 def did_you_mean(word: object, known: Iterable[str], otherwise: str = "") -> str:
-    """A hint with the nearest known word, if one is near. Very many known words are not searched for it."""
+    """A hint with the most similar known word; `otherwise` if none is similar, or if there are too many to compare."""
     names = {name.lower(): name for name in known}
     if sum(map(len, names)) > SEARCHED:
         return otherwise
@@ -151,17 +151,17 @@ def show(value: object) -> str:
 
 
 def printable(text: str) -> str:
-    """The text with everything that a terminal would act upon replaced, and of the same length."""
+    """The text, at the same length, with every character replaced that could control a terminal."""
     return "".join(c if c.isprintable() else " " if c == "\t" else "�" for c in text)
 
 
 def kind(value: object) -> str:
-    """What a value is, in words: `a list`, `a number`."""
+    """The type of a value, in words: `a list`, `a number`."""
     return _KINDS.get(type(value), "a mapping")
 
 
 def _window(text: str, column: int, width: int) -> tuple[str, int, int]:
-    """The piece of a long line around the problem, with column and width in that piece."""
+    """The part of a long line around the problem, with the column and width within that part."""
     if len(text) <= SHOWN + 20:
         return printable(text), column, max(1, min(width, len(text) - column))
     start = max(0, min(column - SHOWN // 2, len(text) - SHOWN))
@@ -172,5 +172,5 @@ def _window(text: str, column: int, width: int) -> tuple[str, int, int]:
 
 
 def _columns(text: str) -> int:
-    """How many cells of a terminal the text takes."""
+    """How many cells the text occupies on a terminal."""
     return sum(2 if east_asian_width(c) in "WF" else 1 for c in text)

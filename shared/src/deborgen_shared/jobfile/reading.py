@@ -1,4 +1,4 @@
-"""The ways in: `load` reads a text, `parse_document` gives its meaning, `parse` that of plain data."""
+"""The entry points: `load` reads a text, `parse_document` and `parse` turn a document or plain data into a JobFile."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from deborgen_shared.jobfile.problems import JobFileInvalid, Problem, Problems, 
 
 
 def load(text: str | bytes, source: str = "job.yml") -> Document:
-    """The document of a job file's text.
+    """Read the text of a job file.
 
-    A text that breaks the rules of YAML, or of this subset of it, is refused; and with it, where the document could be
-    read all the same, everything else that is wrong in it.
+    Text that breaks the rules of YAML, or of the subset used here, raises JobFileInvalid. If the document can be read
+    anyway, the exception lists all its other problems too.
     """
     document = compose(text, source)
     if document.problems:
@@ -25,7 +25,7 @@ def load(text: str | bytes, source: str = "job.yml") -> Document:
 
 
 def parse_document(document: Document, *, default_name: str = "job", max_jobs: int = limits.JOBS) -> JobFile:
-    """The meaning of a document. Its problems have lines and columns."""
+    """The job file of a document, or JobFileInvalid with all problems, which have lines and columns."""
     jobfile, problems = _located(document, default_name, max_jobs)
     if jobfile is None or problems:
         raise JobFileInvalid(problems, document.source, document.lines)
@@ -42,10 +42,10 @@ def parse(
 ) -> JobFile:
     """The job file, or JobFileInvalid with all its problems.
 
-    `wire` is the form that the coordinator takes, where `files` are blobs; otherwise they are paths beside the file.
-    `max_jobs` is the limit on the jobs of one run; a sweep over it is found without making its combinations.
-    `default_max_attempts` is the pool's setting, for jobs that say nothing about `max_attempts`. Only the coordinator
-    knows it: what others parse has no use for the number.
+    With `wire`, `files` are blobs, as in a submission to the coordinator; otherwise they are local paths.
+    `max_jobs` limits the jobs of one run; a larger sweep is refused without generating its combinations.
+    `default_max_attempts` is the pool's setting for jobs without `max_attempts`. Only the coordinator knows it; other
+    callers do not need the number.
     """
     jobfile, problems = _checked(data, wire, default_name, max_jobs, default_max_attempts)
     if jobfile is None:
@@ -57,7 +57,7 @@ def _located(document: Document, default_name: str, max_jobs: int) -> tuple[JobF
     jobfile, found = _checked(document.data, False, default_name, max_jobs)
     if jobfile:
         jobfile.not_yet[:] = map(document.locate, jobfile.not_yet)
-    # What was refused already is not complained about again.
+    # Do not report a second problem at the same position.
     places = {(problem.line, problem.column) for problem in document.problems}
     located = [problem for problem in map(document.locate, found) if (problem.line, problem.column) not in places]
     return jobfile, [*document.problems, *located]

@@ -1,4 +1,4 @@
-"""What a job file looks up with `${{ name }}`: that it is a lookup, and that there is something to find."""
+"""Checks the `${{ name }}` lookups of a job file: each is well formed, and its name is defined."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from deborgen_shared.jobfile.values import IMAGE
 
 
 class Reference(NamedTuple):
-    """A lookup: as it is written, its name, where it is, and the key that it belongs to (`run`, `env.HOME`)."""
+    """A lookup: its text, its name, its path, and the key that it belongs to (`run`, `env.HOME`)."""
 
     written: str
     name: str
@@ -22,7 +22,7 @@ class Reference(NamedTuple):
 
 
 def find(data: dict[Any, Any], path: Path, problems: Problems) -> list[Reference]:
-    """All lookups in the keys of a job, each once in a text. What is opened like one and is none is a problem."""
+    """All lookups in the keys of a job, each once per text. A malformed `${{` is a problem."""
     found = []
 
     def look(text: Any, where: Path) -> None:
@@ -47,9 +47,10 @@ def check(
     few: bool,
     problems: Problems,
 ) -> None:
-    """A problem for each lookup that finds nothing, or a value that cannot be where it is looked up.
+    """Add a problem for each undefined lookup, and for each parameter value that is not valid where it is used.
 
-    `others` says which step has a parameter of that name. Values are looked at only when they are `few` enough to run.
+    `others` says which step has a parameter of that name. Values are checked only if the number of jobs is allowed
+    (`few`).
     """
     names = sweep.names if sweep else ()
     seen: set[tuple[str, str]] = set()
@@ -63,7 +64,7 @@ def check(
                 _check_values(reference, sweep, problems)
         elif name not in FACTS and not (git and name in GIT_FACTS):
             message, hint = _missing(name, names, place, others)
-            # A default that several steps cannot fill in is one mistake.
+            # A default of the file that is undefined in several steps is only one mistake.
             if not any(p.path == reference.path and p.find == reference.written for p in problems):
                 problems.add(reference.path, message, hint, find=reference.written)
 
@@ -77,14 +78,14 @@ def _not_a_lookup(written: str, where: Path) -> Problem:
 
 
 def _missing(name: str, names: tuple[str, ...], place: str, others: dict[str, str]) -> tuple[str, str]:
-    """Message and hint for a name that is not there."""
+    """Message and hint for a name that is not defined."""
     family, _, rest = name.partition(".")
     if name in GIT_FACTS:
         return f"'{name}' is known only in a job with 'build' or a git 'workspace'", "add one, or write the value"
     if family == "git":
         return f"there is no '{show(name)}'", did_you_mean(name, GIT_FACTS, f"known: {', '.join(GIT_FACTS)}")
     if family in ("env", "secrets") and rest:
-        return f"'{show(name)}' cannot be looked up", f"the script reads it from its environment: ${show(rest)}"
+        return f"'{show(name)}' cannot be looked up", f"the script can read it from its environment: ${show(rest)}"
     if rest in names:
         return f"'{show(name)}' cannot be looked up", f"write ${{{{ {rest} }}}}"
     message = f"'{show(name)}' is not a parameter of {place}"
@@ -97,15 +98,15 @@ def _missing(name: str, names: tuple[str, ...], place: str, others: dict[str, st
 
 
 def _check_values(reference: Reference, sweep: Sweep, problems: Problems) -> None:
-    """A parameter that becomes part of a path or of an image has values that may be there."""
+    """Check the values of a parameter that becomes part of a path or of an image name."""
     for value in sweep.values(reference.name):
         text = text_of(value)
         if reference.key in ("image", "build"):
-            reason = None if IMAGE.fullmatch(text) else "is not like the name of an image"
+            reason = None if IMAGE.fullmatch(text) else "is not valid in the name of an image"
         else:
             reason = check_path(text)
         if reason:
             message = f"the value '{show(text)}' of '{reference.name}' {reason}"
-            hint = f"it becomes a part of {subject(reference.path)}: change it"
+            hint = f"it becomes part of {subject(reference.path)}: change it"
             problems.add(reference.path, message, hint, find=reference.written)
             return

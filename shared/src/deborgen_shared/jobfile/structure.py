@@ -1,15 +1,15 @@
-"""Mappings and lists: that they are there, not too large, and have no keys but the known ones."""
+"""Checks of mappings and lists: that they have the right type, are not too large, and have only known keys."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from deborgen_shared.jobfile.kinds import Kind, Shape, scalar, scalar_shape, template_refused
+from deborgen_shared.jobfile.kinds import Shape, ValueKind, scalar, scalar_shape, template_refused
 from deborgen_shared.jobfile.problems import Path, Problems, did_you_mean, show, subject
 from deborgen_shared.jobfile.template import text_of
 
-#: What other tools call it.
+#: Keys of other tools, with a hint that names ours.
 ELSEWHERE = {
     **dict.fromkeys(("command", "cmd", "script", "exec", "program"), "write run: instead"),
     **dict.fromkeys(("environment", "envs", "variables", "vars"), "write env: instead"),
@@ -36,9 +36,9 @@ def unknown_key(
     place: str | None = None,
     otherwise: str | None = None,
 ) -> None:
-    """A problem for a key that is not known. `place` is the end of the sentence, such as ` in 'resources'`.
+    """Add a problem for an unknown key. `place` is the end of the sentence, such as ` in 'resources'`.
 
-    `otherwise` is the hint if no known key is near; without it, they are listed.
+    `otherwise` is the hint if no known key is similar; by default, the hint lists the known keys.
     """
     known = list(known)
     listed = otherwise or f"known keys: {', '.join(known)}"
@@ -50,7 +50,7 @@ def unknown_key(
 
 
 def mapping(value: Any, path: Path, problems: Problems, hint: str, limit: int | None = None) -> bool:
-    """Whether the value is a mapping with names for keys, of at most `limit` entries."""
+    """Whether the value is a mapping with at most `limit` entries."""
     if not isinstance(value, dict):
         problems.wrong_kind(value, path, "a mapping", hint)
         return False
@@ -66,8 +66,8 @@ def record_shape(fields: Mapping[str, Shape], required: tuple[str, ...] = ()) ->
     return shape | ({"required": list(required)} if required else {})
 
 
-def listed(item: Kind, limit: int, example: str, *, unique: bool = False) -> Kind:
-    """A list of at most `limit` values of one kind; with `unique`, none of them is there twice."""
+def listed(item: ValueKind, limit: int, example: str, *, unique: bool = False) -> ValueKind:
+    """A list of at most `limit` values of one kind; with `unique`, without duplicates."""
 
     def check(value: Any, path: Path, problems: Problems) -> list[Any]:
         if not isinstance(value, list):
@@ -86,13 +86,13 @@ def listed(item: Kind, limit: int, example: str, *, unique: bool = False) -> Kin
         return done
 
     shape: Shape = {"type": "array", "items": item.shape, "maxItems": limit}
-    return Kind(check, shape | ({"uniqueItems": True} if unique else {}))
+    return ValueKind(check, shape | ({"uniqueItems": True} if unique else {}))
 
 
 def record(
-    fields: Mapping[str, Kind], hint: str, required: tuple[str, ...] = (), make: Callable[..., Any] = dict
-) -> Kind:
-    """A mapping with these keys and no others. Without problems, `make` gets what was written."""
+    fields: Mapping[str, ValueKind], hint: str, required: tuple[str, ...] = (), make: Callable[..., Any] = dict
+) -> ValueKind:
+    """A mapping with only these keys. If it has no problems, `make` is called with its values."""
 
     def check(value: Any, path: Path, problems: Problems) -> Any:
         before = len(problems)
@@ -111,11 +111,11 @@ def record(
                 problems.about(path, f"has no '{key}'", hint)
         return make(**done) if len(problems) == before else None
 
-    return Kind(check, record_shape({name: kind.shape for name, kind in fields.items()}, required))
+    return ValueKind(check, record_shape({name: kind.shape for name, kind in fields.items()}, required))
 
 
-def texts(name: Kind, value_limit: int, limit: int, hint: str, *, templates: bool = False) -> Kind:
-    """A mapping from names to texts; numbers and booleans become text."""
+def texts(name: ValueKind, value_limit: int, limit: int, hint: str, *, templates: bool = False) -> ValueKind:
+    """A mapping from names to texts. Numbers and booleans become text."""
 
     def check(value: Any, path: Path, problems: Problems) -> dict[str, str]:
         done: dict[str, str] = {}
@@ -129,7 +129,7 @@ def texts(name: Kind, value_limit: int, limit: int, hint: str, *, templates: boo
                         template_refused(item, here, problems)
         return done
 
-    return Kind(check, mapping_shape(name.shape, scalar_shape(value_limit), limit))
+    return ValueKind(check, mapping_shape(name.shape, scalar_shape(value_limit), limit))
 
 
 def empty(path: Path, problems: Problems) -> None:

@@ -1,6 +1,6 @@
-"""A sweep: the combinations of its axes and cases, counted without being made and made one at a time.
+"""A sweep: the combinations of its axes and cases. They are counted without being generated, and generated lazily.
 
-An axis knows its length without making its values: one that is too long costs nothing.
+An axis knows its length without generating its values, so an axis that is too long costs nothing.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from deborgen_shared.jobfile.template import Scalar
 Combination = tuple[Scalar, ...]
 Number = int | float
 _NOTHING: Any = object()
-#: An integer ratio cannot fit more steps into 64 bits.
+#: A logarithmic axis of integers cannot have more values than this within 64 bits.
 _LONGEST_OF_INTEGERS = 64
 
 
 class Sweep:
-    """This job, once per combination. Cases vary slowest; then the grid's axes as written, the last one fastest."""
+    """All combinations of parameters. Cases vary slowest. The axes keep their order, and the last varies fastest."""
 
     def __init__(
         self,
@@ -38,17 +38,17 @@ class Sweep:
 
     @property
     def size(self) -> int:
-        """Combinations before `exclude`, without making any."""
+        """The number of combinations before `exclude`, without generating any."""
         return max(1, len(self._rows)) * prod(map(len, self._axes))
 
     @cached_property
     def count(self) -> int:
-        """Combinations after `exclude`."""
+        """The number of combinations after `exclude`."""
         return sum(1 for _ in self._combinations()) if self._excluded else self.size
 
     @property
     def text_size(self) -> int:
-        """About how many bytes the parameters of all combinations take as text, without making any."""
+        """Roughly how many bytes the parameters of all combinations take as text, without generating any."""
         size = self.size
         return sum(
             size * (len(name) + 6) + _text_size(values) * (size // max(1, len(values)))
@@ -57,7 +57,7 @@ class Sweep:
         )
 
     def params(self) -> Iterator[dict[str, Scalar]]:
-        """The parameters of each job in turn, made as they are asked for."""
+        """The parameters of each job in turn, generated lazily."""
         return map(dict, map(zip, repeat(self.names), self._combinations()))
 
     def values(self, name: str) -> Sequence[Scalar]:
@@ -78,7 +78,7 @@ class Sweep:
 
     @cached_property
     def _excluded(self) -> list[tuple[Callable[[Any], Any], set[Any]]]:
-        """The `exclude` rows as sets to look up in, one per combination of names; values as the axes have them."""
+        """The `exclude` rows as lookup sets, one per combination of names, with the values as the axes spell them."""
         lookup = {
             name: {identity(value): value for value in self.values(name)}
             for name in {name for row in self.exclude for name in row}
@@ -95,7 +95,7 @@ class Sweep:
 
 
 def identity(value: Scalar) -> tuple[bool, Scalar]:
-    """What makes two values the same: `true` is not 1, and floats are compared to 12 significant digits."""
+    """A key that is equal for equal values: `true` is not 1, and floats are compared to 12 significant digits."""
     return isinstance(value, bool), significant(value) if isinstance(value, float) else value
 
 
@@ -110,12 +110,12 @@ def _member(pick: Callable[[Any], Any], unwanted: set[Any]) -> Callable[[Combina
 
 
 def significant(value: float) -> float:
-    """The float with 12 significant digits, so that a generated value equals the one that people write."""
+    """The float rounded to 12 significant digits, so that a generated value equals the one that a person writes."""
     return float(f"{value:.12g}")
 
 
 class Spaced(Sequence[Number]):
-    """Numbers that are computed from their place."""
+    """A sequence of numbers, each computed from its index."""
 
     def __init__(self, count: int, at: Callable[[int], Number]) -> None:
         self._count = count
@@ -136,7 +136,7 @@ def integers(first: int, last: int, step: int = 1) -> range:
 
 
 def steps_between(first: Number, last: Number, step: Number) -> int:
-    """How many values `stepped` gives; zero when the step leads away from the end."""
+    """How many values `stepped` returns; zero if the step leads away from the end."""
     steps = (last - first) / step
     if steps < 0:
         return 0

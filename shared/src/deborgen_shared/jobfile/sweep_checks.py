@@ -1,4 +1,4 @@
-"""The `sweep` key: from what is written to a Sweep, or to the problems that it has."""
+"""The `sweep` key: turns what was written into a Sweep, or finds its problems."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def _axis(value: Any, path: Path, problems: Problems) -> Sequence[Scalar]:
         if scalar(item, (*path, index), problems, limits.PARAMETER_TEXT):
             if item in seen:
                 message = f"the value {show(item)} is listed twice in {subject(path)}"
-                problems.add((*path, index), message, "every combination is one job: remove one")
+                problems.add((*path, index), message, "remove one: each combination runs once")
             seen.add(item)
     return value
 
@@ -103,7 +103,7 @@ def _range(value: dict[Any, Any], path: Path, problems: Problems) -> Sequence[Sc
         elif key == "scale":
             _SCALE.check(item, (*path, key), problems)
         elif not is_number(item):
-            problems.wrong_kind(item, (*path, key), "a number", "a range is of numbers: for text write a list")
+            problems.wrong_kind(item, (*path, key), "a number", "ranges are for numbers: for text, write a list")
         else:
             scalar(item, (*path, key), problems, 0)
     for key in ("from", "to"):
@@ -114,7 +114,7 @@ def _range(value: dict[Any, Any], path: Path, problems: Problems) -> Sequence[Sc
     if "count" in value:
         return _spaced(value, path, problems)
     if "scale" in value:
-        problems.about(path, "has a 'scale' and no 'count'", "add count: 10", noun="range")
+        problems.about(path, "has a 'scale' but no 'count'", "add count: 10", noun="range")
         return []
     return _stepped(value, path, problems)
 
@@ -127,7 +127,7 @@ def _stepped(value: dict[str, Any], path: Path, problems: Problems) -> Sequence[
     whole = isinstance(first, int) and isinstance(last, int) and isinstance(step, int)
     if not whole and "step" not in value:
         hint = "add count: 10 (and scale: log), or step: 0.1"
-        problems.about(path, "is not of whole numbers", hint, noun="range")
+        problems.about(path, "does not consist of whole numbers", hint, noun="range")
         return []
     count = (last - first) // step + 1 if whole else steps_between(first, last, step)
     if count < 1:
@@ -138,7 +138,7 @@ def _stepped(value: dict[str, Any], path: Path, problems: Problems) -> Sequence[
     elif whole:
         return integers(first, last, step)
     else:
-        return _told_apart(stepped(first, last, step), path, problems)
+        return _distinct(stepped(first, last, step), path, problems)
     return []
 
 
@@ -148,29 +148,29 @@ def _spaced(value: dict[str, Any], path: Path, problems: Problems) -> Sequence[S
         problems.about(path, "has both 'count' and 'step'", "remove one of them", noun="range")
     elif not isinstance(count, int) or count < 2:
         hint = "for a single value write a list: [1]"
-        problems.about((*path, "count"), f"must be a whole number from 2, not {show(count)}", hint)
+        problems.about((*path, "count"), f"must be a whole number of at least 2, not {show(count)}", hint)
     elif count > limits.AXIS_VALUES:
         _too_many(count, path, problems)
     elif first == last:
-        message = f"goes from {first} to {last}, and so has one value only"
+        message = f"goes from {first} to {last}, so it has only one value"
         problems.about(path, message, f"write [{first}]", noun="range")
     elif value.get("scale") == "log" and (first <= 0 or last <= 0):
         hint = "use scale: linear, or start above 0"
         problems.about(path, "with scale: log must stay above 0", hint, noun="range")
     else:
         spaced = logarithmic if value.get("scale") == "log" else linear
-        return _told_apart(spaced(first, last, count), path, problems)
+        return _distinct(spaced(first, last, count), path, problems)
     return []
 
 
-def _told_apart(axis: Sequence[Scalar], path: Path, problems: Problems) -> Sequence[Scalar]:
-    """The axis, when its values are numbers that differ."""
+def _distinct(axis: Sequence[Scalar], path: Path, problems: Problems) -> Sequence[Scalar]:
+    """The axis, after a check that its values are finite and different numbers."""
     if len(axis) > 1:
         near = (axis[0], axis[1], axis[-2], axis[-1])
         if not all(isinstance(value, (int, float)) and isfinite(value) for value in near):
             problems.about(path, "is too wide to compute", "write a smaller range", noun="range")
         elif near[0] == near[1] or near[2] == near[3]:
-            # Neighbours are closest, in digits, at one of the ends.
+            # Neighbours share the most digits at one of the two ends.
             hint = "lower the count, or widen the range"
             problems.about(path, "has values too close to tell apart at 12 digits", hint, noun="range")
     return axis
@@ -190,8 +190,8 @@ def _cases(value: Any, path: Path, problems: Problems) -> list[dict[str, Scalar]
         if row and rows[0] and row.keys() != rows[0].keys():
             lacks = [name for name in rows[0] if name not in row]
             extra = [name for name in row if name not in rows[0]]
-            what = f"lacks '{show(lacks[0])}'" if lacks else f"has '{show(extra[0])}' besides"
-            message = f"this case {what}: all cases name the same parameters"
+            what = f"has no '{show(lacks[0])}'" if lacks else f"has an extra '{show(extra[0])}'"
+            message = f"this case {what}: all cases must have the same parameters"
             problems.add((*path, index), message, f"the first one has {show(', '.join(map(str, rows[0])))}")
     return rows
 
@@ -211,7 +211,7 @@ def _exclude(value: Any, path: Path, names: list[str], problems: Problems) -> li
 
 
 def _rows(value: Any, path: Path, problems: Problems, limit: int, example: str) -> list[dict[str, Scalar]]:
-    """A list of mappings from names to scalars; what is not a mapping is empty in it."""
+    """A list of mappings from names to scalars. An item that is not a mapping becomes an empty one."""
     if not isinstance(value, list):
         problems.wrong_kind(value, path, "a list of mappings", f"write for example {example}")
         return []
@@ -233,7 +233,7 @@ def _rows(value: Any, path: Path, problems: Problems, limit: int, example: str) 
 
 
 def _names(grid: dict[str, Any], cases: list[dict[str, Scalar]], path: Path, problems: Problems) -> list[str]:
-    """The names of all parameters, each one checked."""
+    """The names of all parameters, after checking each of them."""
     found = [(name, (*path, "grid", name)) for name in grid]
     found += [(name, (*path, "cases", 0, name)) for name in (cases[0] if cases else {})]
     seen: dict[str, str] = {}
@@ -242,7 +242,7 @@ def _names(grid: dict[str, Any], cases: list[dict[str, Scalar]], path: Path, pro
         parameter_name.check(name, where, problems)
         if len(problems) == before and name.lower() in seen:
             other = seen[name.lower()]
-            both = f"'{name}' is in 'grid' and in 'cases'" if other == name else differ_in_case(other, name)
+            both = f"'{name}' is in both 'grid' and 'cases'" if other == name else differ_in_case(other, name)
             problems.add(where, both, "rename or remove one of them", key=True)
         seen[str(name).lower()] = str(name)
     return [name for name, _ in found]

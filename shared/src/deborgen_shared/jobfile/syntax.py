@@ -1,6 +1,6 @@
-"""What is wrong with text that is not YAML, in words for people.
+"""Explains YAML syntax errors in plain words.
 
-The parser says what it met; what its author most likely meant is told from the line.
+The parser reports what it found; the line itself shows what the author most likely meant.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _KEY_WITHOUT_SPACE = re.compile(r"([A-Za-z_]+):(\S.*)")
 
 
 def explain(error: Any, lines: Sequence[str]) -> Problem:
-    """The parser's error as a problem at its place."""
+    """The parser's error as a problem at its position."""
     context = error.context_mark or error.problem_mark
     mark = error.problem_mark or error.context_mark
     if mark is None:
@@ -30,7 +30,7 @@ def explain(error: Any, lines: Sequence[str]) -> Problem:
         return _at(context.line, context.column, 1, "this quote is never closed", "add a quote at its end")
     if "unknown escape" in said:
         column = here.rfind("\\", 0, mark.column + 1)
-        message = f"{show(here[column : column + 2])} means nothing in double quotes"
+        message = f"{show(here[column : column + 2])} is not a valid escape in double quotes"
         return _at(mark.line, column, 2, message, "use single quotes, or a second backslash")
     if "alias" in doing or "anchor" in doing:
         return _must_be_quoted(context, lines)
@@ -46,7 +46,7 @@ def explain(error: Any, lines: Sequence[str]) -> Problem:
 
 
 def missing_space(text: str) -> str | None:
-    """How to write a file that is one text only because there is no space after its first colon."""
+    """A hint for a key whose colon is not followed by a space, which makes YAML read the line as one text."""
     match = _KEY_WITHOUT_SPACE.match(text)
     return f"write a space after the colon: {match[1]}: {show(match[2])}" if match else None
 
@@ -60,12 +60,12 @@ def _indent(line: str) -> int:
 
 
 def _flow(opened: Any, mark: Any, bracket: str, lines: Sequence[str]) -> Problem:
-    """A list or mapping in brackets that does not go on as it should."""
+    """A syntax error inside a list or mapping in brackets."""
     line = lines[mark.line] if mark.line < len(lines) else ""
     if line[max(0, mark.column - 1) : mark.column + 2] == "${{":
         end = line.find("}}", mark.column)
         written = line[mark.column - 1 : end + 2] if end > 0 else "${{"
-        message = f"${{{{ }}}} must be in quotes inside of {bracket}"
+        message = f"${{{{ }}}} must be in quotes inside {bracket}"
         return _at(mark.line, mark.column - 1, len(written), message, f'write "{show(written)}"')
     closing = "]" if bracket == "[" else "}"
     if mark.line > opened.line or not line[mark.column :].strip():
@@ -81,18 +81,18 @@ def _must_be_quoted(mark: Any, lines: Sequence[str]) -> Problem:
 
 
 def _colon(mark: Any, lines: Sequence[str]) -> Problem:
-    """A colon where no key can be: in a value, or in a line that continues the one above."""
+    """A colon where no key is allowed: in a value, or on a line that continues the one above."""
     line = lines[mark.line]
     first = re.search(r":\s", line)
     if first and first.start() < mark.column:
         hint = "put the value in quotes, or write it under a |"
-        return _at(mark.line, mark.column, 1, "a colon and a space cannot be in a value without quotes", hint)
+        return _at(mark.line, mark.column, 1, "a value with a colon and a space must be in quotes", hint)
     above = mark.line - 1
     while above > 0 and not lines[above].strip():
         above -= 1
     if above >= 0 and _indent(line) > _indent(lines[above]) and re.search(r":\s+\S", lines[above]):
         column = _indent(line)
-        message = "this line is indented deeper than the one above, which has a value already"
+        message = "this line is indented deeper than the one above, which already has a value"
         return _at(mark.line, column, mark.column - column, message, "indent it like the line above")
     return _no_colon(max(0, above), lines)
 
@@ -109,10 +109,12 @@ def _no_colon(line: int, lines: Sequence[str]) -> Problem:
 
 
 def _misfit(mark: Any, lines: Sequence[str]) -> Problem:
-    """A line, or the rest of one, that does not belong where it stands."""
+    """A line, or the rest of a line, in the wrong place."""
     line = lines[mark.line] if mark.line < len(lines) else ""
     rest = len(line.rstrip()) - mark.column
     if mark.column > _indent(line):
-        message = "the value has ended before this"
+        message = "the value ends before this text"
         return _at(mark.line, mark.column, rest, message, "put the whole value in quotes, or write it under a |")
-    return _at(mark.line, mark.column, rest, "this line is not indented like those around it", "line it up with them")
+    return _at(
+        mark.line, mark.column, rest, "this line is not indented like the lines around it", "line it up with them"
+    )

@@ -1,6 +1,6 @@
-"""`${{ name }}`: lookups of parameters and of the job's own facts. No expressions.
+"""Templates: `${{ name }}` looks up a parameter or a predefined fact of the job. There are no expressions.
 
-In a `run` script the value is quoted for the shell; everywhere else it stands as it is.
+In a `run` script the value is quoted for the shell; everywhere else it is inserted unchanged.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from deborgen_shared.jobfile.problems import Path
 Scalar = str | int | float | bool
 
 OPEN = "${{"
-#: What can be looked up besides parameters, in every job; and where a repository is checked out.
+#: Names that can be looked up besides parameters: in every job, and in jobs that check out a repository.
 FACTS = ("run.id", "job.id", "job.index", "attempt")
 GIT_FACTS = ("git.sha", "git.short_sha", "git.ref")
 
@@ -26,14 +26,14 @@ _OPENED = re.compile(r"\$\{\{(?:[^}\n]|\}(?!\}))*(\}\})?")
 
 
 def text_of(value: Scalar) -> str:
-    """A value as a program reads it: shortest floats, `true` and `false`, text as it is."""
+    """A value as a program reads it: floats in their shortest form, `true` and `false`, text unchanged."""
     if isinstance(value, bool):
         return "true" if value else "false"
     return value if isinstance(value, str) else repr(value)
 
 
 def references(text: str) -> Iterator[tuple[str, str]]:
-    """Each `${{ … }}` in the text, as written, with the name that it looks up; no name when it is not a lookup."""
+    """Each `${{ … }}` in the text, as written, with the name that it looks up; an empty name if it is malformed."""
     for match in _OPENED.finditer(text):
         whole = match[0]
         reference = _REFERENCE.fullmatch(whole)
@@ -46,14 +46,14 @@ def without_references(text: str, by: str = "*") -> str:
 
 
 def has_templates(spec: Mapping[str, Any] | msgspec.Struct) -> bool:
-    """Whether anything in the spec is looked up. Cheap, and never wrongly false."""
+    """Whether the spec has any lookup. It is cheap, and may say yes wrongly but never no."""
     return b"${{" in msgspec.json.encode(spec)
 
 
 def replace_texts(job: Mapping[str, Any], change: Callable[[Any, Path], Any]) -> dict[str, Any]:
-    """The keys of a job, with each value in which something can be looked up given to `change`, and its path with it.
+    """A copy of the job, in which `change(value, path)` replaces each value that may contain lookups.
 
-    The job that was given is not changed. It need not make sense.
+    The job need not be valid.
     """
     done = dict(job)
     for key in ("name", "image", "result"):
@@ -78,9 +78,9 @@ def replace_texts(job: Mapping[str, Any], change: Callable[[Any, Path], Any]) ->
 
 
 def render(spec: Mapping[str, Any], params: Mapping[str, Scalar], context: Mapping[str, str]) -> dict[str, Any]:
-    """The spec, in its JSON form, with every lookup filled in. `context` holds the job's own facts by their names.
+    """A copy of the spec, in its JSON form, with every lookup filled in. `context` has the predefined facts by name.
 
-    The spec that was given is not changed. What cannot be found stays as it is written.
+    An undefined lookup is left as written.
     """
     values = {**context, **{name: text_of(value) for name, value in params.items()}}
 

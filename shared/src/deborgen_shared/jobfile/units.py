@@ -1,4 +1,4 @@
-"""Durations and sizes as people write them: `90s`, `1h30m`, `512MiB`. A bare number has no unit, and is refused."""
+"""Durations and sizes as people write them: `90s`, `1h30m`, `512MiB`. A number without a unit is refused."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ _BARE = re.compile(_NUMBER, re.ASCII)
 
 
 def parse_duration(text: object) -> float:
-    """Seconds. What is not a duration raises ValueError with the spelling to use."""
+    """Seconds. Anything but a duration raises ValueError with the spelling to use."""
     if isinstance(text, str) and (match := _DURATION.fullmatch(text)):
         return float(sum(float(n) * unit for n, unit in zip(match.groups(), SECONDS.values(), strict=True) if n))
     raise ValueError(f"write {_duration_like(text)} (units: s m h d)")
 
 
 def parse_size(text: object) -> int:
-    """Bytes. What is not a size raises ValueError with the spelling to use."""
+    """Bytes. Anything but a size raises ValueError with the spelling to use."""
     if isinstance(text, str) and (match := _SIZE.fullmatch(text)):
         return round(float(match[1]) * BYTES[match[2]])
     raise ValueError(f"write {_size_like(text)} (units: KiB MiB GiB TiB)")
 
 
 def format_duration(seconds: float) -> str:
-    """As people write it: `1h30m`, `0.5s`. It parses to the same number of seconds, to a thousandth."""
+    """As people write it: `1h30m`, `0.5s`. It parses to the same number of seconds, rounded to a thousandth."""
     rest = round(seconds, 3)
     text = ""
     for unit, size in list(SECONDS.items())[:-1]:
@@ -57,7 +57,7 @@ def format_size(count: int) -> str:
 
 
 def _duration_like(value: object) -> str:
-    """What was most likely meant, spelt as it should be; examples where that cannot be told."""
+    """The most likely intended duration, spelt correctly; examples if it cannot be guessed."""
     text = _written(value)
     if _BARE.fullmatch(text):
         return f"{text}s, {text}m or {text}h"
@@ -79,7 +79,7 @@ def _size_like(value: object) -> str:
 
 
 def _written(value: object) -> str:
-    """What was written, when it is short enough to be a measure with a wrong unit; else nothing."""
+    """The value as written, if it is short enough to be a number with a wrong unit; otherwise an empty string."""
     if isinstance(value, str):
         return value.strip() if len(value) <= 60 else ""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or abs(value) >= 1e15:

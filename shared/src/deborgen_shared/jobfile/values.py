@@ -1,4 +1,4 @@
-"""Kinds of values that have a meaning of their own: scripts, images, environments, labels, repositories."""
+"""Kinds of values with a special meaning: scripts, images, environments, labels, repositories."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from deborgen_shared.jobfile import limits
-from deborgen_shared.jobfile.kinds import Kind, pattern, scalar, scalar_shape, shaped, text_shape, unstorable
+from deborgen_shared.jobfile.kinds import ValueKind, pattern, scalar, scalar_shape, shaped, text_shape, unstorable
 from deborgen_shared.jobfile.problems import Path, Problems, show
 from deborgen_shared.jobfile.structure import listed, texts
 from deborgen_shared.jobfile.template import FACTS, text_of, without_references
@@ -71,23 +71,23 @@ def image(value: Any, path: Path, problems: Problems) -> Any:
     return value
 
 
-def _variable(*, key: bool) -> Kind:
-    """The name of an environment variable, which is itself a key or not."""
+def _variable(*, key: bool) -> ValueKind:
+    """The name of an environment variable; `key` tells whether the name is a key of the document."""
 
     def check(name: Any, path: Path, problems: Problems) -> Any:
         if not isinstance(name, str) or not _IDENTIFIER.fullmatch(name):
-            hint = "use letters, digits and _, and no digit first"
-            problems.add(path, f"'{show(name)}' is not a name for a variable", hint, key=key)
+            hint = "use letters, digits and _, and do not start with a digit"
+            problems.add(path, f"'{show(name)}' is not a valid variable name", hint, key=key)
         elif len(name) > limits.ENV_NAME:
-            message = f"the name of a variable has {len(name):,} characters, and the limit is {limits.ENV_NAME}"
+            message = f"the name of a variable has {len(name):,} characters, but the limit is {limits.ENV_NAME}"
             problems.add(path, message, key=key)
         elif name.startswith(RESERVED):
-            message = f"'{show(name)}' is not free: names that start with {RESERVED} are deborgen's own"
+            message = f"'{show(name)}' is reserved: names that start with {RESERVED} belong to deborgen"
             problems.add(path, message, "choose another name", key=key)
         return name
 
     shape = {"pattern": rf"^(?!{RESERVED}){_IDENTIFIER.pattern}$", "maxLength": limits.ENV_NAME}
-    return Kind(check, shape if key else {"type": "string", **shape})
+    return ValueKind(check, shape if key else {"type": "string", **shape})
 
 
 env = texts(_variable(key=True), limits.ENV_BYTES, limits.ENV, "write for example {OMP_NUM_THREADS: 8}", templates=True)
@@ -98,10 +98,10 @@ secrets = listed(_variable(key=False), limits.SECRETS, "[LICENSE_KEY]", unique=T
 def _label_name(name: Any, path: Path, problems: Problems) -> None:
     if not isinstance(name, str) or len(name) > limits.LABEL_KEY or not _LABEL_KEY.fullmatch(name):
         hint = f"use at most {limits.LABEL_KEY} letters, digits and . _ / -"
-        problems.add(path, f"'{show(name)}' is not a name for a label", hint, key=True)
+        problems.add(path, f"'{show(name)}' is not a valid label name", hint, key=True)
 
 
-def labels(hint: str) -> Kind:
+def labels(hint: str) -> ValueKind:
     return texts(_label_name, limits.LABEL_VALUE, limits.LABELS, hint)
 
 
@@ -110,12 +110,12 @@ def parameter_name(name: Any, path: Path, problems: Problems) -> None:
     if not isinstance(name, str) or not _IDENTIFIER.fullmatch(name):
         better = re.sub(r"[^A-Za-z0-9_]", "_", str(name))
         hint = f"write {show(better)}" if _IDENTIFIER.fullmatch(better) else "use letters, digits and _"
-        problems.add(path, f"'{show(name)}' is not a name for a parameter", hint, key=True)
+        problems.add(path, f"'{show(name)}' is not a valid parameter name", hint, key=True)
     elif len(name) > limits.PARAMETER_NAME:
-        message = f"the name of a parameter has {len(name)} characters, and the limit is {limits.PARAMETER_NAME}"
+        message = f"the name of a parameter has {len(name)} characters, but the limit is {limits.PARAMETER_NAME}"
         problems.add(path, message, key=True)
     elif name in FACTS:
-        message = f"'{name}' cannot be a parameter: ${{{{ {name} }}}} is the job's own"
+        message = f"'{name}' cannot be a parameter: ${{{{ {name} }}}} is predefined"
         problems.add(path, message, "choose another name", key=True)
 
 

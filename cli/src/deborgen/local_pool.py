@@ -1,4 +1,4 @@
-"""The pair that `deborgen up` starts: a coordinator and a worker, their tokens, and their logs."""
+"""The local pool of `deborgen up`: a coordinator and a worker, their tokens and their logs."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from deborgen import children, runtime
+from deborgen.directories import write_private
 from deborgen.errors import DeborgenError, NotPossible, Unreachable
-from deborgen.places import write_private
 from deborgen_shared.states import Role, WorkerState
 
 if TYPE_CHECKING:
@@ -27,19 +27,19 @@ PORT = 8765
 HEALTHY_WITHIN_SECONDS = 30.0
 STOPPED_WITHIN_SECONDS = 20.0
 
-#: A worker that is stopped with `down` gives back what it runs after this long; the jobs go on with the next `up`.
-DRAIN = "2s"
+#: On `down`, the worker gives its running jobs back after this time; they run again after the next `up`.
+DRAIN_GRACE = "2s"
 
 Runner = Literal["podman", "subprocess"]
 
 
 @dataclass(frozen=True)
-class Plan:
-    """What `up` is going to start."""
+class PoolPlan:
+    """What `deborgen up` is going to start."""
 
     data_dir: Path
     port: int | None
-    """None: the usual one if nobody has it, else one that is free."""
+    """None for the usual port or, if that is taken, any free one."""
     runner: Runner
     why_not_podman: str = ""
     may_fall_back: bool = False
@@ -63,10 +63,10 @@ def _as_name(text: str) -> str:
 
 
 def free_port() -> int:
-    """The usual port if nobody has it, else one that is free."""
+    """The usual port or, if that is taken, any free one."""
     for port in (PORT, 0):
         with socket.socket() as probe:
-            # The server that comes after us sets this, too: a port in TIME_WAIT is free.
+            # The server sets this option too, so a port in TIME_WAIT counts as free.
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             with contextlib.suppress(OSError):
                 probe.bind(("127.0.0.1", port))
@@ -75,15 +75,15 @@ def free_port() -> int:
 
 
 @dataclass
-class Pair:
-    """The running pair. `start`, then `wait`; `stop` in every case."""
+class LocalPool:
+    """A coordinator and a worker. Call `start`, then `wait`, and always `stop`."""
 
-    plan: Plan
+    plan: PoolPlan
     processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     url: str = ""
 
     def start(self) -> runtime.Runtime:
-        """Start both, and return when they answer. What an `up` that was killed left behind is ended first."""
+        """Start both, and return once they answer. Leftovers of a killed `deborgen up` are ended first."""
         folder = self.plan.data_dir
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         children.end_leftovers(runtime.read())
@@ -96,7 +96,7 @@ class Pair:
         except DeborgenError as failure:
             if self.plan.runner != "podman" or not self.plan.may_fall_back:
                 raise
-            # Podman answers, and is yet of no use to the worker: plain processes are better than nothing.
+            # Podman answers, but the worker cannot use it: plain processes are better than nothing.
             children.end(self.processes["worker"], STOPPED_WITHIN_SECONDS)
             self.plan = replace(self.plan, runner="subprocess", why_not_podman=failure.message)
             self._start_worker(worker, secret)
@@ -108,7 +108,7 @@ class Pair:
         return state
 
     def _start_coordinator(self, secret: str) -> None:
-        """Start it on a port that is really ours: another program may take one that was free a moment ago."""
+        """Start it, and try other ports if another program takes the one that was free a moment ago."""
         for tries_left in (2, 1, 0):
             port = self.plan.port or free_port()
             self.url = f"http://127.0.0.1:{port}"
@@ -118,7 +118,7 @@ class Pair:
             ]  # fmt: skip
             self._spawn("coordinator", serve)
             try:
-                self._until("coordinator", secret, _is_ours, "the coordinator did not come up in time")
+                self._until("coordinator", secret, _is_ours, "the coordinator did not start in time")
                 break
             except DeborgenError:
                 if self.plan.port is not None or not tries_left:
@@ -129,7 +129,7 @@ class Pair:
         run = [
             "deborgen_worker", "run", "--coordinator", self.url, "--name", worker_name(),
             "--token-file", str(token), "--state-dir", str(self.plan.data_dir / "worker"),
-            "--runner", "both" if self.plan.runner == "podman" else "subprocess", "--drain-grace", DRAIN,
+            "--runner", "both" if self.plan.runner == "podman" else "subprocess", "--drain-grace", DRAIN_GRACE,
         ]  # fmt: skip
         for name in ("cpus", "memory"):
             if value := getattr(self.plan, name):
@@ -138,7 +138,7 @@ class Pair:
         self._until("worker", secret, _is_open, "the worker did not join in time")
 
     def wait(self) -> None:
-        """Until a signal ends it; raises when one of the two ends by itself."""
+        """Wait for a signal. Raises if one of the two processes ends by itself."""
         while True:
             for name, process in self.processes.items():
                 if process.poll() is not None:
@@ -146,7 +146,7 @@ class Pair:
             time.sleep(0.2)
 
     def stop(self) -> None:
-        """End the worker first, so that it can say goodbye, then the coordinator."""
+        """End the worker first, so that it can sign off, then the coordinator."""
         runtime.clear()
         for name in ("worker", "coordinator"):
             if process := self.processes.get(name):
@@ -156,7 +156,7 @@ class Pair:
         return self.plan.data_dir / f"{name}.log"
 
     def _token(self, role: Role, name: str) -> Path:
-        """The file of a token, made at the first `up` and kept with the data that it belongs to."""
+        """The file of a token, which is created at the first `up` and kept with the data."""
         path = self.plan.data_dir / "coordinator" / f"{role}-{name}.token"
         if path.exists():
             return path
@@ -166,7 +166,7 @@ class Pair:
         ]  # fmt: skip
         done = children.ask(command, 60)
         if done.returncode:
-            raise NotPossible(f"no token could be made: {done.stderr.strip()[-500:]}")
+            raise NotPossible(f"no token could be created: {done.stderr.strip()[-500:]}")
         write_private(path, done.stdout.strip() + "\n")
         return path
 
@@ -190,12 +190,12 @@ class Pair:
     def _died(self, name: str) -> DeborgenError:
         log = self.log(name)
         lines = log.read_text("utf-8", errors="replace").strip().splitlines()
-        last = lines[-1] if lines else "it said nothing"
-        return DeborgenError(f"the {name} ended: {last[-500:]}", f"see {log}")
+        last = lines[-1] if lines else "its log is empty"
+        return DeborgenError(f"the {name} ended unexpectedly: {last[-500:]}", f"see {log}")
 
 
 def _is_ours(connection: Connection) -> bool:
-    """Whether a coordinator answers that knows our token. One that does not is somebody else's."""
+    """Whether the coordinator that answers knows our token. If not, it is somebody else's."""
     from deborgen_shared import contract
 
     with contextlib.suppress(DeborgenError):

@@ -1,4 +1,4 @@
-"""Kinds of arguments: durations as the job file spells them, `KEY=VALUE` pairs, axes of a sweep."""
+"""Types of command-line arguments: durations as in the job file, `KEY=VALUE` pairs, axes of a sweep."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def pair(text: str) -> tuple[str, str]:
 
 
 def axes_option(help_text: str) -> Callable[[Any], Any]:
-    """The option `-p NAME=VALUES`; the command gets a dict of axes."""
+    """The option `-p NAME=VALUES`, which gives the command a dict of axes."""
     metavar = "NAME=VALUES"
     return click.option("-p", "--param", "axes", multiple=True, metavar=metavar, callback=_axes, help=help_text)
 

@@ -1,4 +1,4 @@
-"""Reading a job file: everything that can be wrong with it is found here, at its line, before anything is sent."""
+"""Reads a job file and finds everything that is wrong with it, with line numbers, before anything is sent."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NOT_SUBMITTED = "nothing was submitted"
 
 @dataclass
 class Prepared:
-    """A job file that is right as far as can be known here: what to upload, and what to send."""
+    """A job file without local problems: the files to upload, and the data to send."""
 
     jobfile: JobFile
     data: dict[str, Any]
@@ -45,20 +45,20 @@ class Prepared:
 
 
 def prepare(file: str, params: Mapping[str, Any], *, outcome: str = NOT_SUBMITTED) -> Prepared:
-    """Read and check the job file that a person names to a command: `-` is standard input."""
+    """Read and check the job file that was given to a command; `-` is standard input."""
     if file == "-":
         return prepare_text(sys.stdin.buffer.read(), "<stdin>", "stdin", Path(), params, outcome=outcome)
     return prepare_file(Path(file), params, outcome=outcome)
 
 
 def prepare_file(path: Path, params: Mapping[str, Any], *, outcome: str = NOT_SUBMITTED) -> Prepared:
-    """Read and check a job file. InvalidJob has the whole report."""
+    """Read and check a job file. InvalidJob carries the whole report."""
     try:
         with path.open("rb") as file:
-            # Whoever names their data instead of their job file should not have to wait until it is read.
+            # Do not read a huge file to its end: it is data that was named by mistake.
             text = file.read(64 * limits.DOCUMENT_BYTES)
     except FileNotFoundError:
-        raise InvalidJob(f"there is no file {path}", "deborgen init writes a first one") from None
+        raise InvalidJob(f"there is no file {path}", "deborgen init writes an example") from None
     except IsADirectoryError:
         raise InvalidJob(f"{path} is a folder", "name the job file in it") from None
     except OSError as why:
@@ -69,7 +69,7 @@ def prepare_file(path: Path, params: Mapping[str, Any], *, outcome: str = NOT_SU
 def prepare_text(
     text: bytes, source: str, default_name: str, base: Path, params: Mapping[str, Any], *, outcome: str = NOT_SUBMITTED
 ) -> Prepared:
-    """The same for the text of a job file; `base` is the folder that its files are in."""
+    """The same for the text of a job file. `base` is the folder of its files."""
     try:
         document = load(text, source)
     except JobFileInvalid as invalid:
@@ -85,11 +85,11 @@ def prepare_text(
 
 
 def prepare_data(data: dict[str, Any], base: Path, params: Mapping[str, Any]) -> Prepared:
-    """The same for a job file that is data already, from Python."""
+    """The same for a job file given as data, from Python."""
     data = _overridden(data, params)
     try:
         jobfile = parse(data, wire=False)
-    except JobFileInvalid as invalid:  # its files are looked at only when the data itself is right
+    except JobFileInvalid as invalid:  # files are checked only if the data itself is valid
         raise located(invalid.problems, None) from None
     return _prepared(data, jobfile, list(jobfile.not_yet), base, None, NOT_SUBMITTED)
 
@@ -105,7 +105,7 @@ def _prepared(
 
 
 def located(problems: list[Problem], document: Document | None, outcome: str = NOT_SUBMITTED) -> InvalidJob:
-    """The report of all problems, each at its line in the person's file, if there is one."""
+    """The report of all problems. If there is a document, each problem has its line in it."""
     if document is None:
         return refused(JobFileInvalid(problems, "job"), outcome)
     return refused(JobFileInvalid(map(document.locate, problems), document.source, document.lines), outcome)
@@ -123,11 +123,11 @@ def _overridden(data: Any, params: Mapping[str, Any]) -> Any:
     try:
         return override(data, axes)
     except ValueError as why:
-        raise WrongUsage(str(why), "the names of parameters stand under sweep:") from None
+        raise WrongUsage(str(why), "the parameters are listed under sweep: in the job file") from None
 
 
 def _levels(data: Any) -> Iterator[tuple[ProblemPath, dict[str, Any]]]:
-    """The job file and its steps: everything that may have files of its own."""
+    """The job file itself and its steps: every level that may have `files`."""
     if isinstance(data, dict):
         yield (), data
         steps = data.get("steps")
@@ -159,13 +159,13 @@ def _collect(data: Any, base: Path, problems: list[Problem]) -> dict[ProblemPath
                 if wrong_path := check_path(file.path):
                     problems.append(Problem(where, f"the path of the file {file.path!r} {wrong_path}", _EXCLUDE))
         if len(collection.files) > limits.FILES:
-            message = f"these are {len(collection.files):,} files, and the limit is {limits.FILES:,}"
+            message = f"there are {len(collection.files):,} files, but the limit is {limits.FILES:,}"
             problems.append(Problem((*path, "files"), message, _EXCLUDE))
         found[path] = collection
     return found
 
 
-_EXCLUDE = "rename or pack them, or exclude them in a .deborgenignore file"
+_EXCLUDE = "rename them, put them into an archive, or exclude them in a .deborgenignore file"
 
 
 def _nearby(base: Path, entry: str) -> str:
@@ -174,11 +174,11 @@ def _nearby(base: Path, entry: str) -> str:
         names = [child.name for child in path.parent.iterdir()]
     except OSError:
         names = []
-    return did_you_mean(path.name, names, f"paths start at {base}/" if str(base) != "." else "")
+    return did_you_mean(path.name, names, f"paths are relative to {base}/" if str(base) != "." else "")
 
 
 def braces_to_template(command: str) -> str:
-    """`sim --x {x}` as the job file writes it: `sim --x ${{ x }}`. Doubled braces are braces."""
+    """Turn `sim --x {x}` into the job file's `sim --x ${{ x }}`. Doubled braces become single ones."""
     text = ""
     try:
         for literal, name, spec, conversion in string.Formatter().parse(command):
@@ -189,5 +189,5 @@ def braces_to_template(command: str) -> str:
                 text += "${{ " + name + " }}"
     except ValueError as why:
         hint = "write {name}, and {{ for a brace"
-        raise WrongUsage(f"the command {command!r} is not a template: {why}", hint) from None
+        raise WrongUsage(f"the command {command!r} is not a valid template: {why}", hint) from None
     return text

@@ -1,6 +1,6 @@
-"""From a job file that was read to a run: its files uploaded, submitted exactly once.
+"""Uploads the files of a job file and submits it exactly once.
 
-What only the coordinator finds wrong is shown at its line in the person's file, too.
+Problems that only the coordinator can find are shown with their line in the job file too.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 from deborgen import transfers
 from deborgen.connection import Connection
 from deborgen.errors import InvalidJob
-from deborgen.preparation import NOT_SUBMITTED, Prepared, located
+from deborgen.submit.read import NOT_SUBMITTED, Prepared, located
 from deborgen_shared import contract, messages
 from deborgen_shared.client.blobs import digest_of
 from deborgen_shared.jobfile.document import Document
@@ -24,8 +24,8 @@ from deborgen_shared.jobfile.problems import Problem
 Bar = Callable[[str, int], AbstractContextManager[Callable[[int], None]]]
 
 
-def wire(prepared: Prepared) -> dict[str, Any]:
-    """The body of the submit: the job file with its files named by their digests. Reads every file once."""
+def request_body(prepared: Prepared) -> dict[str, Any]:
+    """The body of the request: the job file, with its files replaced by digests. Reads every file once."""
     sources = [file.source for file in prepared.files]
     with ThreadPoolExecutor(max_workers=4) as pool:
         digests = dict(zip(sources, pool.map(digest_of, sources), strict=True))
@@ -48,23 +48,23 @@ def send(
     key: str,
     bar: Bar = lambda verb, total: nullcontext(lambda count: None),
 ) -> messages.Run:
-    """Upload what is missing and submit. Sent again under the same key, it is the same run."""
-    body = wire(prepared)
+    """Upload the missing files and submit. Sending it again with the same key returns the same run."""
+    body = request_body(prepared)
     if prepared.files:
         wanted = transfers.missing(connection, prepared.files)
         if wanted:
-            # What would be refused is refused before its files are on their way.
-            ask(connection, prepared, body, NOT_SUBMITTED)
-        with bar("uploading", sum(file.size for file, _ in wanted)) as seen:
-            transfers.upload(connection, wanted, seen)
+            # Let the coordinator refuse an invalid job file before its files are uploaded.
+            check(connection, prepared, body, NOT_SUBMITTED)
+        with bar("uploading", sum(file.size for file, _ in wanted)) as on_bytes:
+            transfers.upload(connection, wanted, on_bytes)
     try:
         return connection.call(contract.SUBMIT, body, key=key)
     except InvalidJob as refusal:
         raise explained(refusal, prepared.document) from None
 
 
-def ask(connection: Connection, prepared: Prepared, body: dict[str, Any], outcome: str) -> list[str]:
-    """What the coordinator would warn of. It stores nothing; what it would refuse raises."""
+def check(connection: Connection, prepared: Prepared, body: dict[str, Any], outcome: str) -> list[str]:
+    """The coordinator's warnings, or an error if it would refuse the job file. Nothing is stored."""
     try:
         return connection.call(contract.CHECK, body).warnings
     except InvalidJob as refusal:
@@ -75,7 +75,7 @@ _PART = re.compile(r"\[(\d+)\]|([^.\[\]]+)")
 
 
 def explained(refusal: InvalidJob, document: Document | None, outcome: str = NOT_SUBMITTED) -> InvalidJob:
-    """The coordinator's problems, each at its line in the person's file."""
+    """The coordinator's problems, each with its line in the job file."""
     found = refusal.details.get("problems")
     if not isinstance(found, list) or not found:
         return refusal

@@ -1,4 +1,4 @@
-"""Where deborgen keeps what is this person's: configuration, tokens, and the trace of a running `deborgen up`."""
+"""The folders of this user: configuration, tokens, data, and the state of a running `deborgen up`."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from deborgen_shared.durable import sync_file
 
 def _base(variable: str, fallback: str) -> Path:
     given = os.environ.get(variable, "")
-    # The XDG rules: a relative path in one of these variables is to be ignored.
+    # The XDG specification says to ignore a relative path in these variables.
     return (Path(given) if given.startswith("/") else _home() / fallback) / "deborgen"
 
 
 def _home() -> Path:
     try:
         return Path.home()
-    except RuntimeError:  # no HOME, and a user whom the system does not know, as in a bare container
+    except RuntimeError:  # no HOME, and a user that the system does not know, as in a bare container
         return Path("/nonexistent")
 
 
@@ -35,7 +35,7 @@ def state_dir() -> Path:
 
 
 def write_private(path: Path, text: str) -> None:
-    """Write a file that only its owner can read, whole or not at all."""
+    """Write a file atomically, readable only by its owner."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
