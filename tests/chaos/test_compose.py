@@ -131,7 +131,7 @@ def test_the_supervisor_outlives_the_container_of_its_worker_keeps_time_and_obey
     worker, supervisor = (f"{pool.compose.name}_{part}_1" for part in ("worker", "supervisor"))
     run("podman", "kill", "-s", "KILL", worker)
     [container] = podman.of("worker-1")
-    assert "1 running is frozen" in run("podman", "exec", supervisor, "deborgen-worker", "pause", "--now")
+    assert "1 running job is frozen" in run("podman", "exec", supervisor, "deborgen-worker", "pause", "--now")
     wait_until(lambda: podman.inspect(container)["State"]["Paused"], what="the owner to have frozen the job")
     status = run("podman", "exec", supervisor, "sh", "-c", "deborgen-worker status || true")
     assert f"{number}.1/1" in status

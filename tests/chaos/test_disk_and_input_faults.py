@@ -16,7 +16,7 @@ from deborgen_shared.jobfile.problems import JobFileInvalid
 from deborgen_shared.jobfile.reading import load
 from deborgen_shared.messages import Assignment, Result
 from deborgen_worker.disk import Disk
-from deborgen_worker.spool import Ended, Spool
+from deborgen_worker.spool import ResultRecord, Spool
 from support.coordinator import CoordinatorProcess
 from support.scripted_worker import ScriptedWorker
 from support.waiting import wait_until
@@ -92,7 +92,7 @@ def test_fault_14_power_lost_at_any_byte_of_a_result_leaves_the_old_spool_or_the
     journal = tmp_path / "spool" / "journal"
     before = journal.stat().st_size
     result = Result(attempt="1.1/1", outcome="succeeded", exit_code=0, result={"x": "y" * 200})
-    spool.ended(Ended("1.1/1", result))
+    spool.ended(ResultRecord("1.1/1", result))
     spool.commit()
     spool.close()
     whole = journal.read_bytes()

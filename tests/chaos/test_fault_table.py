@@ -76,10 +76,13 @@ def test_a_target_that_the_product_does_not_have_is_named() -> None:
 
 
 def test_a_fault_that_is_planted_here_is_also_where_a_module_has_imported_it_and_goes_again() -> None:
-    before = leases.turn, vars(sweep)["turn"], agent.Agent.told
+    before = leases.turn, vars(sweep)["turn"], agent.Agent.apply_runner_events
     with planted_here(
-        [Patch("deborgen_coordinator.leases:turn", nothing), Patch("deborgen_worker.agent:Agent.told", nothing)]
+        [
+            Patch("deborgen_coordinator.leases:turn", nothing),
+            Patch("deborgen_worker.agent:Agent.apply_runner_events", nothing),
+        ]
     ):
         assert leases.turn is vars(sweep)["turn"] is not before[0]
-        assert agent.Agent.told is not before[2]
-    assert (leases.turn, vars(sweep)["turn"], agent.Agent.told) == before
+        assert agent.Agent.apply_runner_events is not before[2]
+    assert (leases.turn, vars(sweep)["turn"], agent.Agent.apply_runner_events) == before

@@ -72,7 +72,7 @@ PLANTED: list[Planted] = [
     ),
     Planted(
         "leftovers stay",
-        (Patch("deborgen_worker.runners.containers.runner:ContainerRunner.sweep", gives(())),),
+        (Patch("deborgen_worker.runners.containers.runner:ContainerRunner.cleanup", gives(())),),
         (f"{RESTARTS}_55_leftovers_of_ours_are_removed_and_those_of_others_are_not",),
         seconds=200,
     ),

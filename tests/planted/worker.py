@@ -50,7 +50,7 @@ def start_what_runs(table: Any) -> Any:
     from deborgen_worker.steps import Renewed
 
     def name(machine: Any, attempt: Any, _stage: Any, event: Any, now: Any) -> Any:
-        machine.ledger.back(attempt.name)
+        machine.ledger.put_back(attempt.name)
         attempt.stage = Waiting(now.clock, event.start_by)
         machine.queue.append(attempt.name)
         return ()
@@ -71,8 +71,8 @@ def count_as_sent_before(original: Any) -> Any:
         data = attempt.log.read(offset, 1 << 20)
         if data and self._agent.is_running(attempt.id):
             attempt.log_sent += len(data)
-            self._line.coordinator.log(attempt.id, offset, data, self._line.session)
-            self._line.contact.ok("log")
+            self._link.coordinator.log(attempt.id, offset, data, self._link.session)
+            self._link.contact.ok("log")
 
     return send
 
@@ -182,7 +182,7 @@ PLANTED: list[Planted] = [
     ),
     Planted(
         "what could not be uploaded is forgotten",
-        (Patch(f"{WORKER}.outbox:Outbox._to_the_end", forget_the_upload),),
+        (Patch(f"{WORKER}.outbox:Outbox._move_to_end", forget_the_upload),),
         (f"{NETWORK}_25_a_coordinator_that_is_away_during_the_whole_job_gets_all_of_it_later",),
         seconds=280,
     ),

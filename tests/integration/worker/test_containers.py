@@ -347,7 +347,7 @@ def test_fault_48_a_service_that_hangs_or_dies_stops_new_work_and_nothing_else(
         running = pool.submit(run=wait, image=IMAGE, requires={"test": "hang"})
         wait_until(lambda: pool.log(running) == b"up\n", 90)
         own.service.send_signal(signal.SIGSTOP)
-        wait_until(lambda: "no new work is taken: podman" in each.said(), 90)
+        wait_until(lambda: "taking no new work: podman" in each.said(), 90)
         seen = pool.admin.get(f"/v1/workers/{each.name}").json()
         wait_until(lambda: pool.admin.get(f"/v1/workers/{each.name}").json()["state"] == "paused")
         first = seen["last_seen_at"]

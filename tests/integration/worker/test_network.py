@@ -12,7 +12,7 @@ import pytest
 
 from deborgen_shared.client import blobs
 from deborgen_shared.client.transport import Refused, Transport, Unreachable
-from deborgen_worker.coordinator import Coordinator
+from deborgen_worker.coordinator import CoordinatorClient
 from support.coordinator import CoordinatorProcess
 from support.fault_proxy import FAULTS, FaultProxy
 from support.pool import Pool
@@ -117,7 +117,7 @@ def test_fault_17_once_another_worker_has_claimed_it_the_old_attempt_is_over(tmp
             wait_until(Path(f"{beat}-2").exists, 90)
             proxy.cut_off.clear()
             wait_until(lambda: not Path(f"/proc/{pid}").exists(), 90)
-            assert "no longer ours" in first.said()
+            assert "no longer belongs to this worker" in first.said()
             assert pool.job(run)["state"] == "running"
 
 
@@ -133,7 +133,7 @@ def test_fault_61_a_revoked_token_ends_what_runs_and_a_new_one_is_taken_up(
         [token] = [each for each in pool.admin.get("/v1/tokens").json()["items"] if each["name"] == worker.name]
         assert pool.admin.delete(f"/v1/tokens/{token['id']}").status_code < 300
         wait_until(lambda: not Path(f"/proc/{pid}").exists(), 90)
-        assert worker.said().count("does not accept the token") == 1
+        assert worker.said().count("does not accept this worker's token") == 1
         assert pool.job(run)["state"] == "queued"
         fresh = pool.admin.post("/v1/tokens", json={"role": "worker", "name": worker.name}).json()["token"]
         worker.token_file.write_text(fresh)
@@ -205,7 +205,7 @@ def test_an_upload_whose_last_step_was_lost_becomes_a_blob_all_the_same(
     uploads = own.data_dir / "blobs" / "uploads"
     with own:
         token = own.token("worker", "uploader")
-        client = Coordinator(Transport(own.url, lambda: token), "uploader")
+        client = CoordinatorClient(Transport(own.url, lambda: token), "uploader")
         bytes_there = {"all of it": data, "more than all of it": data + b"x", "something else": b"x" * len(data)}
         (uploads / f"{sha256}.part").write_bytes(bytes_there[left_behind])
         if left_behind == "something else":  # refused by their digest, and gone
@@ -227,7 +227,7 @@ def test_fault_19_an_upload_that_is_cut_again_and_again_arrives_whole(
     faults = ("drop_before", "drop_after", "cut_request", "cut", "duplicate")
     with own, FaultProxy(own.url, rate=0.45, seed=11, faults=faults) as proxy:
         token = own.token("worker", "uploader")
-        client = Coordinator(Transport(proxy.url, lambda: token), "uploader")
+        client = CoordinatorClient(Transport(proxy.url, lambda: token), "uploader")
         for _ in range(400):
             try:
                 client.upload(path, sha256, len(data))
@@ -251,7 +251,7 @@ def test_fault_40_a_bit_that_is_turned_on_the_way_is_found_and_the_repeat_works(
     sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
     with own, FaultProxy(own.url, rate=1.0, faults=("flip",)) as proxy:
         token = own.token("worker", "uploader")
-        client = Coordinator(Transport(proxy.url, lambda: token), "uploader")
+        client = CoordinatorClient(Transport(proxy.url, lambda: token), "uploader")
         with pytest.raises(Refused):
             client.upload(path, sha256, path.stat().st_size)
         proxy.rate = 0.0

@@ -110,7 +110,7 @@ def test_a_worker_outside_its_hours_is_closed(new_worker: Make, pool: Pool) -> N
 
 def test_a_pause_holds_over_a_restart_and_can_be_set_while_no_worker_runs(new_worker: Make, pool: Pool) -> None:
     worker = new_worker(labels="test=held")
-    assert "no worker runs now" in worker.command("pause").stdout
+    assert "no worker is running now" in worker.command("pause").stdout
     worker.start()
     run = pool.submit(run="true", requires={"test": "held"})
     wait_until(lambda: worker.command("status").returncode == 0)
@@ -252,7 +252,7 @@ def test_the_owners_commands_say_so_when_no_worker_runs(new_worker: Make) -> Non
     worker = new_worker()
     done = worker.command("status")
     assert (done.returncode, done.stdout) == (7, "")
-    assert done.stderr.startswith("no worker runs on ")
+    assert done.stderr.startswith("no worker is running on ")
 
 
 def test_a_second_worker_on_the_same_state_is_refused(new_worker: Make, pool: Pool) -> None:
@@ -262,7 +262,7 @@ def test_a_second_worker_on_the_same_state_is_refused(new_worker: Make, pool: Po
     worker.start()
     assert worker.process is not None
     assert worker.process.wait(90) == 7
-    assert "another worker runs on" in worker.said()
+    assert "another worker is already running on" in worker.said()
     worker.process = first
 
 
@@ -332,7 +332,7 @@ def test_fault_32_a_full_disk_stops_new_work_and_results_still_fit(
     go.touch()
     job = pool.until(run)
     assert (job["state"], job["exit_code"]) == ("failed", 3)
-    wait_until(lambda: "no new work is taken" in worker.said(), 90)
+    wait_until(lambda: "taking no new work" in worker.said(), 90)
     later = pool.submit(run="true", requires={"test": "full"}, resources={"disk": "1MiB"})
     wait_until(lambda: worker.status()["state"] == "closed", 90)
     assert pool.job(later)["state"] == "queued"

@@ -20,7 +20,9 @@ from support.worker import WorkerProcess
 Make = Callable[..., WorkerProcess]
 SOURCE = Path(deborgen_worker.__file__).parent
 #: Every place at which the worker can be made to end.
-POINTS = sorted({name for each in SOURCE.rglob("*.py") for name in re.findall(r'\bpoint\("(.+?)"\)', each.read_text())})
+POINTS = sorted(
+    {name for each in SOURCE.rglob("*.py") for name in re.findall(r'\bcrash_point\("(.+?)"\)', each.read_text())}
+)
 
 
 def ended_once(job: dict[str, Any]) -> None:
@@ -100,7 +102,7 @@ def test_fault_10_a_plain_process_goes_on_while_the_worker_is_dead(
 
     assert (job["state"], job["exit_code"], job["attempts"]) == ("failed", 3, 1)
     assert pool.log(run) == b"one\ntwo\n"
-    assert "still runs" in worker.said() or "ended while the worker was away" in worker.said()
+    assert "is still running" in worker.said() or "ended while no worker was running" in worker.said()
 
 
 def test_a_supervisor_that_is_killed_ends_its_jobs_as_errors(new_worker: Make, pool: Pool, tmp_path: Path) -> None:
@@ -186,7 +188,7 @@ def test_fault_10_a_container_is_adopted_with_its_whole_log_and_its_exit_code(
     worker.kill()
 
     worker.start()
-    wait_until(lambda: "still runs" in worker.said(), 90)
+    wait_until(lambda: "is still running" in worker.said(), 90)
     assert podman.of(worker.name) == [container]
     (worker.state / "attempts" / f"{run}.1-1" / "work" / "go").touch()
     job = pool.until(run)

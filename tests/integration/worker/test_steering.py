@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from deborgen_worker.runners.containers.creating import pull
-from deborgen_worker.runners.containers.engine import EngineError, State
+from deborgen_worker.runners.containers.engine import ContainerState, EngineError
 from deborgen_worker.runners.containers.runner import ContainerRunner
 from deborgen_worker.runners.podman import client, engine
 from deborgen_worker.runners.podman.engine import PodmanEngine
@@ -124,7 +124,7 @@ def test_a_container_that_was_ended_before_its_start_is_not_started(machine: Mac
     """Seen to fail when a signal that comes before the start is lost."""
     machine.runner.prepare(machine.launch)
     machine.runner.signal(ATTEMPT, "TERM")
-    with pytest.raises(CannotStart, match="it was ended before it was started"):
+    with pytest.raises(CannotStart, match="it was ended before it started"):
         machine.start()
     assert machine.podman.of(machine.name) == []
 
@@ -134,7 +134,7 @@ def test_a_container_that_has_ended_can_be_frozen_woken_and_sent_a_signal(machin
     machine.start("true")
     wait_until(lambda: machine.ends)
     container = machine.runner._containers[ATTEMPT]
-    container.over = False  # as long as the worker has not heard of its end
+    container.finished = False  # as long as the worker has not heard of its end
     machine.runner.freeze(ATTEMPT)
     machine.runner.thaw(ATTEMPT)
     machine.runner.signal(ATTEMPT, "TERM")
@@ -237,7 +237,12 @@ def test_every_call_ends_when_podman_hangs(podman_ready: None, tmp_path: Path, m
         machine.start()
         own.service.send_signal(signal.SIGSTOP)
         wait_until(lambda: psutil.Process(own.service.pid).status() == psutil.STATUS_STOPPED)
-        for module, name in ((client, "CONNECT"), (engine, "QUICK"), (engine, "SLOW"), (engine, "PULL")):
+        for module, name in (
+            (client, "CONNECT_SECONDS"),
+            (engine, "QUICK_SECONDS"),
+            (engine, "SLOW_SECONDS"),
+            (engine, "PULL_SECONDS"),
+        ):
             monkeypatch.setattr(module, name, 0.2)
         assert machine.runner.check() == "Podman does not answer in time"
         calls: dict[str, Callable[[], object]] = {
@@ -249,7 +254,7 @@ def test_every_call_ends_when_podman_hangs(podman_ready: None, tmp_path: Path, m
             "thaw": lambda: machine.runner.thaw(ATTEMPT),
             "signal": lambda: machine.runner.signal(ATTEMPT, "TERM"),
             "discard": lambda: machine.runner.discard(ATTEMPT),
-            "sweep": lambda: machine.runner.sweep([]),
+            "sweep": lambda: machine.runner.cleanup([]),
         }
         for name, call in calls.items():
             before = time.monotonic()
@@ -275,4 +280,4 @@ def test_podmans_refusals_and_silence_are_told_apart(machine: Machine) -> None:
     assert attempt == ATTEMPT
     seen = engine_.inspect(container)
     assert seen is not None
-    assert (seen.attempt, seen.state) == (ATTEMPT, State.RUNNING)
+    assert (seen.attempt, seen.state) == (ATTEMPT, ContainerState.RUNNING)

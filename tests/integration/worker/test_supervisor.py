@@ -73,7 +73,7 @@ def test_fault_87_a_container_that_no_worker_takes_up_is_ended(
     wait_until(lambda: not podman.inspect(container)["State"]["Running"], what="the supervisor to end the container")
     worker.start()
     job = pool.until(run)
-    assert (job["history"][0]["outcome"], job["reason"]) == ("error", "no worker took it up in time")
+    assert (job["history"][0]["outcome"], job["reason"]) == ("error", "no worker came back for it in time")
 
 
 def test_the_owner_freezes_and_wakes_a_container_without_a_worker(
@@ -101,13 +101,13 @@ def test_fault_87_what_no_worker_takes_up_is_ended(new_worker: Make, pool: Pool,
     wait_until(lambda: not state_of(pid), what="the supervisor to end the program")
     worker.start()
     job = pool.until(run)
-    assert (job["history"][0]["outcome"], job["reason"]) == ("error", "no worker took it up in time")
+    assert (job["history"][0]["outcome"], job["reason"]) == ("error", "no worker came back for it in time")
 
 
 def test_the_owner_freezes_and_wakes_what_runs_without_a_worker(new_worker: Make, pool: Pool, tmp_path: Path) -> None:
     worker = new_worker().start()
     run, pid = begun(pool, worker, tmp_path)
-    assert "1 running is frozen" in worker.command("pause", "--now").stdout
+    assert "1 running job is frozen" in worker.command("pause", "--now").stdout
     wait_until(lambda: state_of(pid) == "T")
     assert f"{run}.1/1" in worker.command("status").stdout
     assert worker.command("status", "--json").stdout == "", "what is not JSON is for people"

@@ -17,9 +17,9 @@ from deborgen_shared.messages import (
     Finish,
     Finished,
 )
-from deborgen_worker.attempts import Ending, Exit
+from deborgen_worker.attempts import Exit, StopCause
 from deborgen_worker.claims import IDLE_WAIT_SECONDS, PART_WAIT_SECONDS
-from deborgen_worker.coordinator import NoWork
+from deborgen_worker.coordinator import NothingClaimed
 from deborgen_worker.heartbeat import Superseded
 from deborgen_worker.journal import SpoolFullError
 from deborgen_worker.runners.protocol import Launch
@@ -62,12 +62,12 @@ def test_fault_09_a_first_heartbeat_without_an_answer_leaves_one_program(tmp_pat
     world.coordinator.away = {"heartbeat"}
     world.take()
     world.now += 1
-    world.heart.step()
-    assert world.agent.unnamed(0.5)
+    world.heartbeats.step()
+    assert world.agent.has_unreported_program(0.5)
     world.coordinator.away = set()
-    world.heart.step()
-    assert not world.agent.unnamed(0.5)
-    world.heart.step()
+    world.heartbeats.step()
+    assert not world.agent.has_unreported_program(0.5)
+    world.heartbeats.step()
     assert world.runner.calls.count(("start", "1.1/1")) == 1
 
 
@@ -75,10 +75,10 @@ def test_a_program_that_began_is_named_with_the_time_since_then(tmp_path: Path) 
     world = World(tmp_path, running)
     world.queue("1.1/1")
     world.take()
-    assert not world.agent.unnamed(0.5)
+    assert not world.agent.has_unreported_program(0.5)
     world.now += 2.5
-    assert world.agent.unnamed(0.5)
-    world.heart.step()
+    assert world.agent.has_unreported_program(0.5)
+    world.heartbeats.step()
     [held] = [message.holding[0] for name, message in world.coordinator.calls if name == "heartbeat"]
     assert (held.attempt, held.began_seconds_ago) == ("1.1/1", 2.5)
 
@@ -144,7 +144,7 @@ def test_a_finish_that_gives_a_job_back_asks_for_no_other(tmp_path: Path) -> Non
     world = World(tmp_path, running)
     world.queue("1.1/1")
     world.take()
-    world.stop("1.1/1", Ending.RELEASE, "no room")
+    world.stop("1.1/1", StopCause.RELEASE, "no room")
     world.deliver()
     [finish] = [message for name, message in world.coordinator.calls if name == "finish"]
     assert finish.claim is None
@@ -166,8 +166,8 @@ def test_a_result_is_sent_until_it_is_acknowledged(world: World) -> None:
 def test_a_worker_that_cannot_deliver_its_results_asks_for_no_more_work(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Seen to fail without UNSENT_MOST: a worker piled up more results than it may name when it registers."""
-    monkeypatch.setattr("deborgen_worker.claims.UNSENT_MOST", 4)
+    """Seen to fail without MAX_UNSENT_RESULTS: a worker piled up more results than it may name when it registers."""
+    monkeypatch.setattr("deborgen_worker.claims.MAX_UNSENT_RESULTS", 4)
     world = World(tmp_path)
     world.coordinator.away = {"finish"}
     world.queue(*[f"1.{number}/1" for number in range(1, 30)])
@@ -187,7 +187,7 @@ def test_a_cancel_sends_term_then_kill_after_the_grace(tmp_path: Path) -> None:
     world.queue("1.1/1")
     world.take()
     world.coordinator.words = {"1.1/1": "cancel"}
-    world.heart.step()
+    world.heartbeats.step()
     assert ("TERM", "1.1/1") in world.runner.calls
     world.now += 9
     world.agent.tick()
@@ -204,7 +204,7 @@ def test_a_stale_attempt_is_killed_and_nothing_is_reported(tmp_path: Path) -> No
     world.queue("1.1/1")
     world.take()
     world.coordinator.words = {"1.1/1": "stop"}
-    world.heart.step()
+    world.heartbeats.step()
     world.deliver()
     assert ("KILL", "1.1/1") in world.runner.calls
     assert world.outcomes == {}
@@ -381,24 +381,24 @@ def test_a_token_that_is_refused_twice_stops_what_runs_and_is_said_once(tmp_path
     world.queue("1.1/1")
     world.take()
     world.coordinator.refusal = Refused(401, "unauthenticated", "unknown token")
-    world.heart.step()
+    world.heartbeats.step()
     assert world.runner.running
-    world.heart.ask_about("1.1/1")
+    world.heartbeats.ask_about("1.1/1")
     assert world.runner.running  # refused twice at the same moment is once
     for _ in range(5):
-        world.now += world.heart.interval
-        world.heart.step()
+        world.now += world.heartbeats.interval
+        world.heartbeats.step()
     assert not world.runner.running
-    assert sum("does not accept the token" in line for line in world.said) == 1
+    assert sum("does not accept this worker's token" in line for line in world.said) == 1
     world.coordinator.refusal = None
-    world.heart.step()
+    world.heartbeats.step()
     assert not world.machine.gate.closed
 
 
 def test_a_superseded_session_says_so(world: World) -> None:
     world.coordinator.refusal = Refused(409, "superseded", "a newer session of worker w has registered")
     with pytest.raises(Superseded):
-        world.heart.step()
+        world.heartbeats.step()
 
 
 # Another session
@@ -417,7 +417,7 @@ def test_recovery_adopts_what_runs_delivers_what_ended_and_starts_what_never_did
     assert sorted(world.wake("boot")) == ["1.1/1", "1.2/1", "1.3/1"]
     world.deliver()
     assert world.outcomes == {"1.2/1": "failed"}
-    world.heart.step()
+    world.heartbeats.step()
     world.runner.end("1.1/1", Exit(code=0, seconds=2.0))
     assert "1.3/1" in world.runner.running
     assert world.runner.calls.count(("start", "1.1/1")) == 1
@@ -447,7 +447,7 @@ def test_recovery_gives_up_what_is_gone_and_forgets_claims_without_answer(tmp_pa
     world.runner.running.clear()
     assert world.wake("boot") == []
     assert world.spool.requests == set()
-    assert any("is given up" in line for line in world.said)
+    assert any("giving it up" in line for line in world.said)
     assert any(what == "discard" for what, _ in world.runner.calls)
 
 
@@ -455,7 +455,7 @@ def while_the_claim_waits(world: World, work: Callable[[], object]) -> None:
     """Do this while the next claim of the claimer is at the coordinator, before that looks for jobs."""
     claim = world.coordinator.claim
 
-    def wait(message: Claim) -> Claimed | NoWork:
+    def wait(message: Claim) -> Claimed | NothingClaimed:
         world.coordinator.claim = claim  # type: ignore[method-assign]
         work()
         return claim(message)
@@ -568,7 +568,7 @@ def test_rule_02_a_program_is_started_only_while_its_lease_is_surely_alive(tmp_p
     world.now += 45.0
     world.runner.end("1.1/1", Exit(code=0, seconds=45.0))
     assert ("start", "1.3/1") not in world.runner.calls
-    world.heart.step()
+    world.heartbeats.step()
     assert world.runner.calls.count(("start", "1.3/1")) == 1
 
 
@@ -598,7 +598,7 @@ def test_rule_02_a_container_whose_preparation_outlasted_its_lease_waits_for_a_h
     world.take()
     assert ("start", "1.1/1") not in world.runner.calls
     world.runner.prepare = lambda launch: None  # type: ignore[method-assign]
-    world.heart.step()
+    world.heartbeats.step()
     assert world.runner.calls.count(("start", "1.1/1")) == 1
 
 
@@ -612,7 +612,7 @@ def test_rule_02_what_a_restarted_worker_had_not_started_waits_for_a_heartbeat(t
     world.runner.running.clear()
     world.wake("boot")
     assert ("start", "1.3/1") not in world.runner.calls
-    world.heart.step()
+    world.heartbeats.step()
     assert world.runner.calls.count(("start", "1.3/1")) == 1
 
 
@@ -625,7 +625,7 @@ def test_a_claim_that_rode_on_a_finish_without_an_answer_is_asked_again(tmp_path
     world.runner.end("1.1/1", Exit(code=0, seconds=5.0))
     world.coordinator.lose_answer_of = "finish"
     world.deliver()
-    world.stop("1.2/1", Ending.RELEASE, "no room")
+    world.stop("1.2/1", StopCause.RELEASE, "no room")
     world.deliver()
     assert ("start", "1.3/1") not in world.runner.calls
     world.take()
@@ -687,7 +687,7 @@ def test_an_attempt_of_an_older_session_without_a_known_start_is_not_named_again
     world.take()
     world.stage("1.1/1").began = 0.0
     world.now += 60
-    assert not world.agent.unnamed(0.5)
+    assert not world.agent.has_unreported_program(0.5)
 
 
 def test_an_attempt_for_which_there_is_no_room_is_given_back_however_it_was_claimed(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from deborgen_shared.client.transport import Refused
 from deborgen_shared.messages import Finish, Finished
-from deborgen_worker.attempts import Ending, Exit
+from deborgen_worker.attempts import Exit, StopCause
 from deborgen_worker.journal import SpoolFullError
 from deborgen_worker.runners.podman.reading import moment
 from deborgen_worker.runners.programs import NEVER, Program
@@ -60,7 +60,7 @@ def test_an_attempt_that_never_began_has_run_for_no_time(world: World) -> None:
     """A clock that counts from the start of the machine would say: for as long as that."""
     world.queue("1.1/1")
     world.hold()
-    world.stop("1.1/1", Ending.RELEASE, "not now")
+    world.stop("1.1/1", StopCause.RELEASE, "not now")
     world.deliver()
     [result] = world.coordinator.results
     assert (result.outcome, result.seconds) == ("released", 0.0)
@@ -72,12 +72,12 @@ def test_what_a_job_writes_as_its_progress_never_costs_another_its_lease(world: 
     world.take()
     progress = world.spool.folder("1.1/1") / "work" / ".deborgen" / "progress"
     progress.write_bytes(b"\0\0\0\0" + b"0.6 of it")
-    world.heart.step()
+    world.heartbeats.step()
     sent = world.coordinator.calls[-1][1]
     assert [(each.progress, each.message) for each in sent.holding] == [(0.6, "of it"), (None, "")]
 
     world.coordinator.refuse_if = lambda message: any(each.progress for each in message.holding)
-    world.heart.step()
+    world.heartbeats.step()
     assert [each.progress for each in world.coordinator.calls[-1][1].holding] == [None, None]
     assert any("refused a heartbeat" in line for line in world.said)
 
@@ -90,10 +90,10 @@ def test_a_result_that_cannot_be_written_down_keeps_no_other_from_it(
     world.take()
     (world.spool.folder("1.1/1") / "work" / ".deborgen" / "result.json").write_text("{}")
     monkeypatch.setattr("deborgen_worker.workspace.parse_result", lambda _data: ({"name": "caf\udce9"}, ""))
-    world.agent.told([Exited(name, Exit(code=0, seconds=1.0)) for name in ("1.1/1", "1.2/1")])
+    world.agent.apply_runner_events([Exited(name, Exit(code=0, seconds=1.0)) for name in ("1.1/1", "1.2/1")])
     world.deliver()
     assert world.outcomes == {"1.1/1": "error", "1.2/1": "succeeded"}
-    assert any("cannot be written down" in line for line in world.said)
+    assert any("cannot be written to the spool" in line for line in world.said)
 
 
 @pytest.mark.parametrize("when", ["before the thread begins", "while the image is pulled"])
@@ -102,7 +102,7 @@ def test_what_is_canceled_while_it_is_prepared_ends_at_once_and_is_never_started
     slow = world.slow = []
 
     def cancel() -> None:
-        world.stop("1.1/1", Ending.CANCEL, "canceled")
+        world.stop("1.1/1", StopCause.CANCEL, "canceled")
         world.deliver()
         assert world.outcomes == {"1.1/1": "canceled"}
         assert world.machine.ledger.free() == world.machine.ledger.offered
@@ -127,7 +127,7 @@ def test_the_time_of_a_job_does_not_run_while_its_image_is_pulled(tmp_path: Path
     def pull(launch: Launch) -> None:
         world.now += 1000.0
         world.agent.tick()
-        world.heart.step()
+        world.heartbeats.step()
 
     world.runner.prepare = pull  # type: ignore[method-assign]
     world.queue("1.1/1", image="x")
@@ -150,7 +150,7 @@ def test_what_an_earlier_session_was_canceling_before_it_began_is_canceled(tmp_p
     world.spool.stopped("1.1/1", "canceled", "canceled")
     world.wake("boot")
     world.coordinator.words = {"1.1/1": "cancel"}
-    world.heart.step()
+    world.heartbeats.step()
     world.deliver()
     assert world.outcomes == {"1.1/1": "canceled"}
 
@@ -181,7 +181,7 @@ def test_what_is_given_back_while_it_is_prepared_ahead_leaves_nothing_behind(tmp
     assert [len(slow), world.stage("1.2/1").touched] == [1, True]
 
     def give_back(launch: Launch) -> None:
-        world.stop("1.2/1", Ending.RELEASE, "not now")
+        world.stop("1.2/1", StopCause.RELEASE, "not now")
         world.deliver()
 
     world.runner.prepare = give_back  # type: ignore[method-assign]
@@ -201,7 +201,7 @@ def test_the_gpu_of_a_job_that_goes_on_over_a_restart_is_nobody_elses(tmp_path: 
     assert world.machine.attempts["1.1/1"].gpus == ("gpu=0",)
     world.wake("boot")
     world.wake("boot")  # the journal was written anew meanwhile
-    world.heart.step()
+    world.heartbeats.step()
     world.queue("1.2/1", resources={"gpus": 1})
     world.take()
     assert {name: each.gpus for name, each in world.machine.attempts.items()} == {
@@ -251,11 +251,11 @@ def test_what_a_runner_could_not_remove_is_removed_later(world: World) -> None:
     world.take()
     discard, world.runner.discard = world.runner.discard, refuses  # type: ignore[method-assign]
     world.deliver()
-    world.agent.clean_again()
+    world.agent.retry_cleanup()
     assert ("discard", "1.1/1") not in world.runner.calls
     world.runner.discard = discard  # type: ignore[method-assign]
     for _ in range(2):
-        world.agent.clean_again()
+        world.agent.retry_cleanup()
         assert world.runner.calls.count(("discard", "1.1/1")) == 1
 
 
@@ -276,8 +276,8 @@ def test_what_was_made_for_other_gpus_is_removed_before_the_next_start_and_nothi
     world.queue("1.1/1", image="x", resources={"gpus": 1})
     world.take()
     world.runner.prepare, world.runner.discard = prepare, discard  # type: ignore[method-assign]
-    world.heart.step()
-    world.agent.clean_again()
+    world.heartbeats.step()
+    world.agent.retry_cleanup()
     assert list(world.runner.running) == ["1.1/1"]
     calls = [what for what, name in world.runner.calls if name == "1.1/1"]
     assert calls.index("discard") < calls.index("start")
@@ -358,7 +358,7 @@ def test_the_end_of_a_job_waits_for_no_thread_that_holds_its_log_and_asks_whethe
     thread = threading.Thread(target=pump, daemon=True)
     thread.start()
     held.wait(10)
-    world.agent.look(look)
+    world.agent.read_state(look)
 
 
 def test_a_program_that_its_owner_stopped_is_not_ended_for_its_time() -> None:
@@ -412,7 +412,7 @@ def test_a_container_counts_for_as_long_as_it_has_its_room(tmp_path: Path) -> No
     world.now += 3.0
     world.runner.end("1.1/1", Exit(code=0, seconds=0.02))
     assert world.machine.ledger.average == 3.0
-    assert world.machine.ledger.ahead(world.now) == 0
+    assert world.machine.ledger.prefetch_limit(world.now) == 0
 
 
 def test_a_pause_that_is_applied_by_two_threads_at_once_freezes_a_job_once(

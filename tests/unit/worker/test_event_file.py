@@ -103,7 +103,7 @@ def test_a_job_that_writes_no_events_costs_one_look_per_turn_and_one_at_its_end(
     monkeypatch.setattr(event_file, "open_inside", lambda *_: pytest.fail("it was opened"))
     assert file.batch() == []
     assert len(looks) == 1
-    assert (file.much_left, file.finish(), file.unsent, file.batch(ended=True)) == (False, "", False, [])
+    assert (file.has_much_unread, file.finish(), file.unsent, file.batch(ended=True)) == (False, "", False, [])
     assert len(looks) == 2
 
 
@@ -123,7 +123,7 @@ BAD: dict[str, tuple[bytes, str]] = {
     "no type": (b'{"payload": {}}', "does not fit"),
     "an empty type": (b'{"type": ""}', "does not fit"),
     "a payload that is not an object": (b'{"type": "a", "payload": 3}', "does not fit"),
-    "a key beside them": (b'{"type": "a", "loss": 0.5}', "'loss', which belongs into its payload"),
+    "a key beside them": (b'{"type": "a", "loss": 0.5}', "'loss', which belongs in its payload"),
     "a key twice": (b'{"type": "a", "type": "b"}', "twice"),
     "NaN": (b'{"type": "a", "payload": {"loss": NaN}}', "NaN, which is not a JSON number"),
     "bytes that are not UTF-8": (b'{"type": "\xff"}', "is not UTF-8"),
@@ -131,7 +131,7 @@ BAD: dict[str, tuple[bytes, str]] = {
     "a NUL": (b'{"type": "\\u0000"}', "NUL"),
     "half of a surrogate pair": (b'{"type": "\\udfff"}', "surrogate"),
     "deep nesting": (b'{"type": "a", "payload": {"x": %s}}' % (b"[" * 62 + b"]" * 62), "nests deeper"),
-    "too large an event": (json.dumps({"type": "a", "payload": {"x": "x" * EVENT_BYTES}}).encode(), "may have 4096"),
+    "too large an event": (json.dumps({"type": "a", "payload": {"x": "x" * EVENT_BYTES}}).encode(), "at most 4096"),
     "too long a line": (b'{"type": "a"%s}' % (b" " * LINE_BYTES), "more than 16384 bytes"),
     "a line longer than a block": (b"x" * (3 * BLOCK + 5), "more than 16384 bytes"),
 }
@@ -216,7 +216,7 @@ def test_a_coordinator_with_an_older_database_gets_what_it_lacks(path: Path, fil
 
 def test_no_more_lines_are_read_than_an_attempt_may_have_events(path: Path, file: EventFile) -> None:
     write(path, "".join(line(f"e{number}") for number in range(MOST_EVENTS + 5)))
-    assert file.much_left
+    assert file.has_much_unread
     assert len(drain(file)) == MOST_EVENTS
     write(path, line("more"))
     assert file.batch() == []

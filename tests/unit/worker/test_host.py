@@ -14,7 +14,7 @@ from deborgen_worker.disk import Disk
 
 
 def test_linux_lacks_nothing() -> None:
-    assert host.missing() == []
+    assert host.missing_features() == []
 
 
 def test_the_facts_are_those_of_this_machine() -> None:
@@ -35,5 +35,5 @@ def test_a_flush_on_macos_reaches_the_drive(tmp_path: Path, monkeypatch: pytest.
 def test_disk_is_set_aside_where_the_system_has_no_call_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(os, "posix_fallocate")
     with (tmp_path / "reserve").open("wb") as file:
-        Disk().set_aside(file.fileno(), 1 << 20)
+        Disk().reserve(file.fileno(), 1 << 20)
     assert (tmp_path / "reserve").stat().st_blocks * 512 >= 1 << 20

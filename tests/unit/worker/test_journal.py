@@ -12,7 +12,7 @@ from deborgen_shared.messages import Assignment, Result
 from deborgen_worker import spool
 from deborgen_worker.disk import Disk
 from deborgen_worker.journal import Journal, SpoolFullError
-from deborgen_worker.spool import Ended, Spool, read_history
+from deborgen_worker.spool import ResultRecord, Spool, read_history
 
 
 class CountingDisk(Disk):
@@ -119,7 +119,7 @@ def settle(writer: Spool, number: int) -> None:
         timeout_seconds=60.0, lease_seconds=60.0,
     )  # fmt: skip
     writer.claim_answered("r", [given])
-    writer.ended(Ended(name, Result(attempt=name, outcome="succeeded", seconds=1.5)))
+    writer.ended(ResultRecord(name, Result(attempt=name, outcome="succeeded", seconds=1.5)))
     writer.settle({name: "accepted"})
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from deborgen_shared.messages import MOST_GPUS, Metrics
 from deborgen_worker import host
-from deborgen_worker.metrics import TEMPERATURE_AGE, Gauges
+from deborgen_worker.metrics import MAX_TEMPERATURE_AGE_SECONDS, Gauges
 from support.clock import FakeClock
 
 Reading = namedtuple("Reading", "label current high critical")
@@ -107,7 +107,7 @@ def test_the_heartbeat_never_waits_for_a_temperature_and_an_old_one_is_not_told(
     gauges.take_temperature()
     assert [gauges.read().temperature for _ in range(3)] == [50.0] * 3
     assert calls == ["asked"]
-    clock.pass_by(TEMPERATURE_AGE)
+    clock.pass_by(MAX_TEMPERATURE_AGE_SECONDS)
     assert gauges.read().temperature is None, "a sensor that hangs must not show an old temperature for ever"
 
 

@@ -158,33 +158,33 @@ def test_what_runs_never_exceeds_what_is_offered(steps: list[tuple[Amount, bool]
     now = 0.0
     for number, (amount, end) in enumerate(steps):
         now += 0.01
-        asked = ledger.question(now)
-        assert asked is None or ledger.offered.holds(asked.amount)
+        asked = ledger.would_claim(now)
+        assert asked is None or ledger.offered.covers(asked.amount)
         ledger.wait(str(number), amount)
         for name in list(ledger.waiting):
             ledger.start(name, now)
-        assert ledger.free().holds(Amount())
+        assert ledger.free().covers(Amount())
         assert not slots or len(ledger.running) <= slots
         if end and ledger.running:
-            ledger.end(next(iter(ledger.running)), now)
+            ledger.release(next(iter(ledger.running)), now)
 
 
 def short_ones(ledger: Ledger, count: int, now: float, seconds: float = 0.001) -> None:
     for number in range(count):
         ledger.wait(f"short{number}", Amount(1, 1, 0, 1))
         assert ledger.start(f"short{number}", now)
-        ledger.end(f"short{number}", now, seconds)
+        ledger.release(f"short{number}", now, seconds)
 
 
 def test_the_more_short_jobs_have_ended_the_more_are_asked_for_ahead() -> None:
     ledger = Ledger(Amount(2, 8 << 30, 0, 400))
     asked = []
     for number in range(6):
-        found = ledger.question(1.0)
+        found = ledger.would_claim(1.0)
         assert found is not None
         assert found.ahead == (number > 0)
         assert found.amount == ledger.offered
-        asked.append(found.most)
+        asked.append(found.max_jobs)
         short_ones(ledger, 2 + 3 * number, 1.0)
     assert asked[1:] == [8, 28, 60, 104, 128]
 
@@ -192,17 +192,17 @@ def test_the_more_short_jobs_have_ended_the_more_are_asked_for_ahead() -> None:
 def test_nothing_is_asked_for_ahead_after_a_rest_nor_after_a_long_job() -> None:
     ledger = Ledger(Amount(2, 8 << 30, 0, 400))
     short_ones(ledger, 40, 1.0)
-    assert ledger.ahead(1.5) == 128
-    assert ledger.ahead(2.1) == 0, "jobs that come after a rest may be of another kind"
+    assert ledger.prefetch_limit(1.5) == 128
+    assert ledger.prefetch_limit(2.1) == 0, "jobs that come after a rest may be of another kind"
     short_ones(ledger, 1, 3.0)
-    assert ledger.ahead(3.0) == 4, "what was before the rest tells nothing"
+    assert ledger.prefetch_limit(3.0) == 4, "what was before the rest tells nothing"
     short_ones(ledger, 1, 3.1, seconds=30.0)
-    assert ledger.ahead(3.1) == 0
+    assert ledger.prefetch_limit(3.1) == 0
     short_ones(ledger, 40, 3.2)
     ledger.wait("long", Amount(1, 1, 0, 1))
     ledger.start("long", 3.2)
     short_ones(ledger, 1, 4.3)
-    assert ledger.ahead(4.3) == 0, "one that runs has turned out to be long"
+    assert ledger.prefetch_limit(4.3) == 0, "one that runs has turned out to be long"
 
 
 def test_what_one_that_waits_cannot_use_is_asked_for_but_not_for_ever() -> None:
@@ -213,14 +213,14 @@ def test_what_one_that_waits_cannot_use_is_asked_for_but_not_for_ever() -> None:
         ledger.wait(name, Amount(cpus, 1, 0, 1))
     assert ledger.start("a", 1.0)
     assert not ledger.start("large", 1.0)
-    asked = ledger.question(1.5)
+    asked = ledger.would_claim(1.5)
     assert asked is not None
     assert (asked.ahead, asked.amount.cpus) == (False, 0.75), "all but what the small one takes"
-    assert ledger.question(1.0 + OVERTAKE_SECONDS + 0.1) is None
-    ledger.end("a", 4.0)
+    assert ledger.would_claim(1.0 + OVERTAKE_SECONDS + 0.1) is None
+    ledger.release("a", 4.0)
     assert ledger.start("large", 4.0)
-    ledger.end("large", 14.0)
-    asked = ledger.question(14.0)
+    ledger.release("large", 14.0)
+    asked = ledger.would_claim(14.0)
     assert asked is not None
     assert asked.amount.cpus == 1.75
 

@@ -13,7 +13,7 @@ from deborgen_shared.client.transport import Refused
 from deborgen_shared.errors import Code
 from deborgen_shared.messages import Heartbeat, HeartbeatAnswer, ProgramEvent
 from deborgen_shared.program_events import EVENTS_PER_REQUEST
-from deborgen_worker.attempts import Ending, Exit
+from deborgen_worker.attempts import Exit, StopCause
 from deborgen_worker.log_pump import REQUESTS_IN_A_ROW
 from support.taken_apart import World, running
 
@@ -155,7 +155,7 @@ def test_a_line_that_is_not_an_event_is_a_warning_of_the_result(world: World) ->
 
 def test_a_job_that_is_given_back_delivers_its_events_first(world: World) -> None:
     write(world, "a")
-    world.agent.stop_all(Ending.RELEASE, "the worker is stopping")
+    world.agent.stop_all(StopCause.RELEASE, "the worker is stopping")
     world.deliver()
     assert (world.outcomes, had(world)) == ({NAME: "released"}, ["a"])
 
@@ -203,8 +203,8 @@ def test_events_that_can_never_be_delivered_do_not_keep_the_result_back(world: W
     end(world)
     world.outbox.step()
     assert world.outcomes == {NAME: "succeeded"}
-    assert [line for line in world.said if "given up" in line] == [
-        f"the events of {NAME} are not taken, and given up: no"
+    assert [line for line in world.said if "giving them up" in line] == [
+        f"the coordinator refused the events of {NAME}, giving them up: no"
     ]
 
 

@@ -75,7 +75,7 @@ def test_inputs_of_a_step_and_of_a_swept_step_lie_where_the_job_file_says(tmp_pa
     spec = JobSpec(run="true")
     folders = Folders(tmp_path / "attempts", tmp_path / "spare")
     here = launch(folders.of("4.7/2"), spec, given_)
-    workspace.make(here, given_, spec, cache, folders)
+    workspace.lay_out(here, given_, spec, cache, folders)
     assert (here.workspace / "inputs/prepare/data/x.csv").read_text() == "data"
     assert (here.workspace / "inputs/sweep/2/out.txt").exists()
     assert (here.workspace / "inputs/sweep/3/out.txt").exists()
@@ -85,7 +85,7 @@ def test_inputs_of_a_step_and_of_a_swept_step_lie_where_the_job_file_says(tmp_pa
 def test_fault_64_a_path_that_leads_out_is_refused(tmp_path: Path, path: str) -> None:
     """Seen to fail when '..' is a name like any other."""
     with pytest.raises(CannotStart):
-        workspace.place(tmp_path, path)
+        workspace.target_path(tmp_path, path)
 
 
 def test_a_clean_folder_is_used_again_and_a_used_one_is_not(tmp_path: Path) -> None:
@@ -95,7 +95,7 @@ def test_a_clean_folder_is_used_again_and_a_used_one_is_not(tmp_path: Path) -> N
     for number in range(4):
         given_ = assignment(attempt=f"1.{number + 1}/1")
         here = launch(folders.of(given_.attempt), JobSpec(run="true"), given_)
-        workspace.make(here, given_, JobSpec(run="true"), cache, folders)
+        workspace.lay_out(here, given_, JobSpec(run="true"), cache, folders)
         assert sorted(each.name for each in here.workspace.iterdir()) == [".deborgen"]
         inodes.append(here.workspace.stat().st_ino)
         (here.folder / "output").write_text("said")
@@ -115,7 +115,7 @@ def test_what_a_folder_is_used_again_with_tells_nothing_of_the_attempt_before(tm
     def attempt(number: int, **params: Any) -> Launch:
         given_ = assignment(attempt=f"1.{number}/1", params=params)
         here = launch(folders.of(given_.attempt), JobSpec(run="true"), given_)
-        workspace.make(here, given_, JobSpec(run="true"), cache, folders)
+        workspace.lay_out(here, given_, JobSpec(run="true"), cache, folders)
         assert json.loads(params_of(here).read_bytes()) == params
         assert not (here.folder / OUTPUT).exists(), "it counts as started"
         return here
@@ -233,7 +233,9 @@ def test_no_glob_takes_longer_than_its_length_times_that_of_the_path(pattern: st
     assert not artifacts.Glob(pattern).matches("a/" * 500 + "a")
 
 
-def collect(tmp_path: Path, *patterns: str, succeeded: bool = True, when: str = "success") -> artifacts.Collected:
+def collect(
+    tmp_path: Path, *patterns: str, succeeded: bool = True, when: str = "success"
+) -> artifacts.CollectedArtifacts:
     wanted = [ArtifactPattern(path=each, when=when) for each in patterns]  # type: ignore[arg-type]
     return artifacts.collect(tmp_path / "work", tmp_path, wanted, succeeded)
 
@@ -325,7 +327,7 @@ def test_fault_39_too_many_artifacts_are_refused_before_anything_is_taken(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Seen to fail when there may be any number of artifacts."""
-    monkeypatch.setattr(artifacts, "MOST", 50)
+    monkeypatch.setattr(artifacts, "MAX_ARTIFACTS", 50)
     (tmp_path / "work").mkdir()
     for number in range(60):
         (tmp_path / "work" / str(number)).touch()
@@ -341,7 +343,7 @@ def test_twins_of_case_are_skipped(tmp_path: Path) -> None:
     (tmp_path / "work" / "a").write_text("2")
     found = collect(tmp_path, "*")
     assert len(found.artifacts) == 1
-    assert "take it for" in found.notes[0]
+    assert "cannot tell it from" in found.notes[0]
 
 
 def test_the_cache_keeps_what_was_used_last_and_never_gives_the_original_away(tmp_path: Path) -> None:

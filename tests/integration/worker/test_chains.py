@@ -19,7 +19,7 @@ from deborgen_worker.attempts import Exit, Standing
 from deborgen_worker.runners.protocol import ANY_TIME, Launch
 from deborgen_worker.runners.subprocess import SubprocessRunner
 from deborgen_worker.runners.supervision import Supervision
-from deborgen_worker.steps import Began, Event, Exited, Returned
+from deborgen_worker.steps import AttemptEvent, Began, Exited, Returned
 from support.waiting import wait_until
 
 UNTIL = "import pathlib, time\nwhile not pathlib.Path({gate!r}).exists(): time.sleep(0.01)"
@@ -30,10 +30,10 @@ class Lanes:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.events: list[Event] = []
+        self.events: list[AttemptEvent] = []
         (folder / "state" / "attempts").mkdir(parents=True, exist_ok=True)
         self.runner = SubprocessRunner(Supervision(folder / "state"), self.events.extend)
-        self.runner._lanes.seconds, self.runner._lanes.young = 1000.0, 1000.0
+        self.runner._chains.seconds, self.runner._chains.join_within = 1000.0, 1000.0
 
     def start(self, first: Launch, *following: Launch, start_by: float = ANY_TIME) -> None:
         """Start the first, and let the others follow it."""
@@ -74,7 +74,7 @@ class Lanes:
 def lanes(tmp_path: Path) -> Iterator[Lanes]:
     found = Lanes(tmp_path)
     yield found
-    found.runner.sweep(frozenset())
+    found.runner.cleanup(frozenset())
     found.runner.close()
 
 
@@ -153,7 +153,7 @@ def test_the_next_worker_finds_what_runs_and_starts_what_waits_itself(lanes: Lan
 def test_what_a_killed_supervisor_left_running_has_ended_before_its_end_is_told(lanes: Lanes) -> None:
     """Also when the worker can still connect to the one that is being killed, which then says nothing any more."""
     alive: list[bool] = []
-    lanes.runner._tell = lambda events: alive.extend(runs(pid) for _ in events)
+    lanes.runner._report = lambda events: alive.extend(runs(pid) for _ in events)
     lanes.runner.start(lanes.until("a", "gate"))
     wait_until(lambda: children_of(supervisor_of(lanes)))
     pid = children_of(supervisor_of(lanes))[0]

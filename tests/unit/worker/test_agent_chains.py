@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from deborgen_worker.attempts import Exit
-from deborgen_worker.lifecycle import FOLLOW_SECONDS
+from deborgen_worker.lifecycle import FOLLOW_WAIT_SECONDS
 from deborgen_worker.owner import WORDS
 from deborgen_worker.runners.protocol import CannotStart, Launch
 from support.taken_apart import World, running
@@ -47,7 +47,7 @@ def test_short_jobs_wait_with_the_runner_and_begin_without_being_told_to(tmp_pat
 def test_one_that_waits_with_the_runner_is_canceled_without_ever_beginning(tmp_path: Path) -> None:
     world = busy(tmp_path)
     world.coordinator.words = {"1.3/1": "cancel"}
-    world.heart.step()
+    world.heartbeats.step()
     world.runner.end("1.1/1", SHORT)
     assert sorted(world.runner.running) == ["1.2/1", "1.4/1"]
     world.deliver()
@@ -68,7 +68,7 @@ def test_a_pause_calls_back_and_gives_back_what_waits_with_the_runner(tmp_path: 
 def test_what_waits_for_one_that_turns_out_long_is_called_back_and_begins_where_there_is_room(tmp_path: Path) -> None:
     world = busy(tmp_path)
     waiting = [name for name, stage in stages(world).items() if stage == "next"]
-    world.now += FOLLOW_SECONDS + 0.1
+    world.now += FOLLOW_WAIT_SECONDS + 0.1
     world.agent.tick()
     assert {name for what, name in world.runner.calls if what == "recall"} == set(waiting)
     assert all(stages(world)[name] == "waiting" for name in waiting)
