@@ -81,7 +81,7 @@ def _flushes(part: str) -> str:
 
 
 def test_fault_14_power_lost_at_any_byte_of_a_result_leaves_the_old_spool_or_the_new_one(tmp_path: Path) -> None:
-    """Seen to fail when half a record is taken for a whole one."""
+    """Seen to fail when a torn record is taken for a complete one."""
     spool = Spool(tmp_path / "spool", Disk(), "boot")
     given = Assignment(
         attempt="1.1/1", job="1.1", number=1, spec={"run": "true"}, params={}, inputs=[], secrets={},

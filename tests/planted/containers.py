@@ -91,19 +91,19 @@ PLANTED: list[Planted] = [
         "'error'",
     ),
     Planted(
-        "what the machinery failed to do is blamed on the program",
+        "a failure of the machinery is blamed on the program",
         (Patch(f"{WORKER}.lifecycle:outcome_of", blame_the_program),),
         (f"{CONTAINERS}_50_a_missing_image_is_an_infrastructure_failure",),
         "'failed'",
     ),
     Planted(
-        "an image that was missing once is missing for ever",
+        "an image that was missing once is missing forever",
         (Patch(f"{RUNNERS}.creating:create", remember_the_missing_image),),
         (f"{CONTAINERS}_50_an_image_that_appears_later_is_used",),
         "'error'",
     ),
     Planted(
-        "nobody looks for the signs of too little memory",
+        "the signs of too little memory are ignored",
         (Patch(f"{RUNNERS}.judging:out_of_memory", gives(False)),),
         (f"{CONTAINERS}_51_out_of_memory_is_recognised_and_the_worker_lives",),
         "'failed'",
@@ -129,7 +129,7 @@ PLANTED: list[Planted] = [
         (f"{CONTAINERS}_36_binary_output_arrives_byte_for_byte",),
     ),
     Planted(
-        "the bytes that were dropped are counted with one too many",
+        "one dropped byte too many is counted",
         (Patch(f"{WORKER}.logs:seam", count_one_too_many),),
         (
             f"{CONTAINERS}_35_one_line_of_many_megabytes_keeps_its_head_and_tail",
@@ -145,7 +145,7 @@ PLANTED: list[Planted] = [
         seconds=200,
     ),
     Planted(
-        "Podman is not asked whether it is well",
+        "Podman's health is not checked",
         (Patch(f"{RUNNERS}.runner:ContainerRunner.check", gives("")),),
         (f"{CONTAINERS}_48_a_service_that_hangs_or_dies_stops_new_work_and_nothing_else",),
         seconds=200,

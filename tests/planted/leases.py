@@ -110,7 +110,7 @@ PLANTED: list[Planted] = [
         (f"{LIVE}_18_while_answers_are_lost_leases_are_renewed_and_nothing_happens_twice",),
     ),
     Planted(
-        "a lost attempt is never taken up again",
+        "a lost attempt is never resumed",
         (Patch(f"{OPERATIONS}.attempts.outcomes:may_resume", gives(False)),),
         (
             f"{NETWORK}_16_a_partition_longer_than_the_lease_ends_and_the_same_attempt_goes_on",

@@ -37,7 +37,7 @@ def drop_results_at_a_reboot(original: Any) -> Any:
 
 PLANTED: list[Planted] = [
     Planted(
-        "what was started before is started once more",
+        "an attempt that was started before is started once more",
         (Patch(f"{RECOVERY}:_take_up", take_it_for_new),),
         (
             f"{RESTARTS}_11_a_worker_killed_at_any_step_delivers_one_right_result",
@@ -65,7 +65,7 @@ PLANTED: list[Planted] = [
         seconds=200,
     ),
     Planted(
-        "after a reboot nothing counts",
+        "after a reboot no result counts",
         (Patch(f"{RECOVERY}:recover", drop_results_at_a_reboot),),
         (f"{RESTARTS}_13_a_result_in_the_spool_is_delivered_after_a_reboot",),
         "None",

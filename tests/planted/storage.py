@@ -184,7 +184,7 @@ PLANTED: list[Planted] = [
         "/blobs/uploads/",
     ),
     Planted(
-        "bytes are believed to have their digest",
+        "the digest of bytes is not checked",
         (Patch(f"{LOCAL}:LocalBlobs._finish", believe_the_digest),),
         (
             f"{BLOBS}_40_a_flipped_bit_is_refused_by_digest_and_the_repeat_works",
@@ -194,7 +194,7 @@ PLANTED: list[Planted] = [
         "DID NOT RAISE|KeyError: 'error'",
     ),
     Planted(
-        "a broken upload is thrown away",
+        "an interrupted upload is thrown away",
         (Patch(f"{LOCAL}:_worth_keeping", gives(False)),),
         (
             f"{BLOBS}_19_an_upload_cut_fifty_times_at_random_bytes_is_resumed",

@@ -143,7 +143,7 @@ PLANTED: list[Planted] = [
         seconds=200,
     ),
     Planted(
-        "programs go on without a worker for ever",
+        "programs go on forever without a worker",
         (Patch(f"{WORKER}.runners.supervision:Supervision._start_supervisor", let_programs_go_on),),
         (
             f"{SUPERVISOR}_87_what_no_worker_takes_up_is_ended",
@@ -161,19 +161,19 @@ PLANTED: list[Planted] = [
         (Patch(f"{WORKER}.claims:Claimer.step", forget_the_claim),),
         (
             f"{LIVE}_06_a_claim_whose_answer_is_lost_gets_the_same_attempts_and_each_runs_once",
-            "unit/worker/test_agent.py::test_fault_06_a_claim_whose_answer_was_lost_is_sent_again_as_it_was",
+            "unit/worker/test_agent.py::test_fault_06_a_claim_whose_answer_was_lost_is_resent_unchanged",
         ),
         seconds=200,
     ),
     Planted(
         "a program is started when its lease may be over",
         (Patch(f"{WORKER}.leases:start_by", start_at_any_time),),
-        ("unit/worker/test_agent.py::test_rule_02_a_program_is_started_only_while_its_lease_is_surely_alive",),
+        ("unit/worker/test_agent.py::test_rule_02_a_program_is_started_only_while_its_lease_is_certainly_alive",),
     ),
     Planted(
-        "every word to go on starts the program once more",
+        "every renewed lease starts the program once more",
         (Patch(f"{WORKER}.lifecycle:TABLE", start_what_runs),),
-        ("unit/worker/test_agent.py::test_fault_09_a_first_heartbeat_without_an_answer_leaves_one_program",),
+        ("unit/worker/test_agent.py::test_fault_09_a_first_heartbeat_without_an_answer_starts_no_second_program",),
     ),
     Planted(
         "log bytes count as sent before they are",
@@ -181,7 +181,7 @@ PLANTED: list[Planted] = [
         (f"{LIVE}_15_a_partition_shorter_than_the_lease_changes_nothing",),
     ),
     Planted(
-        "what could not be uploaded is forgotten",
+        "an upload that failed is forgotten",
         (Patch(f"{WORKER}.outbox:Outbox._move_to_end", forget_the_upload),),
         (f"{NETWORK}_25_a_coordinator_that_is_away_during_the_whole_job_gets_all_of_it_later",),
         seconds=280,
@@ -235,23 +235,23 @@ PLANTED: list[Planted] = [
         "out/link|IsADirectoryError|'failed'",
     ),
     Planted(
-        "half a record is taken for a whole one",
+        "a torn record is taken for a complete one",
         (Patch(f"{WORKER}.journal:_parse", take_any_line),),
         (f"{INPUT}_14_power_lost_at_any_byte_of_a_result_leaves_the_old_spool_or_the_new_one",),
         "rror",
     ),
     Planted(
-        "half a record stays where the next one is written",
+        "a torn record stays where the next one is written",
         (Patch(f"{WORKER}.journal:_parse", leave_the_torn_end),),
-        ("unit/worker/test_journal.py::test_fault_14_a_torn_last_record_is_cut_off_and_the_rest_is_whole",),
+        ("unit/worker/test_journal.py::test_fault_14_a_torn_last_record_is_cut_off_and_the_rest_is_intact",),
     ),
     Planted(
-        "a job's name goes to the terminal as it is",
+        "a job's name goes to the terminal unchanged",
         (Patch(f"{WORKER}.console:printable", first_argument),),
         ("unit/worker/test_policy.py::test_fault_37_nothing_that_a_terminal_would_obey_is_printed",),
     ),
     Planted(
-        "a full disk is not looked at",
+        "a full disk is not noticed",
         (Patch(f"{WORKER}.disk:Disk.free", gives(1 << 50)),),
         ("integration/worker/test_owner.py::test_fault_32_a_full_disk_stops_new_work_and_results_still_fit",),
         seconds=200,

@@ -76,7 +76,7 @@ def test_the_empty_blob_is_a_blob(ada: Client) -> None:
 def test_fault_40_bytes_with_another_digest_are_refused_and_nothing_is_kept(
     coordinator: CoordinatorProcess, ada: Client
 ) -> None:
-    """Seen to fail when bytes are believed to have their digest."""
+    """Seen to fail when the digest of bytes is not checked."""
     data = os.urandom(100_000)
     digest = digest_of(data)
     before = stored_files(coordinator)
@@ -112,7 +112,7 @@ def cut_upload(
 def test_fault_19_an_upload_cut_at_random_bytes_is_resumed_from_what_head_tells(
     coordinator: CoordinatorProcess, ada: Client
 ) -> None:
-    """Seen to fail when a broken upload is thrown away."""
+    """Seen to fail when an interrupted upload is thrown away."""
     chance = random.Random(1919)
     data = chance.randbytes(3_000_000)
     digest = digest_of(data)

@@ -191,7 +191,7 @@ def test_fault_04_a_submit_whose_answer_was_lost_is_one_run(pool: Pool) -> None:
 
 
 def test_fault_19_an_upload_that_is_cut_is_resumed(pool: Pool) -> None:
-    """Seen to fail when a broken upload is thrown away."""
+    """Seen to fail when an interrupted upload is thrown away."""
     gina = pool.person("gina")
     content = random.Random(1).randbytes(6_000_000)
     (gina.folder / "big.bin").write_bytes(content)

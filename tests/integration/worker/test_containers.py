@@ -67,14 +67,14 @@ def test_fault_56_an_exit_code_is_the_programs_own(code: int, ask: Ask) -> None:
 
 
 def test_fault_50_a_missing_image_is_an_infrastructure_failure(ask: Ask) -> None:
-    """Seen to fail when what the machinery failed to do is blamed on the program."""
+    """Seen to fail when a failure of the machinery is blamed on the program."""
     job, _ = ask("true", image="localhost/deborgen-missing:1")
     assert outcome(job) == ("error", None)
     assert "could not be pulled" in job["reason"]
 
 
 def test_fault_50_an_image_that_appears_later_is_used(ask: Ask, worker: WorkerProcess, podman: Podman) -> None:
-    """Seen to fail when an image that was missing once is missing for ever."""
+    """Seen to fail when an image that was missing once is missing forever."""
     image = f"localhost/deborgen-late-{worker.name}:1"
     assert outcome(ask("true", image=image)[0]) == ("error", None)
     podman("tag", IMAGE, image)
@@ -85,7 +85,7 @@ def test_fault_50_an_image_that_appears_later_is_used(ask: Ask, worker: WorkerPr
 
 
 def test_fault_51_out_of_memory_is_recognised_and_the_worker_lives(ask: Ask, worker: WorkerProcess) -> None:
-    """Seen to fail when nobody looks for the signs of too little memory."""
+    """Seen to fail when the signs of too little memory are ignored."""
     job, _ = ask("dd if=/dev/zero of=/dev/null bs=300M count=1; exit $?", resources={"memory": "64MiB"})
     assert outcome(job)[0] == "out_of_memory", job["reason"]
     killed, _ = ask("kill -9 $$")
@@ -149,7 +149,7 @@ def test_fault_36_binary_output_arrives_byte_for_byte(ask: Ask) -> None:
 
 
 def test_fault_35_one_line_of_many_megabytes_keeps_its_head_and_tail(ask: Ask) -> None:
-    """Seen to fail when the bytes that were dropped are counted with one too many."""
+    """Seen to fail when one dropped byte too many is counted."""
     job, log = ask("head -c 20000000 /dev/zero | tr '\\0' x; printf END", seconds=120)
     assert job["state"] == "succeeded"
     dropped = 20_000_003 - (8 << 20)
@@ -159,7 +159,7 @@ def test_fault_35_one_line_of_many_megabytes_keeps_its_head_and_tail(ask: Ask) -
 
 
 def test_fault_34_a_flood_of_output_is_counted_exactly_and_stays_small(ask: Ask, worker: WorkerProcess) -> None:
-    """Seen to fail when the bytes that were dropped are counted with one too many."""
+    """Seen to fail when one dropped byte too many is counted."""
     lines = 1_000_000
     total = sum(len(str(number)) + 1 for number in range(1, lines + 1)) + lines * 1016
     job, log = ask(f"yes | head -n 0; seq 1 {lines} | sed 's/$/{'y' * 1016}/'", seconds=280, timeout="10m")
@@ -337,7 +337,7 @@ def test_a_container_whose_making_was_not_answered_is_not_left_behind(
 def test_fault_48_a_service_that_hangs_or_dies_stops_new_work_and_nothing_else(
     pool: Pool, new_worker: Callable[..., WorkerProcess], podman_ready: None, tmp_path: Path
 ) -> None:
-    """Seen to fail when Podman is not asked whether it is well."""
+    """Seen to fail when Podman's health is not checked."""
     own = Podman(tmp_path).start_service()
     each = new_worker(
         runner="podman", podman_socket=str(own.socket), env={"CONTAINERS_CONF": str(CONF)}, labels="test=hang"

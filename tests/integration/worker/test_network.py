@@ -54,7 +54,7 @@ def test_300_short_jobs_through_a_faulty_network_all_end_exactly_once(own: Coord
 def test_fault_25_a_coordinator_that_is_away_during_the_whole_job_gets_all_of_it_later(
     own: CoordinatorProcess, tmp_path: Path
 ) -> None:
-    """Seen to fail when what could not be uploaded is forgotten."""
+    """Seen to fail when an upload that failed is forgotten."""
     go = tmp_path / "go"
     with own:
         pool = Pool(own)
@@ -77,7 +77,7 @@ def test_fault_25_a_coordinator_that_is_away_during_the_whole_job_gets_all_of_it
 
 
 def test_fault_16_a_partition_longer_than_the_lease_ends_and_the_same_attempt_goes_on(tmp_path: Path) -> None:
-    """Seen to fail when a lost attempt is never taken up again."""
+    """Seen to fail when a lost attempt is never resumed."""
     go = tmp_path / "go"
     with (
         CoordinatorProcess(tmp_path, lease_seconds=2, heartbeat_seconds=0.5) as own,
@@ -172,7 +172,7 @@ def test_fault_29_a_worker_that_slept_past_its_lease_finds_its_attempt_over(tmp_
 
 
 def test_fault_29_a_worker_that_slept_past_its_lease_goes_on_with_what_nobody_else_has_claimed(tmp_path: Path) -> None:
-    """Seen to fail when a lost attempt is never taken up again."""
+    """Seen to fail when a lost attempt is never resumed."""
     go = tmp_path / "go"
     (tmp_path / "c").mkdir()
     with (
@@ -218,7 +218,7 @@ def test_an_upload_whose_last_step_was_lost_becomes_a_blob_all_the_same(
 def test_fault_19_an_upload_that_is_cut_again_and_again_arrives_whole(
     own: CoordinatorProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Seen to fail when a broken upload is thrown away."""
+    """Seen to fail when an interrupted upload is thrown away."""
     monkeypatch.setattr(blobs, "PART", 64 * 1024)
     data = random.Random(3).randbytes(3_000_000)
     path = tmp_path / "artifact"
@@ -245,7 +245,7 @@ def test_fault_19_an_upload_that_is_cut_again_and_again_arrives_whole(
 def test_fault_40_a_bit_that_is_turned_on_the_way_is_found_and_the_repeat_works(
     own: CoordinatorProcess, tmp_path: Path
 ) -> None:
-    """Seen to fail when bytes are believed to have their digest."""
+    """Seen to fail when the digest of bytes is not checked."""
     path = tmp_path / "artifact"
     path.write_bytes(b"some bytes that matter")
     sha256 = hashlib.sha256(path.read_bytes()).hexdigest()

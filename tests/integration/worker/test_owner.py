@@ -314,7 +314,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 def test_fault_32_a_full_disk_stops_new_work_and_results_still_fit(
     new_worker: Make, pool: Pool, small_disk: Path, tmp_path: Path
 ) -> None:
-    """Seen to fail when a full disk is not looked at."""
+    """Seen to fail when a full disk is not noticed."""
     go, mark = tmp_path / "go", tmp_path / "pid"
     worker = new_worker(labels="test=full", min_free_disk="2MiB", cpus=1)
     worker.state = small_disk / "state"

@@ -37,7 +37,7 @@ def ended_once(job: dict[str, Any]) -> None:
 def test_fault_11_a_worker_killed_at_any_step_delivers_one_right_result(
     place: str, new_worker: Make, pool: Pool, tmp_path: Path
 ) -> None:
-    """Seen to fail when what was started before is started once more."""
+    """Seen to fail when an attempt that was started before is started once more."""
     ran = tmp_path / "ran"
     run = pool.submit(
         run=f'echo once >> {ran}; echo hello; echo \'{{"type": "told"}}\' >> $DEBORGEN_EVENTS; sleep 0.2;'
@@ -66,7 +66,7 @@ def test_fault_11_a_worker_killed_at_any_step_delivers_one_right_result(
 def test_fault_11_short_jobs_that_wait_in_lanes_all_end_once_however_often_the_worker_is_killed(
     new_worker: Make, pool: Pool, tmp_path: Path
 ) -> None:
-    """Seen to fail when what was started before is started once more."""
+    """Seen to fail when an attempt that was started before is started once more."""
     jobs = 400
     ran = tmp_path / "ran"
     run = pool.submit(
@@ -139,7 +139,7 @@ def test_fault_12_a_reboot_in_mid_job_is_never_a_success(new_worker: Make, pool:
 
 
 def test_fault_13_a_result_in_the_spool_is_delivered_after_a_reboot(new_worker: Make, pool: Pool) -> None:
-    """Seen to fail when after a reboot nothing counts."""
+    """Seen to fail when after a reboot no result counts."""
     run = pool.submit(run="echo done; exit 4")
     worker = new_worker().start(**{VARIABLE: "after-result-written", "DEBORGEN_WORKER_BOOT_ID": "first"})
     assert worker.process is not None
@@ -159,7 +159,7 @@ def test_fault_13_a_result_in_the_spool_is_delivered_after_a_reboot(new_worker: 
 def test_fault_11_a_container_is_run_once_wherever_the_worker_is_killed(
     place: str, container_worker: Make, pool: Pool, podman: Podman
 ) -> None:
-    """Seen to fail when what was started before is started once more."""
+    """Seen to fail when an attempt that was started before is started once more."""
     run = pool.submit(image=IMAGE, run="echo hello; sleep 0.5; echo made > out.txt", artifacts=["out.txt"])
     worker = container_worker().start(**{VARIABLE: place})
     assert worker.process is not None

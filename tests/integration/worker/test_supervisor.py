@@ -64,7 +64,7 @@ def test_fault_58_a_container_is_ended_by_the_supervisor_when_its_time_is_over_a
 def test_fault_87_a_container_that_no_worker_takes_up_is_ended(
     container_worker: Make, pool: Pool, podman: Podman
 ) -> None:
-    """Seen to fail when programs go on without a worker for ever."""
+    """Seen to fail when programs go on forever without a worker."""
     worker = container_worker(env={"DEBORGEN_TAKE_UP_SECONDS": "1"}).start()
     run = pool.submit(image=IMAGE, run="sleep 1000")
     pool.until_named(run)
@@ -95,7 +95,7 @@ def test_the_owner_freezes_and_wakes_a_container_without_a_worker(
 
 
 def test_fault_87_what_no_worker_takes_up_is_ended(new_worker: Make, pool: Pool, tmp_path: Path) -> None:
-    """Seen to fail when programs go on without a worker for ever."""
+    """Seen to fail when programs go on forever without a worker."""
     worker = new_worker(env={"DEBORGEN_TAKE_UP_SECONDS": "1"}).start()
     run, pid = begun(pool, worker, tmp_path)
     wait_until(lambda: not state_of(pid), what="the supervisor to end the program")

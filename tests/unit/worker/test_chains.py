@@ -1,4 +1,4 @@
-"""Chains of short programs: who waits behind whom."""
+"""Chains of short programs: which program waits behind which."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ def wait(chains: Chains, *launches: Launch, now: float = 0.0) -> list[str]:
     return [each.attempt for each, _ in chains.assign(now)]
 
 
-def test_short_programs_wait_behind_those_that_run_as_evenly_as_can_be() -> None:
+def test_short_programs_are_spread_evenly_behind_the_running_ones() -> None:
     chains = busy(launch("a"), launch("b"))
     assert wait(chains, *[launch(f"w{n}") for n in range(6)]) == [f"w{n}" for n in range(6)]
     assert sorted(len(chains.chain_of[name].queue) for name in ("a", "b")) == [4, 4]
 
 
-def test_the_room_passes_down_the_lane() -> None:
+def test_the_room_passes_down_the_chain() -> None:
     chains = busy(launch("a"))
     wait(chains, launch("w1"), launch("w2"))
     assert chains.remove("a", 1.0, 0.001) == ("w1", "")
@@ -39,13 +39,13 @@ def test_the_room_passes_down_the_lane() -> None:
     assert chains.chain_of == {}
 
 
-def test_nothing_waits_behind_one_that_has_less_room() -> None:
+def test_no_program_waits_behind_one_with_less_room() -> None:
     chains = busy(launch("a", cpus=1.0))
     assert wait(chains, launch("small", cpus=0.5)) == ["small"]
-    assert wait(chains, launch("large", cpus=1.0)) == [], "behind the small one there is less room"
+    assert wait(chains, launch("large", cpus=1.0)) == [], "there is less room behind the small one"
 
 
-def test_nothing_waits_behind_one_that_has_run_for_a_while_or_is_being_ended() -> None:
+def test_no_program_waits_behind_one_that_has_run_for_a_while_or_is_being_ended() -> None:
     assert wait(busy(launch("a")), launch("w"), now=JOIN_WITHIN_SECONDS + 0.1) == []
     chains = busy(launch("a"))
     chains.close("a")
@@ -54,22 +54,22 @@ def test_nothing_waits_behind_one_that_has_run_for_a_while_or_is_being_ended() -
     assert [each.attempt for each, _ in chains.assign(0.0)] == ["w"]
 
 
-def test_only_a_moment_of_work_waits_in_a_lane_and_the_rest_stays_in_the_backlog() -> None:
+def test_only_a_moment_of_work_waits_in_a_chain_and_the_rest_stays_in_the_backlog() -> None:
     chains = busy(launch("a"), average=1e-6)
     assert len(wait(chains, *[launch(f"w{n}") for n in range(100)])) == CHAIN_MAX_PROGRAMS
     assert len(chains.backlog) == 100 - CHAIN_MAX_PROGRAMS
     assert wait(busy(launch("a"), average=0.5), launch("w")) == []
 
 
-def test_what_could_not_be_handed_over_takes_nothing_else_with_it() -> None:
-    """Seen to fail when the next one of the backlog begins in its place, and is told to nobody."""
+def test_a_program_that_could_not_be_handed_over_does_not_affect_the_backlog() -> None:
+    """Seen to fail when the next program of the backlog starts instead, and nobody hears of it."""
     chains = busy(launch("a"), average=0.5)
     wait(chains, launch("w1"), launch("w2"))
     chains.drop("a")
     assert (chains.chain_of, list(chains.backlog)) == ({}, ["w1", "w2"])
 
 
-def test_the_backlog_goes_on_in_a_lane_that_is_empty() -> None:
+def test_the_backlog_goes_on_in_a_chain_that_is_empty() -> None:
     chains = busy(launch("a"), average=0.5)
     wait(chains, launch("large", cpus=2.0), launch("w"))
     name, chain = chains.remove("a", 1.0, 0.5) or ("", "")

@@ -1,4 +1,4 @@
-"""What a heartbeat says of the worker and of its machine."""
+"""What a heartbeat reports about the worker and its machine."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def last_heartbeat(world: World) -> Heartbeat:
     return message
 
 
-def test_a_heartbeat_tells_how_the_machine_is_doing_and_one_about_an_attempt_does_not(world: World) -> None:
+def test_a_heartbeat_carries_metrics_but_one_about_a_single_attempt_does_not(world: World) -> None:
     """Seen to fail when every heartbeat measures the machine."""
     measured: list[Metrics] = []
 
@@ -53,8 +53,8 @@ def test_metrics_that_the_coordinator_refuses_never_cost_a_lease(world: World) -
     assert (taken.metrics, [each.attempt for each in taken.holding]) == (None, ["1.1/1"])
 
 
-def test_a_coordinator_of_release_0_1_is_told_a_state_that_it_knows(world: World) -> None:
-    """Seen to fail when the second try says the same state: then every lease would be lost."""
+def test_a_coordinator_of_release_0_1_gets_a_state_that_it_knows(world: World) -> None:
+    """Seen to fail when the second try has the same state: then every lease would expire."""
     world.queue("1.1/1")
     world.take()
     world.machine.gate.close("disk", "only 200MiB of disk are free")
@@ -65,7 +65,7 @@ def test_a_coordinator_of_release_0_1_is_told_a_state_that_it_knows(world: World
     assert [each.attempt for each in taken.holding] == ["1.1/1"]
 
 
-def test_a_timed_pause_is_told_with_its_end_in_every_heartbeat(world: World) -> None:
+def test_every_heartbeat_carries_the_end_of_a_timed_pause(world: World) -> None:
     """Seen to fail when a heartbeat about one attempt forgets the end."""
     world.now = 1_800_000_000.0
     world.owner.pause(7200.0, now=False)
@@ -82,8 +82,8 @@ def test_a_timed_pause_is_told_with_its_end_in_every_heartbeat(world: World) -> 
     assert (last_heartbeat(world).state, last_heartbeat(world).until) == ("open", None)
 
 
-def test_time_in_which_a_job_is_frozen_is_told_as_stopped(world: World) -> None:
-    """In each heartbeat, and with its result. Seen to fail when only the time since its begin is told."""
+def test_time_in_which_a_job_is_frozen_is_reported_as_stopped(world: World) -> None:
+    """Each heartbeat and the result carry it. Seen to fail when only the time since the start is reported."""
     world.queue("1.1/1")
     world.take()
     world.now += 10

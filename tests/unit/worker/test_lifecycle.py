@@ -85,7 +85,7 @@ PAIRS = [
 
 
 def in_stage(kind: type[Stage]) -> Stage:
-    """A stage in which only the event matters: before it no lease is alive, so nothing starts by itself."""
+    """A stage in which no lease is alive, so that nothing starts before the event."""
     stages: dict[type[Stage], Stage] = {
         Waiting: Waiting(100.0, 0.0),
         Preparing: Preparing(100.0, 1000.0, ("gpu0",)),
@@ -108,7 +108,7 @@ def machine_with(kind: type[Stage]) -> Machine:
 
 
 def check(machine: Machine) -> None:
-    """What is always true of the room and the GPUs."""
+    """Check the invariants of the room and the GPUs."""
     running = {name for name, each in machine.attempts.items() if isinstance(each.stage, Preparing | Running)}
     waiting = {name for name, each in machine.attempts.items() if isinstance(each.stage, Waiting | Following)}
     assert set(machine.ledger.running) == running
@@ -140,16 +140,16 @@ LEASES = st.sampled_from([5.0, 60.0])
 
 
 class World(RuleBasedStateMachine):
-    """A machine whose instructions are carried out by a runner that pretends, at any time and in any way it may."""
+    """A machine with a pretended runner, which carries out instructions at any time and with any allowed outcome."""
 
     def __init__(self) -> None:
         super().__init__()
-        # Jobs are known to be short: those that can wait with their runner do.
+        # Jobs are short: those that can follow another program wait with their runner.
         ledger = Ledger(ROOM, average=0.001, streak=32, ended=1000.0, short_seconds=1e9)
         self.machine = Machine(ledger, free_gpus={"gpu0", "gpu1"})
         self.now = 1000.0
         self.number = 0
-        #: What was asked for and has not been answered: preparations, results.
+        #: Preparations and results that were requested and are not finished.
         self.preparing: list[str] = []
         self.collecting: list[str] = []
         self.alive: dict[str, set[str]] = {}
@@ -168,7 +168,7 @@ class World(RuleBasedStateMachine):
             case steps.Prepare():
                 self.preparing.append(name)
             case steps.Start(start_by=start_by, gpus=gpus):
-                assert self.now < start_by, "its lease may be over"
+                assert self.now < start_by, "its lease may have expired"
                 self.starts[name] += 1
                 assert self.starts[name] == 1, "started twice"
                 assert not any(set(gpus) & theirs for theirs in self.alive.values()), "a GPU was given away twice"
@@ -277,7 +277,7 @@ class World(RuleBasedStateMachine):
     @rule(closed=st.booleans())
     def gate(self, closed: bool) -> None:
         self.machine.gate.close("owner", "paused") if closed else self.machine.gate.open("owner")
-        for _ in range(2):  # what waits with its runner is called back first
+        for _ in range(2):  # attempts that wait with their runner are recalled first
             self.tell(*[steps.Ticked(name) for name in self.machine.attempts])
         waits = any(isinstance(each.stage, Waiting | Following) for each in self.machine.attempts.values())
         assert not (closed and waits)
@@ -288,7 +288,7 @@ class World(RuleBasedStateMachine):
         assert self.machine.ledger.offered.covers(self.machine.ledger.running.total)
         running = {name for name, each in self.machine.attempts.items() if isinstance(each.stage, Running)}
         assert set(self.alive) == running
-        assert max(self.ends.values(), default=0) <= 1, "an end was told twice"
+        assert max(self.ends.values(), default=0) <= 1, "an end was reported twice"
         assert self.frozen == {name for name in running if self.machine.attempts[name].stage.frozen_at is not None}  # type: ignore[union-attr]
 
     def teardown(self) -> None:
@@ -314,7 +314,7 @@ TestAnyOrderOfEvents = World.TestCase
 
 
 def is_found(event: type[steps.AttemptEvent], stage: type[Stage]) -> bool:
-    """Whether the machine above notices that this event is ignored in this stage."""
+    """Whether the state machine above notices when this event is ignored in this stage."""
     row = lifecycle.TABLE[event] | {stage: lambda *_: ()}
     with mock.patch.dict(lifecycle.TABLE, {event: row}):
         try:
@@ -324,12 +324,12 @@ def is_found(event: type[steps.AttemptEvent], stage: type[Stage]) -> bool:
     return False
 
 
-#: Nothing goes wrong when these are ignored: the worst is that a start comes later, or that a result is sent in vain.
+#: It does no harm if these are ignored: at worst a start comes later, or a result is sent in vain.
 HARMLESS = {
     (steps.Renewed, Waiting), (steps.Renewed, Preparing), (steps.Renewed, Following), (steps.Renewed, Running),
     (steps.Prepared, Waiting), (steps.StopAsked, Collecting),
 }  # fmt: skip
-#: These are about an earlier session, or about a runner that fails in its own way: see test_agent.py.
+#: These concern an earlier session, or a runner that fails in a special way: see test_agent.py.
 ELSEWHERE = {
     (steps.Adopted, Running), (steps.NotFrozen, Running), (steps.NotThawed, Running),
     (steps.NotStarted, Following), (steps.NotStarted, Running),
@@ -344,5 +344,5 @@ MOVES = [
 
 
 @pytest.mark.parametrize(("event", "stage"), MOVES, ids=lambda value: value.__name__)
-def test_any_order_of_events_finds_a_move_that_is_missing(event: type[steps.AttemptEvent], stage: type[Stage]) -> None:
+def test_random_orders_of_events_find_a_missing_transition(event: type[steps.AttemptEvent], stage: type[Stage]) -> None:
     assert is_found(event, stage)
