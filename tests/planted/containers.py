@@ -87,36 +87,36 @@ PLANTED: list[Planted] = [
     Planted(
         "the shell's exit codes are taken for Podman's",
         (Patch(f"{RUNNERS}.judging:judge", judge_by_the_code_alone),),
-        (f"{CONTAINERS}_56_an_exit_code_is_the_programs_own",),
+        (f"{CONTAINERS}_56_a_job_ends_with_its_programs_own_exit_code",),
         "'error'",
     ),
     Planted(
-        "what the machinery failed to do is blamed on the program",
+        "a failure of the machinery is blamed on the program",
         (Patch(f"{WORKER}.lifecycle:outcome_of", blame_the_program),),
         (f"{CONTAINERS}_50_a_missing_image_is_an_infrastructure_failure",),
         "'failed'",
     ),
     Planted(
-        "an image that was missing once is missing for ever",
+        "an image that was missing once is missing forever",
         (Patch(f"{RUNNERS}.creating:create", remember_the_missing_image),),
         (f"{CONTAINERS}_50_an_image_that_appears_later_is_used",),
         "'error'",
     ),
     Planted(
-        "nobody looks for the signs of too little memory",
+        "the signs of too little memory are ignored",
         (Patch(f"{RUNNERS}.judging:out_of_memory", gives(False)),),
-        (f"{CONTAINERS}_51_out_of_memory_is_recognised_and_the_worker_lives",),
+        (f"{CONTAINERS}_51_out_of_memory_is_recognised_and_the_worker_survives",),
         "'failed'",
     ),
     Planted(
         "after TERM nothing follows",
         (Patch(f"{WORKER}.performer:signal_to", send_nothing_after_term),),
-        (f"{CONTAINERS}_54_a_job_that_ignores_term_is_killed_after_its_grace",),
+        (f"{CONTAINERS}_54_a_job_that_ignores_term_is_killed_after_its_grace_period",),
     ),
     Planted(
         "a container shares the processes of the machine",
         (Patch(SPEC, specified_with(pidns={"nsmode": "host"})),),
-        (f"{CONTAINERS}_57_what_a_program_leaves_in_the_background_ends_with_it",),
+        (f"{CONTAINERS}_57_background_processes_of_a_program_end_with_it",),
     ),
     Planted(
         "a job may have four times the processes that its owner allows",
@@ -129,11 +129,11 @@ PLANTED: list[Planted] = [
         (f"{CONTAINERS}_36_binary_output_arrives_byte_for_byte",),
     ),
     Planted(
-        "the bytes that were dropped are counted with one too many",
+        "one dropped byte too many is counted",
         (Patch(f"{WORKER}.logs:seam", count_one_too_many),),
         (
             f"{CONTAINERS}_35_one_line_of_many_megabytes_keeps_its_head_and_tail",
-            f"{CONTAINERS}_34_a_flood_of_output_is_counted_exactly_and_stays_small",
+            f"{CONTAINERS}_34_a_flood_of_output_is_counted_exactly_and_uses_little_disk",
         ),
         "bytes of this log were dropped",
         300,
@@ -141,11 +141,11 @@ PLANTED: list[Planted] = [
     Planted(
         "nobody watches conmon",
         (Patch(f"{RUNNERS}.watch:wait_until_gone", do_not_watch_conmon),),
-        (f"{CONTAINERS}_49_conmon_killed_ends_the_attempt_as_an_error",),
+        (f"{CONTAINERS}_49_killing_conmon_ends_the_attempt_as_an_error",),
         seconds=200,
     ),
     Planted(
-        "Podman is not asked whether it is well",
+        "Podman's health is not checked",
         (Patch(f"{RUNNERS}.runner:ContainerRunner.check", gives("")),),
         (f"{CONTAINERS}_48_a_service_that_hangs_or_dies_stops_new_work_and_nothing_else",),
         seconds=200,

@@ -71,7 +71,7 @@ PLANTED: list[Planted] = [
         (Patch(f"{PATHS}:check_path", take_two_dots_for_a_name),),
         (
             f"{STRICT}_64_a_file_path_that_leaves_its_folder_is_422",
-            "unit/worker/test_workspace.py::test_fault_64_a_path_that_leads_out_is_refused",
+            "unit/worker/test_workspace.py::test_fault_64_a_path_that_leads_out_of_the_workspace_is_refused",
         ),
     ),
     Planted(

@@ -50,7 +50,7 @@ def start_what_runs(table: Any) -> Any:
     from deborgen_worker.steps import Renewed
 
     def name(machine: Any, attempt: Any, _stage: Any, event: Any, now: Any) -> Any:
-        machine.ledger.back(attempt.name)
+        machine.ledger.put_back(attempt.name)
         attempt.stage = Waiting(now.clock, event.start_by)
         machine.queue.append(attempt.name)
         return ()
@@ -71,8 +71,8 @@ def count_as_sent_before(original: Any) -> Any:
         data = attempt.log.read(offset, 1 << 20)
         if data and self._agent.is_running(attempt.id):
             attempt.log_sent += len(data)
-            self._line.coordinator.log(attempt.id, offset, data, self._line.session)
-            self._line.contact.ok("log")
+            self._link.coordinator.log(attempt.id, offset, data, self._link.session)
+            self._link.contact.ok("log")
 
     return send
 
@@ -137,17 +137,17 @@ PLANTED: list[Planted] = [
         "the supervisor keeps no time",
         (Patch(f"{WORKER}.runners.supervision:BACKSTOP_SECONDS", becomes(1e9)),),
         (
-            f"{SUPERVISOR}_58_a_process_is_ended_by_the_supervisor_when_its_time_is_over_and_the_worker_is_dead",
-            f"{SUPERVISOR}_58_a_container_is_ended_by_the_supervisor_when_its_time_is_over_and_the_worker_is_dead",
+            f"{SUPERVISOR}_58_the_supervisor_ends_a_process_at_its_time_limit_while_the_worker_is_dead",
+            f"{SUPERVISOR}_58_the_supervisor_ends_a_container_at_its_time_limit_while_the_worker_is_dead",
         ),
         seconds=200,
     ),
     Planted(
-        "programs go on without a worker for ever",
+        "programs go on forever without a worker",
         (Patch(f"{WORKER}.runners.supervision:Supervision._start_supervisor", let_programs_go_on),),
         (
-            f"{SUPERVISOR}_87_what_no_worker_takes_up_is_ended",
-            f"{SUPERVISOR}_87_a_container_that_no_worker_takes_up_is_ended",
+            f"{SUPERVISOR}_87_a_process_is_ended_if_no_worker_comes_back",
+            f"{SUPERVISOR}_87_a_container_is_ended_if_no_worker_comes_back",
         ),
         seconds=200,
     ),
@@ -161,19 +161,19 @@ PLANTED: list[Planted] = [
         (Patch(f"{WORKER}.claims:Claimer.step", forget_the_claim),),
         (
             f"{LIVE}_06_a_claim_whose_answer_is_lost_gets_the_same_attempts_and_each_runs_once",
-            "unit/worker/test_agent.py::test_fault_06_a_claim_whose_answer_was_lost_is_sent_again_as_it_was",
+            "unit/worker/test_agent.py::test_fault_06_a_claim_whose_answer_was_lost_is_resent_unchanged",
         ),
         seconds=200,
     ),
     Planted(
         "a program is started when its lease may be over",
         (Patch(f"{WORKER}.leases:start_by", start_at_any_time),),
-        ("unit/worker/test_agent.py::test_rule_02_a_program_is_started_only_while_its_lease_is_surely_alive",),
+        ("unit/worker/test_agent.py::test_rule_02_a_program_is_started_only_while_its_lease_is_certainly_alive",),
     ),
     Planted(
-        "every word to go on starts the program once more",
+        "every renewed lease starts the program once more",
         (Patch(f"{WORKER}.lifecycle:TABLE", start_what_runs),),
-        ("unit/worker/test_agent.py::test_fault_09_a_first_heartbeat_without_an_answer_leaves_one_program",),
+        ("unit/worker/test_agent.py::test_fault_09_a_first_heartbeat_without_an_answer_starts_no_second_program",),
     ),
     Planted(
         "log bytes count as sent before they are",
@@ -181,9 +181,9 @@ PLANTED: list[Planted] = [
         (f"{LIVE}_15_a_partition_shorter_than_the_lease_changes_nothing",),
     ),
     Planted(
-        "what could not be uploaded is forgotten",
-        (Patch(f"{WORKER}.outbox:Outbox._to_the_end", forget_the_upload),),
-        (f"{NETWORK}_25_a_coordinator_that_is_away_during_the_whole_job_gets_all_of_it_later",),
+        "an upload that failed is forgotten",
+        (Patch(f"{WORKER}.outbox:Outbox._move_to_end", forget_the_upload),),
+        (f"{NETWORK}_25_a_coordinator_that_is_down_during_the_whole_job_gets_everything_later",),
         seconds=280,
     ),
     Planted(
@@ -198,7 +198,7 @@ PLANTED: list[Planted] = [
     Planted(
         "a worker whose token is not accepted goes on",
         (Patch(f"{WORKER}.heartbeat:REFUSALS_BEFORE_STOP", becomes(1 << 60)),),
-        (f"{NETWORK}_61_a_revoked_token_ends_what_runs_and_a_new_one_is_taken_up",),
+        (f"{NETWORK}_61_a_revoked_token_ends_running_jobs_and_a_new_one_is_used",),
         seconds=200,
     ),
     Planted(
@@ -208,8 +208,8 @@ PLANTED: list[Planted] = [
             Patch(f"{WORKER}.runners.containers.runner:ContainerRunner._steer", try_once),
         ),
         (
-            "integration/worker/test_pauses.py::test_fault_88_two_hundred_pauses_at_random_moments_give_nothing_back_and"
-            "_leave_nothing_stopped",
+            "integration/worker/test_pauses.py::test_fault_88_two_hundred_pauses_at_random_moments_give_no_job_back_and_leave"
+            "_none_stopped",
         ),
         seconds=300,
     ),
@@ -229,29 +229,29 @@ PLANTED: list[Planted] = [
             Patch(f"{WORKER}.artifacts:NO_LINK", becomes(os.O_RDONLY | os.O_CLOEXEC)),
         ),
         (
-            f"{LIVE}_65_links_pipes_and_devices_are_skipped_and_named_and_no_host_file_is_read",
+            f"{LIVE}_65_links_pipes_and_devices_are_skipped_and_named_and_no_file_of_the_host_is_read",
             "unit/worker/test_workspace.py::test_fault_65_links_fifos_and_sockets_are_skipped_and_named",
         ),
         "out/link|IsADirectoryError|'failed'",
     ),
     Planted(
-        "half a record is taken for a whole one",
+        "a torn record is taken for a complete one",
         (Patch(f"{WORKER}.journal:_parse", take_any_line),),
         (f"{INPUT}_14_power_lost_at_any_byte_of_a_result_leaves_the_old_spool_or_the_new_one",),
         "rror",
     ),
     Planted(
-        "half a record stays where the next one is written",
+        "a torn record stays where the next one is written",
         (Patch(f"{WORKER}.journal:_parse", leave_the_torn_end),),
-        ("unit/worker/test_journal.py::test_fault_14_a_torn_last_record_is_cut_off_and_the_rest_is_whole",),
+        ("unit/worker/test_journal.py::test_fault_14_a_torn_last_record_is_cut_off_and_the_rest_is_intact",),
     ),
     Planted(
-        "a job's name goes to the terminal as it is",
+        "a job's name goes to the terminal unchanged",
         (Patch(f"{WORKER}.console:printable", first_argument),),
         ("unit/worker/test_policy.py::test_fault_37_nothing_that_a_terminal_would_obey_is_printed",),
     ),
     Planted(
-        "a full disk is not looked at",
+        "a full disk is not noticed",
         (Patch(f"{WORKER}.disk:Disk.free", gives(1 << 50)),),
         ("integration/worker/test_owner.py::test_fault_32_a_full_disk_stops_new_work_and_results_still_fit",),
         seconds=200,
@@ -259,7 +259,7 @@ PLANTED: list[Planted] = [
     Planted(
         "the token is written to the log",
         (Patch(f"{WORKER}.token:TokenFile.__call__", write_the_token),),
-        ("integration/worker/test_jobs.py::test_fault_69_the_token_is_in_no_process_list_environment_or_log",),
+        ("integration/worker/test_jobs.py::test_fault_69_the_token_appears_in_no_process_list_environment_or_log",),
         "not in",
     ),
     Planted(

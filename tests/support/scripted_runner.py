@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from deborgen_worker.attempts import Exit, Standing
 from deborgen_worker.logs import Log
-from deborgen_worker.runners.protocol import CannotStart, Host, Launch, Tell
+from deborgen_worker.runners.protocol import CannotStart, Host, Launch, Report
 from deborgen_worker.steps import Adopted, Began, Exited, Returned
 
 
@@ -41,7 +41,7 @@ class MemoryLog:
 class ScriptedRunner:
     """Keeps what it was asked in `calls`; `running` outlives the worker if the same object is given to the next one."""
 
-    tell: Tell = lambda _events: None
+    tell: Report = lambda _events: None
     script: Callable[[Launch], Script] = lambda _launch: Script(exit=Exit(code=0, seconds=0.0))
     name: str = "subprocess"
     calls: list[tuple[str, str]] = field(default_factory=list)
@@ -121,7 +121,7 @@ class ScriptedRunner:
         self.calls.append((name, attempt))
         script = self.running.get(attempt)
         if self._take_out(attempt):
-            self.tell([Exited(attempt, Exit(error="it was ended before it was started"))])
+            self.tell([Exited(attempt, Exit(error="it was ended before it started"))])
         elif script is not None and (name == "KILL" or not script.ignores_term):
             self.end(attempt, Exit(code=137 if name == "KILL" else 143, seconds=0.0))
 
@@ -142,7 +142,7 @@ class ScriptedRunner:
         self.running.pop(attempt, None)
         self.ended.pop(attempt, None)
 
-    def sweep(self, keep: Collection[str]) -> list[str]:
+    def cleanup(self, keep: Collection[str]) -> list[str]:
         gone = [attempt for attempt in {**self.running, **self.ended} if attempt not in keep]
         for attempt in gone:
             self.discard(attempt)

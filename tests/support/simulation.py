@@ -393,7 +393,7 @@ def _points_of(world: World) -> Iterator[None]:
     """The worker's crash points lead here; its reserve is small, and it does not wait in real time for files."""
     with contextlib.ExitStack() as patches:
         for module in (agent, performer, spool, outbox):
-            patches.enter_context(mock.patch.object(module, "point", world.point))
+            patches.enter_context(mock.patch.object(module, "crash_point", world.point))
         patches.enter_context(mock.patch.object(journal, "RESERVE", 4096))
         patches.enter_context(mock.patch.object(performer, "FETCH_SECONDS", -1.0))
         yield

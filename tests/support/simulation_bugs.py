@@ -105,7 +105,7 @@ BUGS: dict[str, tuple[Patch, ...]] = {
     ),
     "result before artifacts: a result is taken while its blobs are missing": (
         Patch(f"{OPERATIONS}.workers.finish:_missing_blobs", gives([])),
-        Patch(f"{WORKER}.outbox:Outbox._complete", complete_without_artifacts),
+        Patch(f"{WORKER}.outbox:Outbox._is_complete", complete_without_artifacts),
     ),
     "lease counted while stopped: time in which nobody was answered counts": (
         Patch(f"{LEASES}:clock_move", count_late_turns),

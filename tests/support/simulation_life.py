@@ -11,16 +11,16 @@ from deborgen_shared.messages import Register
 from deborgen_shared.states import RunAs
 from deborgen_worker import policy, recovery
 from deborgen_worker.agent import Agent
-from deborgen_worker.attempts import Attempt, Ending
+from deborgen_worker.attempts import LocalAttempt, StopCause
 from deborgen_worker.cache import BlobCache
 from deborgen_worker.capacity import Amount, Ledger
 from deborgen_worker.claims import Claimer, Claims
-from deborgen_worker.contact import Contact, Line
-from deborgen_worker.heartbeat import Heart, Superseded
+from deborgen_worker.contact import Contact, Link
+from deborgen_worker.heartbeat import HeartbeatLoop, Superseded
 from deborgen_worker.log_pump import LogPump
-from deborgen_worker.outbox import Outbox, Results
+from deborgen_worker.outbox import Outbox, ResultQueue
 from deborgen_worker.owner import Owner
-from deborgen_worker.runners.protocol import Runner, Tell
+from deborgen_worker.runners.protocol import Report, Runner
 from deborgen_worker.settings import Settings
 from deborgen_worker.spool import Spool
 from support.simulation_runner import PretendedRunner
@@ -45,9 +45,9 @@ class Life:
         self.coordinator = world.network.line(machine)
         settings = Settings(name=machine.name, state_dir=str(machine.folder), cpus=2.0, min_free_disk=0)
         self.contact = Contact(machine.clock, self._say, self._wake_all, random.Random(world.random.random()))
-        self.line = Line(self.coordinator, self.contact, self.session, self._say)
+        self.link = Link(self.coordinator, self.contact, self.session, self._say)
         self.spool = Spool(machine.folder, machine.disk, str(machine.boot))
-        self.results = Results()
+        self.results = ResultQueue()
         self.due: dict[str, float] = {}
         cache = BlobCache(machine.folder / "cache", GIB, self.coordinator.download)
         self.agent = Agent(
@@ -57,14 +57,14 @@ class Life:
             on_gate=lambda: self.due_now("heart"),
         )  # fmt: skip
         if world.lanes:
-            self.ledger.short_seconds = self.ledger.lane_seconds = 3600.0
-        self.heart = Heart(self.agent, self.line)
+            self.ledger.short_seconds = self.ledger.chain_below_seconds = 3600.0
+        self.heartbeats = HeartbeatLoop(self.agent, self.link)
         claims = Claims(self.agent, self.spool, new_id=lambda: f"r{world.next_id()}")
-        self.outbox = Outbox(self.agent, self.spool, self.line, self.heart, claims, self.results)
-        self.logs = LogPump(self.agent, self.line, self.heart)
+        self.outbox = Outbox(self.agent, self.spool, self.link, self.heartbeats, claims, self.results)
+        self.logs = LogPump(self.agent, self.link, self.heartbeats)
         pauses = policy.PauseFile(machine.folder, machine.disk)
         self.owner = Owner(settings, self.agent, self.spool, self.contact, pauses, wall=world.clock.wall)
-        self.claimer = Claimer(self.agent, self.spool, self.line, self.heart, claims, idle_wait=0.0)
+        self.claimer = Claimer(self.agent, self.spool, self.link, self.heartbeats, claims, idle_wait=0.0)
         self._woken = {"finish": self.results.woken, "uploads": self.results.uploads}
         self.registered = self._working = False
         self._recovered = recovery.Recovered()
@@ -72,7 +72,7 @@ class Life:
     def _say(self, line: str) -> None:
         self.machine.world.tell(f"{self.machine.name}: {line}")
 
-    def _runners(self, tell: Tell) -> dict[str, Runner]:
+    def _runners(self, tell: Report) -> dict[str, Runner]:
         self.runner = PretendedRunner(self.machine, tell)
         return {RunAs.PROCESS: self.runner}
 
@@ -84,12 +84,12 @@ class Life:
         self.due_now("claim", "heart")
 
     @property
-    def attempts(self) -> dict[str, Attempt]:
-        return self.agent.look(lambda machine, _: machine.attempts)
+    def attempts(self) -> dict[str, LocalAttempt]:
+        return self.agent.read_state(lambda machine, _: machine.attempts)
 
     @property
     def ledger(self) -> Ledger:
-        return self.agent.look(lambda machine, _: machine.ledger)
+        return self.agent.read_state(lambda machine, _: machine.ledger)
 
     def begin(self) -> None:
         self.owner.apply()
@@ -155,7 +155,7 @@ class Life:
 
     def _beat(self) -> float:
         if self.registered:
-            return self.heart.step()
+            return self.heartbeats.step()
         held = [name for name in self._recovered.held if name in self.spool.entries]
         body = Register(
             session=self.session, labels={"runner.process": True, "network": "none"},
@@ -167,8 +167,8 @@ class Life:
             return self.contact.failed("register", error)
         except Refused as refused:
             raise Superseded(refused.message) from None
-        self.heart.registered(answer.heartbeat_seconds, answer.lease_seconds)
-        self.contact.most_seconds = min(60.0, max(2.0, answer.lease_seconds))
+        self.heartbeats.registered(answer.heartbeat_seconds, answer.lease_seconds)
+        self.contact.max_wait_seconds = min(60.0, max(2.0, answer.lease_seconds))
         self.contact.ok("register")
         self.registered = True
         now = self.machine.world.now
@@ -180,20 +180,20 @@ class Life:
         self.agent.tick()
         if self.registered:
             self.logs.step()
-        self.agent.keep("disk", "the disk is full" if self.machine.disk.full else "")
+        self.agent.set_gate("disk", "the disk is full" if self.machine.disk.full else "")
         if not self.runner.trouble:
-            recovery.ask_again(self.agent, self._say)
-        self.agent.keep("runner", self.runner.trouble)
-        if self.registered and self.agent.unnamed(0.5):
+            recovery.retry_adoptions(self.agent, self._say)
+        self.agent.set_gate("runner", self.runner.trouble)
+        if self.registered and self.agent.has_unreported_program(0.5):
             self.due_now("heart")
-        return 2.0 if self.agent.look(lambda machine, _: bool(machine.attempts)) else 5.0
+        return 2.0 if self.agent.read_state(lambda machine, _: bool(machine.attempts)) else 5.0
 
     def stop(self) -> None:
         """SIGTERM: everything that is not finished is given back, delivered if it can be, and the process ends."""
 
         def work(life: Life) -> None:
-            self.agent.keep("draining", "the worker is stopping")
-            self.agent.stop_all(Ending.RELEASE, "the worker is stopping")
+            self.agent.set_gate("draining", "the worker is stopping")
+            self.agent.stop_all(StopCause.RELEASE, "the worker is stopping")
             self.agent.tick()
             for _ in range(3):
                 if self.registered and not self.outbox.empty:

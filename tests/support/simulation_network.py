@@ -37,7 +37,7 @@ from deborgen_shared.messages import (
     Registered,
 )
 from deborgen_shared.states import Role
-from deborgen_worker.coordinator import Coordinator, NoWork
+from deborgen_worker.coordinator import CoordinatorClient, NothingClaimed
 
 if TYPE_CHECKING:
     from support.simulation import World
@@ -57,8 +57,8 @@ class Network:
         self._world = world
         self.kept: list[tuple[str, Call]] = []
 
-    def line(self, machine: Machine) -> Line:
-        return Line(self._world, machine)
+    def line(self, machine: Machine) -> Link:
+        return Link(self._world, machine)
 
     def replay(self) -> None:
         """Something old arrives once more."""
@@ -83,7 +83,7 @@ def _numbers(attempt: str) -> AttemptId:
     return AttemptId(int(run), int(index), int(number))
 
 
-class Line(Coordinator):
+class Link(CoordinatorClient):
     """What one worker's process holds in its hand: the calls of the contract."""
 
     def __init__(self, world: World, machine: Machine) -> None:
@@ -140,7 +140,7 @@ class Line(Coordinator):
 
         return _again(self._send("register", call, late=False), Registered)
 
-    def claim(self, message: Claim) -> Claimed | NoWork:
+    def claim(self, message: Claim) -> Claimed | NothingClaimed:
         body, name, actor, world = _again(message, Claim), self._machine.name, self._actor, self._world
 
         def call(ctx: Context) -> Any:
@@ -150,7 +150,7 @@ class Line(Coordinator):
             return answer
 
         answer = self._send("claim", call)
-        return _again(answer, Claimed) if isinstance(answer, Claimed) else NoWork(POLL_SECONDS)
+        return _again(answer, Claimed) if isinstance(answer, Claimed) else NothingClaimed(POLL_SECONDS)
 
     def heartbeat(self, message: Heartbeat) -> HeartbeatAnswer:
         body, name, actor, world = _again(message, Heartbeat), self._machine.name, self._actor, self._world

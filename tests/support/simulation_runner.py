@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from deborgen_worker.attempts import Exit, Standing
 from deborgen_worker.logs import Log
-from deborgen_worker.runners.lanes import Lanes
-from deborgen_worker.runners.protocol import CannotStart, Host, Launch, RunnerDown, Tell
-from deborgen_worker.steps import Adopted, Began, Event, Exited, Returned
+from deborgen_worker.runners.chains import Chains
+from deborgen_worker.runners.protocol import CannotStart, Host, Launch, Report, RunnerDown
+from deborgen_worker.steps import Adopted, AttemptEvent, Began, Exited, Returned
 
 if TYPE_CHECKING:
     from support.simulation_machine import Machine
@@ -75,11 +75,11 @@ class PretendedRunner:
 
     name = "subprocess"
 
-    def __init__(self, machine: Machine, tell: Tell) -> None:
+    def __init__(self, machine: Machine, tell: Report) -> None:
         self._machine, self._tell = machine, tell
-        self._lanes = Lanes(machine.world.next_id() * 1000)
+        self._chains = Chains(machine.world.next_id() * 1000)
         if machine.world.lanes:
-            self._lanes.seconds, self._lanes.young = 100.0, 3600.0
+            self._chains.seconds, self._chains.join_within = 100.0, 3600.0
         self.trouble = ""
 
     def check(self) -> str:
@@ -104,12 +104,12 @@ class PretendedRunner:
     def start_all(self, launches: list[Launch]) -> None:
         self._check_start()
         for launch in launches:
-            self._machine.start_in_lane(launch, self._lanes.open(launch, self._machine.clock()), launch.start_by)
+            self._machine.start_in_lane(launch, self._chains.open(launch, self._machine.clock()), launch.start_by)
 
     def follow(self, launches: list[Launch]) -> None:
         self._check_start()
-        self._lanes.backlog |= {launch.attempt: launch for launch in launches}
-        events: list[Event] = []
+        self._chains.backlog |= {launch.attempt: launch for launch in launches}
+        events: list[AttemptEvent] = []
         self._top_up(events)
         if events:
             self._tell(events)
@@ -120,28 +120,28 @@ class PretendedRunner:
         if self._machine.world.chance(self._machine.world.faults.start_fails):
             raise CannotStart("the image cannot be had")
 
-    def _top_up(self, events: list[Event]) -> None:
-        if not self._lanes.lane_of:
-            events += [Returned(attempt) for attempt in self._lanes.backlog]
-            self._lanes.backlog.clear()
-        for launch, lane in self._lanes.place(self._machine.clock()):
+    def _top_up(self, events: list[AttemptEvent]) -> None:
+        if not self._chains.chain_of:
+            events += [Returned(attempt) for attempt in self._chains.backlog]
+            self._chains.backlog.clear()
+        for launch, lane in self._chains.assign(self._machine.clock()):
             self._machine.start_in_lane(launch, lane, launch.start_by)
 
     def told(self, attempt: str, exit_: Exit | None) -> None:
         """By the machine: a program ended, or was given back without having begun."""
-        events: list[Event] = [Returned(attempt) if exit_ is None else Exited(attempt, exit_)]
-        following = self._lanes.leave(attempt, self._machine.clock(), 0.001)
+        events: list[AttemptEvent] = [Returned(attempt) if exit_ is None else Exited(attempt, exit_)]
+        following = self._chains.remove(attempt, self._machine.clock(), 0.001)
         if following is not None:
             name, lane = following
             if lane:
-                launch = self._lanes.launch_of(name)
+                launch = self._chains.launch_of(name)
                 self._machine.start_in_lane(launch, lane, launch.start_by)
             events.append(Began(name))
         self._top_up(events)
         self._tell(events)
 
     def recall(self, attempt: str) -> None:
-        if self._lanes.backlog.pop(attempt, None) is not None:
+        if self._chains.backlog.pop(attempt, None) is not None:
             self._tell([Returned(attempt)])
         elif self._machine.take_out(attempt):
             self._machine.tell_exit(attempt, None)
@@ -161,11 +161,11 @@ class PretendedRunner:
         return Adopted(launch.attempt, Standing.ENDED)
 
     def signal(self, attempt: str, name: str) -> None:
-        self._lanes.close(attempt)
-        if self._lanes.backlog.pop(attempt, None) is not None:
-            self._tell([Exited(attempt, Exit(error="it was ended before it was started"))])
+        self._chains.close(attempt)
+        if self._chains.backlog.pop(attempt, None) is not None:
+            self._tell([Exited(attempt, Exit(error="it was ended before it started"))])
         if self._machine.take_out(attempt):
-            self._machine.tell_exit(attempt, Exit(error="it was ended before it was started"))
+            self._machine.tell_exit(attempt, Exit(error="it was ended before it started"))
         program = self._machine.programs.get(attempt)
         if program is None or not program.running:
             return
@@ -184,11 +184,11 @@ class PretendedRunner:
         return LiveLog(self._machine, launch.attempt)
 
     def discard(self, attempt: str) -> None:
-        self._lanes.backlog.pop(attempt, None)
+        self._chains.backlog.pop(attempt, None)
         self._machine.take_out(attempt)
         self._machine.remove_program(attempt)
 
-    def sweep(self, keep: Collection[str]) -> list[str]:
+    def cleanup(self, keep: Collection[str]) -> list[str]:
         waiting = [launch.attempt for queue in self._machine.lanes.values() for _, launch in queue]
         gone = [attempt for attempt in [*waiting, *self._machine.programs] if attempt not in keep]
         for attempt in gone:

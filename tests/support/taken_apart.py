@@ -30,20 +30,20 @@ from deborgen_shared.messages import (
 from deborgen_shared.states import RunAs
 from deborgen_worker import recovery
 from deborgen_worker.agent import Agent
-from deborgen_worker.attempts import Ending
+from deborgen_worker.attempts import StopCause
 from deborgen_worker.cache import BlobCache
 from deborgen_worker.capacity import Amount
 from deborgen_worker.claims import Claimer, Claims
-from deborgen_worker.contact import Contact, Line
-from deborgen_worker.coordinator import Coordinator, NoWork
+from deborgen_worker.contact import Contact, Link
+from deborgen_worker.coordinator import CoordinatorClient, NothingClaimed
 from deborgen_worker.disk import Disk
-from deborgen_worker.heartbeat import Heart
+from deborgen_worker.heartbeat import HeartbeatLoop
 from deborgen_worker.lifecycle import Machine
 from deborgen_worker.log_pump import LogPump
-from deborgen_worker.outbox import Outbox, Results
+from deborgen_worker.outbox import Outbox, ResultQueue
 from deborgen_worker.owner import Owner
 from deborgen_worker.policy import PauseFile
-from deborgen_worker.runners.protocol import Launch, Runner, Tell
+from deborgen_worker.runners.protocol import Launch, Report, Runner
 from deborgen_worker.settings import Settings
 from deborgen_worker.spool import Spool
 from deborgen_worker.steps import StopAsked
@@ -53,7 +53,7 @@ GIB = 1 << 30
 
 
 @dataclass
-class Pretend(Coordinator):
+class Pretend(CoordinatorClient):
     """A coordinator that answers as the test says, and remembers what it was asked."""
 
     queue: list[Assignment] = field(default_factory=list)
@@ -82,13 +82,13 @@ class Pretend(Coordinator):
         self._called("register", message)
         return Registered(lease_seconds=60, heartbeat_seconds=10, lost=[])
 
-    def claim(self, message: Claim) -> Claimed | NoWork:
+    def claim(self, message: Claim) -> Claimed | NothingClaimed:
         self._called("claim", message)
         found = self._grant(message)
         if self.lose_answer_of == "claim":
             self.lose_answer_of = ""
             raise Unreachable("the answer was lost")
-        return Claimed(assignments=found) if found else NoWork(0.0)
+        return Claimed(assignments=found) if found else NothingClaimed(0.0)
 
     def _grant(self, message: NextClaim) -> list[Assignment]:
         if message.request_id not in self.granted:
@@ -166,8 +166,8 @@ class World:
         """A new session over what the last one left on disk."""
         self.spool = Spool(self.folder, Disk(), boot)
         self.contact = Contact(lambda: self.now, self.said.append)
-        line = Line(self.coordinator, self.contact, "s", self.said.append)
-        self.results = Results()
+        line = Link(self.coordinator, self.contact, "s", self.said.append)
+        self.results = ResultQueue()
         self.rooms: list[float] = []
         self.slow: list[Callable[[], None]] | None = None
         self.agent = Agent(
@@ -176,16 +176,16 @@ class World:
             clock=lambda: self.now, lease_clock=lambda: self.now, say=self.said.append, run_slow=self._run_slow,
             on_room=lambda: self.rooms.append(self.now), on_results=self.results.put, gpus=self.gpus,
         )  # fmt: skip
-        self.heart = Heart(self.agent, line, lambda: self.measure())
+        self.heartbeats = HeartbeatLoop(self.agent, line, lambda: self.measure())
         self.claims = Claims(self.agent, self.spool)
-        self.outbox = Outbox(self.agent, self.spool, line, self.heart, self.claims, self.results)
-        self.pump = LogPump(self.agent, line, self.heart)
-        self.claimer = Claimer(self.agent, self.spool, line, self.heart, self.claims)
+        self.outbox = Outbox(self.agent, self.spool, line, self.heartbeats, self.claims, self.results)
+        self.pump = LogPump(self.agent, line, self.heartbeats)
+        self.claimer = Claimer(self.agent, self.spool, line, self.heartbeats, self.claims)
         pauses = PauseFile(self.folder, Disk())
         self.owner = Owner(self.settings, self.agent, self.spool, self.contact, pauses, wall=lambda: self.now)
         return recovery.recover(self.agent, self.spool, boot, self.said.append).held
 
-    def _runners(self, tell: Tell) -> dict[str, Runner]:
+    def _runners(self, tell: Report) -> dict[str, Runner]:
         self.runner.tell = tell
         return dict.fromkeys(RunAs if self.podman else [RunAs.PROCESS], self.runner)
 
@@ -198,12 +198,12 @@ class World:
 
     @property
     def machine(self) -> Machine:
-        return self.agent.look(lambda machine, _: machine)
+        return self.agent.read_state(lambda machine, _: machine)
 
     def stage(self, name: str) -> Any:
         return self.machine.attempts[name].stage
 
-    def stop(self, name: str, ending: Ending, reason: str) -> None:
+    def stop(self, name: str, ending: StopCause, reason: str) -> None:
         self.agent.handle([StopAsked(name, ending, reason)])
 
     def queue(self, *names: str, **spec: Any) -> None:

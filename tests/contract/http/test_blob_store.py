@@ -69,7 +69,7 @@ def test_the_row_is_written_only_when_the_bytes_are_in_place(blobs: LocalBlobs) 
 
 
 def test_fault_40_a_flipped_bit_is_refused_by_digest_and_the_repeat_works(blobs: LocalBlobs, tmp_path: Path) -> None:
-    """Seen to fail when bytes are believed to have their digest."""
+    """Seen to fail when the digest of bytes is not checked."""
     data = bytearray(os.urandom(5000))
     digest = digest_of(bytes(data))
     data[1234] ^= 4

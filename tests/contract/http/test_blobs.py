@@ -76,7 +76,7 @@ def test_the_empty_blob_is_a_blob(ada: Client) -> None:
 def test_fault_40_bytes_with_another_digest_are_refused_and_nothing_is_kept(
     coordinator: CoordinatorProcess, ada: Client
 ) -> None:
-    """Seen to fail when bytes are believed to have their digest."""
+    """Seen to fail when the digest of bytes is not checked."""
     data = os.urandom(100_000)
     digest = digest_of(data)
     before = stored_files(coordinator)

@@ -83,9 +83,9 @@ PROOFS: dict[tuple[str, str], tuple[str, ...]] = {
     ("docs/settings.md", "toml"): (f"{HERE}::test_the_coordinator_starts_from_the_settings_file",),
     ("docs/settings.md", "sh"): (f"{HERE}::test_the_coordinator_starts_from_the_settings_file",),
     ("docs/tour.md", "console"): (
-        "integration/cli/test_readme.py::test_everything_a_newcomer_types_works_as_the_readme_says",
+        "integration/cli/test_readme.py::test_every_command_of_the_readme_works_as_shown",
     ),
-    ("docs/tour.md", "python"): (f"{HERE}::test_python_runs_as_it_stands",),
+    ("docs/tour.md", "python"): (f"{HERE}::test_python_blocks_run_unchanged",),
     ("docs/tailnet-policy.md", "json"): (f"{HERE}::test_the_policy_allows_and_denies_what_its_own_tests_say",),
     ("docs/volunteers.md", "toml"): (f"{HERE}::test_the_owners_file_is_read_by_the_worker",),
     ("docs/worker.md", "sh"): (f"{HERE}::test_the_owner_of_a_machine_is_in_charge",),

@@ -13,7 +13,7 @@ from cli_reference import reference
 from deborgen_shared.states import Role
 from deborgen_worker.runners.podman.spec import container_spec
 from deborgen_worker.runners.protocol import Launch
-from deborgen_worker.runners.supervision import limit_of
+from deborgen_worker.runners.supervision import supervised_limit
 from support.documents import ROOT, differences, documents
 from support.pool import Pool
 
@@ -160,7 +160,7 @@ def test_the_container_options_in_security_md_match_the_request_to_podman(tmp_pa
         and "nofile" in {each["type"] for each in spec["r_limits"]},
         "none but the GPUs that it asked for": spec["devices"] == [],
         "not the host's, and no proxy settings": spec["env"] == {"A": "b"} and spec["httpproxy"] is False,
-        "by the supervisor if the worker is dead": limit_of(launch) > 60,
+        "by the supervisor if the worker is dead": supervised_limit(launch) > 60,
     }
     said = " ".join(rows.values())
     assert [words for words in promised if words not in said] == []

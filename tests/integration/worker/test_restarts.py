@@ -19,12 +19,14 @@ from support.worker import WorkerProcess
 
 Make = Callable[..., WorkerProcess]
 SOURCE = Path(deborgen_worker.__file__).parent
-#: Every place at which the worker can be made to end.
-POINTS = sorted({name for each in SOURCE.rglob("*.py") for name in re.findall(r'\bpoint\("(.+?)"\)', each.read_text())})
+#: Every crash point of the worker.
+POINTS = sorted(
+    {name for each in SOURCE.rglob("*.py") for name in re.findall(r'\bcrash_point\("(.+?)"\)', each.read_text())}
+)
 
 
 def ended_once(job: dict[str, Any]) -> None:
-    """One result, and it used up one attempt; what was given back in between used up none."""
+    """Check that there is one result, and that it used up one attempt. Attempts that were given back do not count."""
     outcomes = [each["outcome"] for each in job["history"]]
     assert outcomes.count("succeeded") == 1, job["history"]
     assert set(outcomes) <= {"succeeded", "released"}, job["history"]
@@ -32,10 +34,10 @@ def ended_once(job: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("place", POINTS)
-def test_fault_11_a_worker_killed_at_any_step_delivers_one_right_result(
+def test_fault_11_a_worker_killed_at_any_step_delivers_one_correct_result(
     place: str, new_worker: Make, pool: Pool, tmp_path: Path
 ) -> None:
-    """Seen to fail when what was started before is started once more."""
+    """Seen to fail when an attempt that was started before is started once more."""
     ran = tmp_path / "ran"
     run = pool.submit(
         run=f'echo once >> {ran}; echo hello; echo \'{{"type": "told"}}\' >> $DEBORGEN_EVENTS; sleep 0.2;'
@@ -61,10 +63,10 @@ def test_fault_11_a_worker_killed_at_any_step_delivers_one_right_result(
     wait_until(lambda: worker.status()["unsent"] == 0)
 
 
-def test_fault_11_short_jobs_that_wait_in_lanes_all_end_once_however_often_the_worker_is_killed(
+def test_fault_11_short_jobs_in_chains_all_end_once_however_often_the_worker_is_killed(
     new_worker: Make, pool: Pool, tmp_path: Path
 ) -> None:
-    """Seen to fail when what was started before is started once more."""
+    """Seen to fail when an attempt that was started before is started once more."""
     jobs = 400
     ran = tmp_path / "ran"
     run = pool.submit(
@@ -100,7 +102,7 @@ def test_fault_10_a_plain_process_goes_on_while_the_worker_is_dead(
 
     assert (job["state"], job["exit_code"], job["attempts"]) == ("failed", 3, 1)
     assert pool.log(run) == b"one\ntwo\n"
-    assert "still runs" in worker.said() or "ended while the worker was away" in worker.said()
+    assert "is still running" in worker.said() or "ended while no worker was running" in worker.said()
 
 
 def test_a_supervisor_that_is_killed_ends_its_jobs_as_errors(new_worker: Make, pool: Pool, tmp_path: Path) -> None:
@@ -117,10 +119,10 @@ def test_a_supervisor_that_is_killed_ends_its_jobs_as_errors(new_worker: Make, p
     assert "supervisor" in job["reason"]
     before = [beat.read_text() for beat in beats]
     assert pool.until(pool.submit(run="sleep 0.2; true"))["state"] == "succeeded"
-    assert [beat.read_text() for beat in beats] == before, "an orphan was not ended"
+    assert [beat.read_text() for beat in beats] == before, "an orphan was not killed"
 
 
-def test_fault_12_a_reboot_in_mid_job_is_never_a_success(new_worker: Make, pool: Pool) -> None:
+def test_fault_12_a_reboot_during_a_job_is_never_a_success(new_worker: Make, pool: Pool) -> None:
     """Seen to fail when a reboot is not noticed."""
     run = pool.submit(run="sleep 60")
     worker = new_worker().start(DEBORGEN_WORKER_BOOT_ID="first")
@@ -137,7 +139,7 @@ def test_fault_12_a_reboot_in_mid_job_is_never_a_success(new_worker: Make, pool:
 
 
 def test_fault_13_a_result_in_the_spool_is_delivered_after_a_reboot(new_worker: Make, pool: Pool) -> None:
-    """Seen to fail when after a reboot nothing counts."""
+    """Seen to fail when after a reboot no result counts."""
     run = pool.submit(run="echo done; exit 4")
     worker = new_worker().start(**{VARIABLE: "after-result-written", "DEBORGEN_WORKER_BOOT_ID": "first"})
     assert worker.process is not None
@@ -154,10 +156,10 @@ def test_fault_13_a_result_in_the_spool_is_delivered_after_a_reboot(new_worker: 
 @pytest.mark.podman
 @pytest.mark.root
 @pytest.mark.parametrize("place", ["after-start-written", "after-started", "after-exited", "after-result-appended"])
-def test_fault_11_a_container_is_run_once_wherever_the_worker_is_killed(
+def test_fault_11_a_container_runs_once_wherever_the_worker_is_killed(
     place: str, container_worker: Make, pool: Pool, podman: Podman
 ) -> None:
-    """Seen to fail when what was started before is started once more."""
+    """Seen to fail when an attempt that was started before is started once more."""
     run = pool.submit(image=IMAGE, run="echo hello; sleep 0.5; echo made > out.txt", artifacts=["out.txt"])
     worker = container_worker().start(**{VARIABLE: place})
     assert worker.process is not None
@@ -186,7 +188,7 @@ def test_fault_10_a_container_is_adopted_with_its_whole_log_and_its_exit_code(
     worker.kill()
 
     worker.start()
-    wait_until(lambda: "still runs" in worker.said(), 90)
+    wait_until(lambda: "is still running" in worker.said(), 90)
     assert podman.of(worker.name) == [container]
     (worker.state / "attempts" / f"{run}.1-1" / "work" / "go").touch()
     job = pool.until(run)
@@ -197,7 +199,7 @@ def test_fault_10_a_container_is_adopted_with_its_whole_log_and_its_exit_code(
 
 @pytest.mark.podman
 @pytest.mark.root
-def test_fault_55_leftovers_of_ours_are_removed_and_those_of_others_are_not(
+def test_fault_55_a_workers_own_leftovers_are_removed_and_those_of_others_are_not(
     container_worker: Make, pool: Pool, podman: Podman
 ) -> None:
     """Seen to fail when leftovers stay."""

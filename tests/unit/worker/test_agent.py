@@ -1,4 +1,4 @@
-"""The real claimer, heart, outbox, agent and spool in one thread, with a pretended coordinator and a scripted runner.
+"""The real claimer, heartbeats, outbox, agent and spool in one thread, with a pretended coordinator and runner.
 
 Nothing here waits: time is a number that the test moves.
 """
@@ -17,9 +17,9 @@ from deborgen_shared.messages import (
     Finish,
     Finished,
 )
-from deborgen_worker.attempts import Ending, Exit
+from deborgen_worker.attempts import Exit, StopCause
 from deborgen_worker.claims import IDLE_WAIT_SECONDS, PART_WAIT_SECONDS
-from deborgen_worker.coordinator import NoWork
+from deborgen_worker.coordinator import NothingClaimed
 from deborgen_worker.heartbeat import Superseded
 from deborgen_worker.journal import SpoolFullError
 from deborgen_worker.runners.protocol import Launch
@@ -32,7 +32,7 @@ def world(tmp_path: Path) -> World:
     return World(tmp_path)
 
 
-def test_a_job_starts_with_the_answer_to_its_claim_and_is_reported_once(world: World) -> None:
+def test_a_job_starts_as_soon_as_its_claim_is_answered_and_is_reported_once(world: World) -> None:
     world.queue("1.1/1")
     world.claimer.step()
     assert ("start", "1.1/1") in world.runner.calls
@@ -43,7 +43,7 @@ def test_a_job_starts_with_the_answer_to_its_claim_and_is_reported_once(world: W
     assert not world.spool.folder("1.1/1").exists()
 
 
-def test_fault_06_a_claim_whose_answer_was_lost_is_sent_again_as_it_was(world: World) -> None:
+def test_fault_06_a_claim_whose_answer_was_lost_is_resent_unchanged(world: World) -> None:
     """Seen to fail when a claim whose answer was lost is forgotten."""
     world.queue("1.1/1", "1.2/1", "1.3/1", "1.4/1")
     world.coordinator.lose_answer_of = "claim"
@@ -55,30 +55,30 @@ def test_fault_06_a_claim_whose_answer_was_lost_is_sent_again_as_it_was(world: W
     assert [name for what, name in world.runner.calls if what == "start"] == ["1.1/1", "1.2/1"]
 
 
-def test_fault_09_a_first_heartbeat_without_an_answer_leaves_one_program(tmp_path: Path) -> None:
-    """It is named again, and not started again. Seen to fail when every word to go on starts the program once more."""
+def test_fault_09_a_first_heartbeat_without_an_answer_starts_no_second_program(tmp_path: Path) -> None:
+    """It is named again, not started again. Seen to fail when every renewed lease starts the program once more."""
     world = World(tmp_path, running)
     world.queue("1.1/1")
     world.coordinator.away = {"heartbeat"}
     world.take()
     world.now += 1
-    world.heart.step()
-    assert world.agent.unnamed(0.5)
+    world.heartbeats.step()
+    assert world.agent.has_unreported_program(0.5)
     world.coordinator.away = set()
-    world.heart.step()
-    assert not world.agent.unnamed(0.5)
-    world.heart.step()
+    world.heartbeats.step()
+    assert not world.agent.has_unreported_program(0.5)
+    world.heartbeats.step()
     assert world.runner.calls.count(("start", "1.1/1")) == 1
 
 
-def test_a_program_that_began_is_named_with_the_time_since_then(tmp_path: Path) -> None:
+def test_a_heartbeat_says_how_long_ago_each_program_began(tmp_path: Path) -> None:
     world = World(tmp_path, running)
     world.queue("1.1/1")
     world.take()
-    assert not world.agent.unnamed(0.5)
+    assert not world.agent.has_unreported_program(0.5)
     world.now += 2.5
-    assert world.agent.unnamed(0.5)
-    world.heart.step()
+    assert world.agent.has_unreported_program(0.5)
+    world.heartbeats.step()
     [held] = [message.holding[0] for name, message in world.coordinator.calls if name == "heartbeat"]
     assert (held.attempt, held.began_seconds_ago) == ("1.1/1", 2.5)
 
@@ -123,7 +123,7 @@ def test_a_finish_brings_the_next_job_and_it_starts(tmp_path: Path) -> None:
 
 
 def test_a_finish_whose_answer_was_lost_is_repeated_with_the_same_claim(tmp_path: Path) -> None:
-    """Seen to fail when the claim is forgotten: the job that it brought lies there until its lease ends."""
+    """Seen to fail when the claim is forgotten: its job then waits until the lease expires."""
     world = World(tmp_path, running)
     world.coordinator.gives_with_finish = True
     world.queue("1.1/1", "1.2/1", "1.3/1", "1.4/1")
@@ -140,11 +140,11 @@ def test_a_finish_whose_answer_was_lost_is_repeated_with_the_same_claim(tmp_path
     assert ("start", "1.4/1") not in world.runner.calls
 
 
-def test_a_finish_that_gives_a_job_back_asks_for_no_other(tmp_path: Path) -> None:
+def test_a_finish_that_gives_a_job_back_carries_no_claim(tmp_path: Path) -> None:
     world = World(tmp_path, running)
     world.queue("1.1/1")
     world.take()
-    world.stop("1.1/1", Ending.RELEASE, "no room")
+    world.stop("1.1/1", StopCause.RELEASE, "no room")
     world.deliver()
     [finish] = [message for name, message in world.coordinator.calls if name == "finish"]
     assert finish.claim is None
@@ -163,18 +163,18 @@ def test_a_result_is_sent_until_it_is_acknowledged(world: World) -> None:
     assert world.spool.unsent() == []
 
 
-def test_a_worker_that_cannot_deliver_its_results_asks_for_no_more_work(
+def test_a_worker_that_cannot_deliver_its_results_claims_no_more_work(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Seen to fail without UNSENT_MOST: a worker piled up more results than it may name when it registers."""
-    monkeypatch.setattr("deborgen_worker.claims.UNSENT_MOST", 4)
+    """Seen to fail without MAX_UNSENT_RESULTS: a worker had more results than it may name when it registers."""
+    monkeypatch.setattr("deborgen_worker.claims.MAX_UNSENT_RESULTS", 4)
     world = World(tmp_path)
     world.coordinator.away = {"finish"}
     world.queue(*[f"1.{number}/1" for number in range(1, 30)])
     for _ in range(20):
         world.take()
         world.deliver()
-    assert 4 <= len(world.spool.unsent()) < 4 + 8, "no more than one claim brings beyond the bound"
+    assert 4 <= len(world.spool.unsent()) < 4 + 8, "at most one claim's jobs beyond the limit"
     world.coordinator.away = set()
     for _ in range(60):
         world.take()
@@ -182,12 +182,12 @@ def test_a_worker_that_cannot_deliver_its_results_asks_for_no_more_work(
     assert len(world.outcomes) == 29
 
 
-def test_a_cancel_sends_term_then_kill_after_the_grace(tmp_path: Path) -> None:
+def test_a_cancel_sends_term_then_kill_after_the_grace_period(tmp_path: Path) -> None:
     world = World(tmp_path, lambda _launch: Script(ignores_term=True), kill_grace=10.0)
     world.queue("1.1/1")
     world.take()
     world.coordinator.words = {"1.1/1": "cancel"}
-    world.heart.step()
+    world.heartbeats.step()
     assert ("TERM", "1.1/1") in world.runner.calls
     world.now += 9
     world.agent.tick()
@@ -204,7 +204,7 @@ def test_a_stale_attempt_is_killed_and_nothing_is_reported(tmp_path: Path) -> No
     world.queue("1.1/1")
     world.take()
     world.coordinator.words = {"1.1/1": "stop"}
-    world.heart.step()
+    world.heartbeats.step()
     world.deliver()
     assert ("KILL", "1.1/1") in world.runner.calls
     assert world.outcomes == {}
@@ -212,7 +212,7 @@ def test_a_stale_attempt_is_killed_and_nothing_is_reported(tmp_path: Path) -> No
 
 
 def refuse_logs(world: World, times: int = 1) -> None:
-    """The lease is over: logs are stale, until a heartbeat has taken the attempt up again."""
+    """Refuse logs as stale, as after an expired lease, until a heartbeat has resumed the attempt."""
     log, left = world.coordinator.log, [times]
 
     def picky(attempt: str, offset: int, data: bytes, session: str) -> int:
@@ -225,8 +225,8 @@ def refuse_logs(world: World, times: int = 1) -> None:
 
 
 @pytest.mark.parametrize("word", ["continue", "stop"])
-def test_a_log_that_is_refused_ends_nothing_until_a_heartbeat_says_so(tmp_path: Path, word: str) -> None:
-    """Seen to fail in seed 15146: what ran was killed, although nobody else had claimed its job."""
+def test_a_refused_log_ends_an_attempt_only_if_a_heartbeat_confirms_it(tmp_path: Path, word: str) -> None:
+    """Seen to fail in seed 15146: a program was killed although no other worker had claimed its job."""
     world = World(tmp_path, lambda _launch: Script(output=b"hello\n"))
     world.queue("1.1/1")
     world.take()
@@ -271,7 +271,7 @@ def test_a_timeout_is_the_programs_failure_and_frozen_time_does_not_count(tmp_pa
     assert world.outcomes == {"1.1/1": "timeout"}
 
 
-def test_what_waits_is_given_back_when_the_worker_is_paused(tmp_path: Path) -> None:
+def test_waiting_attempts_are_given_back_when_the_worker_is_paused(tmp_path: Path) -> None:
     world = World(tmp_path, running)
     world.queue("1.1/1")
     world.hold()
@@ -301,7 +301,7 @@ def test_nothing_is_claimed_beyond_what_the_owner_offers(tmp_path: Path) -> None
     assert [message.free.cpus for name, message in world.coordinator.calls if name == "claim"] == [2.0, 1.0]
 
 
-def test_short_jobs_are_claimed_ahead_and_given_back_if_their_turn_never_comes(tmp_path: Path) -> None:
+def test_short_jobs_are_prefetched_and_given_back_if_there_is_never_room_for_them(tmp_path: Path) -> None:
     names = [f"1.{number}/1" for number in range(1, 60)]
     world = World(tmp_path, lambda _launch: Script(exit=Exit(code=0, seconds=0.001)))
     world.queue(*names[:30])
@@ -318,7 +318,7 @@ def test_short_jobs_are_claimed_ahead_and_given_back_if_their_turn_never_comes(t
     assert all(message.free.cpus <= 2 for message in claims)
     assert len(world.machine.ledger.waiting) > 0
     world.now += 6
-    world.agent.tick()  # they are called back from their runner,
+    world.agent.tick()  # they are recalled from their runner,
     world.agent.tick()  # and given back to the coordinator
     world.deliver()
     assert len(world.runner.running) == 2
@@ -376,35 +376,35 @@ def test_one_result_that_is_refused_does_not_hold_up_the_others(world: World) ->
     assert world.spool.unsent() == []
 
 
-def test_a_token_that_is_refused_twice_stops_what_runs_and_is_said_once(tmp_path: Path) -> None:
+def test_a_token_that_is_refused_twice_stops_running_jobs_and_is_reported_once(tmp_path: Path) -> None:
     world = World(tmp_path, running)
     world.queue("1.1/1")
     world.take()
     world.coordinator.refusal = Refused(401, "unauthenticated", "unknown token")
-    world.heart.step()
+    world.heartbeats.step()
     assert world.runner.running
-    world.heart.ask_about("1.1/1")
-    assert world.runner.running  # refused twice at the same moment is once
+    world.heartbeats.ask_about("1.1/1")
+    assert world.runner.running  # two refusals at the same moment count as one
     for _ in range(5):
-        world.now += world.heart.interval
-        world.heart.step()
+        world.now += world.heartbeats.interval
+        world.heartbeats.step()
     assert not world.runner.running
-    assert sum("does not accept the token" in line for line in world.said) == 1
+    assert sum("does not accept this worker's token" in line for line in world.said) == 1
     world.coordinator.refusal = None
-    world.heart.step()
+    world.heartbeats.step()
     assert not world.machine.gate.closed
 
 
 def test_a_superseded_session_says_so(world: World) -> None:
     world.coordinator.refusal = Refused(409, "superseded", "a newer session of worker w has registered")
     with pytest.raises(Superseded):
-        world.heart.step()
+        world.heartbeats.step()
 
 
 # Another session
 
 
-def test_recovery_adopts_what_runs_delivers_what_ended_and_starts_what_never_did(tmp_path: Path) -> None:
+def test_recovery_adopts_running_attempts_delivers_ended_ones_and_starts_the_others(tmp_path: Path) -> None:
     world = World(tmp_path, running)
     world.queue("1.1/1", "1.2/1")
     world.take()
@@ -417,7 +417,7 @@ def test_recovery_adopts_what_runs_delivers_what_ended_and_starts_what_never_did
     assert sorted(world.wake("boot")) == ["1.1/1", "1.2/1", "1.3/1"]
     world.deliver()
     assert world.outcomes == {"1.2/1": "failed"}
-    world.heart.step()
+    world.heartbeats.step()
     world.runner.end("1.1/1", Exit(code=0, seconds=2.0))
     assert "1.3/1" in world.runner.running
     assert world.runner.calls.count(("start", "1.1/1")) == 1
@@ -431,7 +431,7 @@ def test_recovery_after_a_reboot_keeps_results_and_nothing_else(tmp_path: Path) 
     world.take()
     world.deliver()
     world.runner.running.clear()
-    world.runner.ended["1.2/1"] = Exit(code=0)  # what Podman claims of a container that ran when the power went
+    world.runner.ended["1.2/1"] = Exit(code=0)  # what Podman says about a container that ran during a power cut
 
     assert world.wake("another boot") == ["1.1/1"]
     world.coordinator.away = set()
@@ -439,7 +439,7 @@ def test_recovery_after_a_reboot_keeps_results_and_nothing_else(tmp_path: Path) 
     assert world.outcomes == {"1.1/1": "succeeded"}
 
 
-def test_recovery_gives_up_what_is_gone_and_forgets_claims_without_answer(tmp_path: Path) -> None:
+def test_recovery_gives_up_lost_attempts_and_forgets_unanswered_claims(tmp_path: Path) -> None:
     world = World(tmp_path, running)
     world.queue("1.1/1")
     world.take()
@@ -447,15 +447,15 @@ def test_recovery_gives_up_what_is_gone_and_forgets_claims_without_answer(tmp_pa
     world.runner.running.clear()
     assert world.wake("boot") == []
     assert world.spool.requests == set()
-    assert any("is given up" in line for line in world.said)
+    assert any("giving it up" in line for line in world.said)
     assert any(what == "discard" for what, _ in world.runner.calls)
 
 
 def while_the_claim_waits(world: World, work: Callable[[], object]) -> None:
-    """Do this while the next claim of the claimer is at the coordinator, before that looks for jobs."""
+    """Do this while the claimer's next claim is at the coordinator, before that looks for jobs."""
     claim = world.coordinator.claim
 
-    def wait(message: Claim) -> Claimed | NoWork:
+    def wait(message: Claim) -> Claimed | NothingClaimed:
         world.coordinator.claim = claim  # type: ignore[method-assign]
         work()
         return claim(message)
@@ -463,18 +463,18 @@ def while_the_claim_waits(world: World, work: Callable[[], object]) -> None:
     world.coordinator.claim = wait  # type: ignore[method-assign]
 
 
-def questions(world: World) -> list[tuple[str, float]]:
-    """Each request id that came, with a claim or with a finish, and the CPUs that it asked for."""
+def claim_requests(world: World) -> list[tuple[str, float]]:
+    """The id of each request in a claim or a finish, with the CPUs that it asked for."""
     asked = [message if name == "claim" else message.claim for name, message in world.coordinator.calls]
     return [(each.request_id, each.free.cpus) for each in asked if each is not None]
 
 
 @pytest.mark.parametrize("gives_with_finish", [True, False])
-def test_a_finish_asks_for_all_of_the_room_while_a_claim_waits_with_a_part_of_it(
+def test_a_finish_claims_all_free_room_while_a_claim_waits_for_a_part_of_it(
     tmp_path: Path, gives_with_finish: bool
 ) -> None:
-    """They are one question with one request id, so what both of them bring is started once. Seen to fail when each has
-    its own: a large job finds two parts of the room, and room for it in neither."""
+    """Both carry the same request id, so the attempts that both bring are started once. Seen to fail when each has its
+    own id: a large job finds two parts of the room, and fits into neither."""
     world = World(tmp_path, running)
     world.coordinator.gives_with_finish = gives_with_finish
     world.queue("1.1/1")
@@ -487,7 +487,7 @@ def test_a_finish_asks_for_all_of_the_room_while_a_claim_waits_with_a_part_of_it
 
     while_the_claim_waits(world, end)
     world.take()
-    (_, first), (carried, whole), (waits, part) = questions(world)
+    (_, first), (carried, whole), (waits, part) = claim_requests(world)
     assert (first, part, whole) == (2.0, 1.0, 2.0)
     assert waits == carried
     starts = sorted(name for what, name in world.runner.calls if what == "start")
@@ -495,8 +495,8 @@ def test_a_finish_asks_for_all_of_the_room_while_a_claim_waits_with_a_part_of_it
     assert not world.spool.requests
 
 
-def test_room_without_a_result_is_asked_for_while_a_claim_waits_with_a_part_of_it(tmp_path: Path) -> None:
-    """The result waits for its uploads. Seen to fail when only a result makes the finish ask."""
+def test_room_that_is_freed_without_a_result_is_claimed_while_a_claim_waits_for_a_part_of_it(tmp_path: Path) -> None:
+    """The result waits for its uploads. Seen to fail when only a finish with a result carries a claim."""
     world = World(tmp_path, lambda launch: Script(output=b"x" * 100_000))
     world.coordinator.gives_with_finish = True
     world.queue("1.1/1")
@@ -509,13 +509,13 @@ def test_room_without_a_result_is_asked_for_while_a_claim_waits_with_a_part_of_i
 
     while_the_claim_waits(world, end)
     world.take()
-    assert [cpus for _, cpus in questions(world)] == [2.0, 2.0, 1.0]
+    assert [cpus for _, cpus in claim_requests(world)] == [2.0, 2.0, 1.0]
     assert world.outcomes == {}
     assert ("start", "1.2/1") in world.runner.calls
 
 
-def test_a_large_job_that_is_here_gets_its_room_although_small_ones_follow(tmp_path: Path) -> None:
-    """Seen to fail when small ones may overtake it without an end: it is given back, and comes again, for ever."""
+def test_a_large_waiting_job_gets_its_room_although_small_ones_keep_coming(tmp_path: Path) -> None:
+    """Seen to fail when small ones may overtake it endlessly: it is given back and claimed again, forever."""
     world = World(tmp_path, running)
     world.queue("1.1/1", "1.2/1")
     world.take()
@@ -530,8 +530,8 @@ def test_a_large_job_that_is_here_gets_its_room_although_small_ones_follow(tmp_p
     assert ("start", "2.1/1") in world.runner.calls
 
 
-def test_a_claim_beside_what_runs_does_not_wait_long(world: World) -> None:
-    """What is free may change by what the coordinator is not told: soon it is asked for anew."""
+def test_a_claim_beside_running_jobs_waits_only_briefly(world: World) -> None:
+    """The free room may change without the coordinator's knowledge, so it is claimed again soon."""
     world.runner.script = running
     world.claimer.step()
     world.queue("1.1/1")
@@ -541,15 +541,15 @@ def test_a_claim_beside_what_runs_does_not_wait_long(world: World) -> None:
     assert waits == [IDLE_WAIT_SECONDS, IDLE_WAIT_SECONDS, PART_WAIT_SECONDS]
 
 
-def test_a_claim_that_found_nothing_is_asked_again_under_its_id(world: World) -> None:
+def test_a_claim_that_found_no_work_is_retried_under_the_same_id(world: World) -> None:
     for _ in range(3):
         world.take()
-    assert len({request for request, _ in questions(world)}) == 1
+    assert len({request for request, _ in claim_requests(world)}) == 1
     assert len(world.spool.requests) == 1
 
 
-def test_a_request_that_was_answered_with_nothing_alive_is_over(world: World) -> None:
-    """What it brought has died meanwhile. Seen to fail when its id is used again: it never brings anything else."""
+def test_a_request_whose_attempts_have_all_expired_is_not_used_again(world: World) -> None:
+    """Seen to fail when its id is used again: it never brings any other attempts."""
     world.take()
     [request] = world.spool.requests
     world.coordinator.claim = lambda message: Claimed(assignments=[])  # type: ignore[method-assign]
@@ -557,7 +557,7 @@ def test_a_request_that_was_answered_with_nothing_alive_is_over(world: World) ->
     assert request not in world.spool.requests
 
 
-def test_rule_02_a_program_is_started_only_while_its_lease_is_surely_alive(tmp_path: Path) -> None:
+def test_rule_02_a_program_is_started_only_while_its_lease_is_certainly_alive(tmp_path: Path) -> None:
     """Seen to fail when a program is started when its lease may be over, and in seed 8743: its job was canceled."""
     world = World(tmp_path, running)
     world.queue("1.1/1", "1.2/1")
@@ -568,12 +568,12 @@ def test_rule_02_a_program_is_started_only_while_its_lease_is_surely_alive(tmp_p
     world.now += 45.0
     world.runner.end("1.1/1", Exit(code=0, seconds=45.0))
     assert ("start", "1.3/1") not in world.runner.calls
-    world.heart.step()
+    world.heartbeats.step()
     assert world.runner.calls.count(("start", "1.3/1")) == 1
 
 
-def test_rule_02_a_lease_counts_from_the_sending_of_the_request_and_its_wait(tmp_path: Path) -> None:
-    """One second before that moment a program is started, and not one after it."""
+def test_rule_02_a_lease_counts_from_when_its_request_was_sent_plus_its_wait(tmp_path: Path) -> None:
+    """A program is started one second before that moment, but not one second after it."""
     for late, starts in ((-1.0, True), (1.0, False)):
         world = World(tmp_path / str(starts), running)
         world.queue("1.1/1", "1.2/1")
@@ -587,7 +587,7 @@ def test_rule_02_a_lease_counts_from_the_sending_of_the_request_and_its_wait(tmp
 
 
 def test_rule_02_a_container_whose_preparation_outlasted_its_lease_waits_for_a_heartbeat(tmp_path: Path) -> None:
-    """Seen to fail when the lease is looked at before the preparation alone."""
+    """Seen to fail when the lease is checked only before the preparation."""
     world = World(tmp_path, running)
 
     def pull(_launch: Launch) -> None:
@@ -598,11 +598,11 @@ def test_rule_02_a_container_whose_preparation_outlasted_its_lease_waits_for_a_h
     world.take()
     assert ("start", "1.1/1") not in world.runner.calls
     world.runner.prepare = lambda launch: None  # type: ignore[method-assign]
-    world.heart.step()
+    world.heartbeats.step()
     assert world.runner.calls.count(("start", "1.1/1")) == 1
 
 
-def test_rule_02_what_a_restarted_worker_had_not_started_waits_for_a_heartbeat(tmp_path: Path) -> None:
+def test_rule_02_attempts_that_a_restarted_worker_had_not_started_wait_for_a_heartbeat(tmp_path: Path) -> None:
     world = World(tmp_path, running)
     world.queue("1.1/1", "1.2/1")
     world.take()
@@ -612,12 +612,12 @@ def test_rule_02_what_a_restarted_worker_had_not_started_waits_for_a_heartbeat(t
     world.runner.running.clear()
     world.wake("boot")
     assert ("start", "1.3/1") not in world.runner.calls
-    world.heart.step()
+    world.heartbeats.step()
     assert world.runner.calls.count(("start", "1.3/1")) == 1
 
 
-def test_a_claim_that_rode_on_a_finish_without_an_answer_is_asked_again(tmp_path: Path) -> None:
-    """Also when the next finish gives a job back and carries no claim. Seen to fail when the claim is dropped."""
+def test_a_claim_in_an_unanswered_finish_is_retried(tmp_path: Path) -> None:
+    """Even if the next finish gives a job back and carries no claim. Seen to fail when the claim is dropped."""
     world = World(tmp_path, running)
     world.coordinator.gives_with_finish = True
     world.queue("1.1/1", "1.2/1", "1.3/1")
@@ -625,7 +625,7 @@ def test_a_claim_that_rode_on_a_finish_without_an_answer_is_asked_again(tmp_path
     world.runner.end("1.1/1", Exit(code=0, seconds=5.0))
     world.coordinator.lose_answer_of = "finish"
     world.deliver()
-    world.stop("1.2/1", Ending.RELEASE, "no room")
+    world.stop("1.2/1", StopCause.RELEASE, "no room")
     world.deliver()
     assert ("start", "1.3/1") not in world.runner.calls
     world.take()
@@ -633,8 +633,8 @@ def test_a_claim_that_rode_on_a_finish_without_an_answer_is_asked_again(tmp_path
     assert not world.spool.requests
 
 
-def test_a_full_disk_loses_no_result_on_its_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Seen to fail when a claim that cannot be forgotten on disk takes the results with it."""
+def test_a_full_disk_loses_no_result_that_is_being_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seen to fail when a claim that cannot be removed from the disk loses the results."""
     world = World(tmp_path, running)
     world.queue("1.1/1")
     world.take()
@@ -652,7 +652,7 @@ def test_a_full_disk_loses_no_result_on_its_way(tmp_path: Path, monkeypatch: pyt
     assert not world.machine.attempts
 
 
-def test_a_finish_that_is_refused_for_its_claim_is_sent_without_it(tmp_path: Path) -> None:
+def test_a_finish_that_is_refused_because_of_its_claim_is_sent_without_it(tmp_path: Path) -> None:
     """Seen to fail when the result is replaced by an error."""
     world = World(tmp_path)
     real = world.coordinator.finish
@@ -670,7 +670,7 @@ def test_a_finish_that_is_refused_for_its_claim_is_sent_without_it(tmp_path: Pat
     assert not world.spool.requests
 
 
-def test_more_work_is_asked_for_while_a_result_waits_for_its_uploads(tmp_path: Path) -> None:
+def test_more_work_is_claimed_while_a_result_waits_for_its_uploads(tmp_path: Path) -> None:
     """Seen to fail when only a finish brings the next claim."""
     world = World(tmp_path, lambda launch: Script(output=b"x" * 100_000))
     world.queue("1.1/1", "1.2/1")
@@ -680,19 +680,19 @@ def test_more_work_is_asked_for_while_a_result_waits_for_its_uploads(tmp_path: P
     assert world.rooms
 
 
-def test_an_attempt_of_an_older_session_without_a_known_start_is_not_named_again_and_again(tmp_path: Path) -> None:
-    """A journal of release 0.1 does not say when a program began. Seen to fail when that counts as long ago."""
+def test_an_adopted_attempt_with_an_unknown_start_does_not_wake_the_heartbeat_forever(tmp_path: Path) -> None:
+    """A journal of release 0.1 does not say when a program began. Seen to fail when 0 counts as a time long ago."""
     world = World(tmp_path, running)
     world.queue("1.1/1")
     world.take()
     world.stage("1.1/1").began = 0.0
     world.now += 60
-    assert not world.agent.unnamed(0.5)
+    assert not world.agent.has_unreported_program(0.5)
 
 
 def test_an_attempt_for_which_there_is_no_room_is_given_back_however_it_was_claimed(tmp_path: Path) -> None:
-    """A claim that rode on a finish and one that waited can bring more than fits together. Seen to fail when only what
-    was claimed ahead is given back: the job then waits here for as long as the others run."""
+    """A claim in a finish and a waiting claim can together bring more than fits. Seen to fail when only prefetched
+    attempts are given back: the job then waits here for as long as the others run."""
     world = World(tmp_path, running)
     world.queue("1.1/1", "1.2/1")
     world.take()

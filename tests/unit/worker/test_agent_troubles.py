@@ -1,4 +1,4 @@
-"""What goes wrong around an attempt: while it is prepared and started, when it ends, over a restart, on a full disk."""
+"""Problems around an attempt: while it is prepared and started, at its end, across a restart, on a full disk."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from deborgen_shared.client.transport import Refused
 from deborgen_shared.messages import Finish, Finished
-from deborgen_worker.attempts import Ending, Exit
+from deborgen_worker.attempts import Exit, StopCause
 from deborgen_worker.journal import SpoolFullError
 from deborgen_worker.runners.podman.reading import moment
 from deborgen_worker.runners.programs import NEVER, Program
@@ -27,7 +27,7 @@ def world(tmp_path: Path) -> World:
 
 
 @pytest.mark.parametrize("kind", [{}, {"image": "x"}])
-def test_a_fault_of_the_worker_at_a_start_ends_the_attempt_and_is_told(tmp_path: Path, kind: dict[str, str]) -> None:
+def test_a_bug_at_a_start_ends_the_attempt_and_is_reported(tmp_path: Path, kind: dict[str, str]) -> None:
     def faulty(_launch: Launch) -> Script:
         raise ZeroDivisionError("a bug")
 
@@ -42,9 +42,7 @@ def test_a_fault_of_the_worker_at_a_start_ends_the_attempt_and_is_told(tmp_path:
     assert world.machine.attempts == {}
 
 
-def test_a_fault_of_the_worker_while_it_collects_ends_the_attempt(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_bug_while_collecting_ends_the_attempt(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     def faulty(*_: object) -> None:
         raise ZeroDivisionError("a bug")
 
@@ -56,33 +54,33 @@ def test_a_fault_of_the_worker_while_it_collects_ends_the_attempt(
     assert (result.outcome, result.reason) == ("error", "the output could not be collected: a bug")
 
 
-def test_an_attempt_that_never_began_has_run_for_no_time(world: World) -> None:
-    """A clock that counts from the start of the machine would say: for as long as that."""
+def test_an_attempt_that_never_began_has_a_run_time_of_zero(world: World) -> None:
+    """Seen to fail when 0 counts as its start: then it would have run since the machine was booted."""
     world.queue("1.1/1")
     world.hold()
-    world.stop("1.1/1", Ending.RELEASE, "not now")
+    world.stop("1.1/1", StopCause.RELEASE, "not now")
     world.deliver()
     [result] = world.coordinator.results
     assert (result.outcome, result.seconds) == ("released", 0.0)
 
 
-def test_what_a_job_writes_as_its_progress_never_costs_another_its_lease(world: World, tmp_path: Path) -> None:
+def test_a_jobs_progress_text_never_costs_another_job_its_lease(world: World, tmp_path: Path) -> None:
     world.runner.script = running
     world.queue("1.1/1", "1.2/1")
     world.take()
     progress = world.spool.folder("1.1/1") / "work" / ".deborgen" / "progress"
     progress.write_bytes(b"\0\0\0\0" + b"0.6 of it")
-    world.heart.step()
+    world.heartbeats.step()
     sent = world.coordinator.calls[-1][1]
     assert [(each.progress, each.message) for each in sent.holding] == [(0.6, "of it"), (None, "")]
 
     world.coordinator.refuse_if = lambda message: any(each.progress for each in message.holding)
-    world.heart.step()
+    world.heartbeats.step()
     assert [each.progress for each in world.coordinator.calls[-1][1].holding] == [None, None]
     assert any("refused a heartbeat" in line for line in world.said)
 
 
-def test_a_result_that_cannot_be_written_down_keeps_no_other_from_it(
+def test_a_result_that_cannot_be_written_does_not_hold_up_the_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world = World(tmp_path, running)
@@ -90,19 +88,21 @@ def test_a_result_that_cannot_be_written_down_keeps_no_other_from_it(
     world.take()
     (world.spool.folder("1.1/1") / "work" / ".deborgen" / "result.json").write_text("{}")
     monkeypatch.setattr("deborgen_worker.workspace.parse_result", lambda _data: ({"name": "caf\udce9"}, ""))
-    world.agent.told([Exited(name, Exit(code=0, seconds=1.0)) for name in ("1.1/1", "1.2/1")])
+    world.agent.apply_runner_events([Exited(name, Exit(code=0, seconds=1.0)) for name in ("1.1/1", "1.2/1")])
     world.deliver()
     assert world.outcomes == {"1.1/1": "error", "1.2/1": "succeeded"}
-    assert any("cannot be written down" in line for line in world.said)
+    assert any("cannot be written to the spool" in line for line in world.said)
 
 
 @pytest.mark.parametrize("when", ["before the thread begins", "while the image is pulled"])
-def test_what_is_canceled_while_it_is_prepared_ends_at_once_and_is_never_started(tmp_path: Path, when: str) -> None:
+def test_an_attempt_that_is_canceled_during_its_preparation_ends_at_once_and_never_starts(
+    tmp_path: Path, when: str
+) -> None:
     world = World(tmp_path)
     slow = world.slow = []
 
     def cancel() -> None:
-        world.stop("1.1/1", Ending.CANCEL, "canceled")
+        world.stop("1.1/1", StopCause.CANCEL, "canceled")
         world.deliver()
         assert world.outcomes == {"1.1/1": "canceled"}
         assert world.machine.ledger.free() == world.machine.ledger.offered
@@ -127,7 +127,7 @@ def test_the_time_of_a_job_does_not_run_while_its_image_is_pulled(tmp_path: Path
     def pull(launch: Launch) -> None:
         world.now += 1000.0
         world.agent.tick()
-        world.heart.step()
+        world.heartbeats.step()
 
     world.runner.prepare = pull  # type: ignore[method-assign]
     world.queue("1.1/1", image="x")
@@ -141,8 +141,8 @@ def test_the_time_of_a_job_does_not_run_while_its_image_is_pulled(tmp_path: Path
     assert world.outcomes == {"1.1/1": "timeout"}
 
 
-def test_what_an_earlier_session_was_canceling_before_it_began_is_canceled(tmp_path: Path) -> None:
-    """Seen to fail when an attempt that already has an ending is not ended again, whatever it waits for."""
+def test_an_attempt_that_an_earlier_session_was_canceling_before_its_start_is_canceled(tmp_path: Path) -> None:
+    """Seen to fail when an attempt that is already being ended is never ended again, whatever its stage."""
     world = World(tmp_path)
     world.queue("1.1/1")
     world.hold()
@@ -150,19 +150,19 @@ def test_what_an_earlier_session_was_canceling_before_it_began_is_canceled(tmp_p
     world.spool.stopped("1.1/1", "canceled", "canceled")
     world.wake("boot")
     world.coordinator.words = {"1.1/1": "cancel"}
-    world.heart.step()
+    world.heartbeats.step()
     world.deliver()
     assert world.outcomes == {"1.1/1": "canceled"}
 
 
-def test_the_end_of_a_job_whose_log_is_on_the_wire_holds_nothing_up(tmp_path: Path) -> None:
+def test_the_end_of_a_job_whose_log_is_being_sent_holds_nothing_up(tmp_path: Path) -> None:
     world = World(tmp_path, running)
     slow = world.slow = []
     world.queue("1.1/1")
     world.take()
-    made = world.agent.execution("1.1/1")
-    assert made is not None
-    with made.log_lock:  # as the pump does while it sends
+    execution = world.agent.execution("1.1/1")
+    assert execution is not None
+    with execution.log_lock:  # like `LogPump` while it sends
         world.runner.end("1.1/1", Exit(code=0, seconds=1.0))
     assert len(slow) == 1
     slow.pop()()
@@ -170,7 +170,7 @@ def test_the_end_of_a_job_whose_log_is_on_the_wire_holds_nothing_up(tmp_path: Pa
     assert world.outcomes == {"1.1/1": "succeeded"}
 
 
-def test_what_is_given_back_while_it_is_prepared_ahead_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_an_attempt_that_is_given_back_during_its_preparation_leaves_nothing_behind(tmp_path: Path) -> None:
     world = World(tmp_path, running)
     slow = world.slow = []
     world.queue("1.1/1", resources={"cpus": 2})
@@ -181,7 +181,7 @@ def test_what_is_given_back_while_it_is_prepared_ahead_leaves_nothing_behind(tmp
     assert [len(slow), world.stage("1.2/1").touched] == [1, True]
 
     def give_back(launch: Launch) -> None:
-        world.stop("1.2/1", Ending.RELEASE, "not now")
+        world.stop("1.2/1", StopCause.RELEASE, "not now")
         world.deliver()
 
     world.runner.prepare = give_back  # type: ignore[method-assign]
@@ -192,7 +192,7 @@ def test_what_is_given_back_while_it_is_prepared_ahead_leaves_nothing_behind(tmp
     assert not world.spool.folder("1.2/1").exists()
 
 
-def test_the_gpu_of_a_job_that_goes_on_over_a_restart_is_nobody_elses(tmp_path: Path) -> None:
+def test_the_gpu_of_a_job_that_survives_a_restart_is_given_to_no_other(tmp_path: Path) -> None:
     world = World(tmp_path, running)
     world.gpus = ("gpu=0", "gpu=1")
     world.wake("boot")
@@ -200,8 +200,8 @@ def test_the_gpu_of_a_job_that_goes_on_over_a_restart_is_nobody_elses(tmp_path: 
     world.take()
     assert world.machine.attempts["1.1/1"].gpus == ("gpu=0",)
     world.wake("boot")
-    world.wake("boot")  # the journal was written anew meanwhile
-    world.heart.step()
+    world.wake("boot")  # the journal was rewritten meanwhile
+    world.heartbeats.step()
     world.queue("1.2/1", resources={"gpus": 1})
     world.take()
     assert {name: each.gpus for name, each in world.machine.attempts.items()} == {
@@ -215,8 +215,8 @@ def test_the_gpu_of_a_job_that_goes_on_over_a_restart_is_nobody_elses(tmp_path: 
     assert world.machine.attempts["1.3/1"].gpus == ("gpu=0",)
 
 
-def test_on_a_full_disk_what_is_settled_is_removed_all_the_same(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It may be what fills the disk."""
+def test_settled_attempts_are_removed_even_on_a_full_disk(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their folders may be what fills the disk."""
     world.queue("1.1/1")
     world.take()
     folder = world.spool.folder("1.1/1")
@@ -243,7 +243,7 @@ def test_a_result_is_delivered_although_its_job_could_not_run_here_any_more(tmp_
     assert world.spool.unsent() == []
 
 
-def test_what_a_runner_could_not_remove_is_removed_later(world: World) -> None:
+def test_leftovers_that_a_runner_could_not_remove_are_removed_later(world: World) -> None:
     def refuses(attempt: str) -> None:
         raise CannotStart("not now")
 
@@ -251,16 +251,16 @@ def test_what_a_runner_could_not_remove_is_removed_later(world: World) -> None:
     world.take()
     discard, world.runner.discard = world.runner.discard, refuses  # type: ignore[method-assign]
     world.deliver()
-    world.agent.clean_again()
+    world.agent.retry_cleanup()
     assert ("discard", "1.1/1") not in world.runner.calls
     world.runner.discard = discard  # type: ignore[method-assign]
     for _ in range(2):
-        world.agent.clean_again()
+        world.agent.retry_cleanup()
         assert world.runner.calls.count(("discard", "1.1/1")) == 1
 
 
-def test_what_was_made_for_other_gpus_is_removed_before_the_next_start_and_nothing_after_it(tmp_path: Path) -> None:
-    """Seen to fail when it is left for later: the container that runs by then is what is removed."""
+def test_a_container_made_for_other_gpus_is_removed_before_the_next_start_and_none_after_it(tmp_path: Path) -> None:
+    """Seen to fail when the removal is left for later: it then removes the container that is running by that time."""
     world = World(tmp_path, running)
     world.gpus = ("gpu=0",)
     world.wake("boot")
@@ -276,15 +276,15 @@ def test_what_was_made_for_other_gpus_is_removed_before_the_next_start_and_nothi
     world.queue("1.1/1", image="x", resources={"gpus": 1})
     world.take()
     world.runner.prepare, world.runner.discard = prepare, discard  # type: ignore[method-assign]
-    world.heart.step()
-    world.agent.clean_again()
+    world.heartbeats.step()
+    world.agent.retry_cleanup()
     assert list(world.runner.running) == ["1.1/1"]
     calls = [what for what, name in world.runner.calls if name == "1.1/1"]
     assert calls.index("discard") < calls.index("start")
     assert calls.count("discard") == 1
 
 
-def test_time_in_which_its_owner_had_a_job_frozen_is_not_its_own(tmp_path: Path) -> None:
+def test_time_in_which_a_job_was_frozen_does_not_count_as_its_run_time(tmp_path: Path) -> None:
     world = World(tmp_path, running)
     world.queue("1.1/1")
     world.take()
@@ -294,8 +294,8 @@ def test_time_in_which_its_owner_had_a_job_frozen_is_not_its_own(tmp_path: Path)
     assert world.coordinator.results[0].seconds == 10.0
 
 
-def test_what_was_frozen_before_a_restart_is_woken_when_the_pause_is_over(tmp_path: Path) -> None:
-    """A pause may end while no worker runs. Seen to fail when a program that is found again is taken for awake."""
+def test_a_program_frozen_before_a_restart_is_woken_when_the_pause_is_over(tmp_path: Path) -> None:
+    """A pause may end while no worker is running. Seen to fail when an adopted program is taken for awake."""
     world = World(tmp_path, running)
     world.queue("1.1/1")
     world.take()
@@ -313,8 +313,8 @@ def test_what_was_frozen_before_a_restart_is_woken_when_the_pause_is_over(tmp_pa
     assert world.coordinator.results[0].seconds == 30.0
 
 
-def test_a_program_that_cannot_be_woken_is_tried_again(tmp_path: Path) -> None:
-    """Seen to fail when it is taken for awake: it stays frozen, and its time runs out."""
+def test_waking_a_program_is_retried_if_it_fails(tmp_path: Path) -> None:
+    """Seen to fail when the program is taken for awake: it stays frozen, and its time runs out."""
     world = World(tmp_path, running)
     world.queue("1.1/1")
     world.take()
@@ -335,17 +335,17 @@ def test_a_program_that_cannot_be_woken_is_tried_again(tmp_path: Path) -> None:
     assert world.stage("1.1/1").stop is None, "its time did not run"
 
 
-def test_the_end_of_a_job_waits_for_no_thread_that_holds_its_log_and_asks_whether_it_runs(tmp_path: Path) -> None:
-    """Seen to fail when that question takes the agent's lock: both wait for each other, and all leases are lost."""
+def test_the_end_of_a_job_does_not_deadlock_with_a_thread_that_sends_its_log(tmp_path: Path) -> None:
+    """Seen to fail when `is_running` takes the agent's lock: both threads wait for each other, and leases expire."""
     world = World(tmp_path, running)
     world.queue("1.1/1")
     world.take()
-    made = world.agent.execution("1.1/1")
-    assert made is not None
+    execution = world.agent.execution("1.1/1")
+    assert execution is not None
     held, asked = threading.Event(), threading.Event()
 
     def pump() -> None:
-        with made.log_lock:
+        with execution.log_lock:
             held.set()
             asked.wait(10)
             world.agent.is_running("1.1/1")
@@ -358,10 +358,10 @@ def test_the_end_of_a_job_waits_for_no_thread_that_holds_its_log_and_asks_whethe
     thread = threading.Thread(target=pump, daemon=True)
     thread.start()
     held.wait(10)
-    world.agent.look(look)
+    world.agent.read_state(look)
 
 
-def test_a_program_that_its_owner_stopped_is_not_ended_for_its_time() -> None:
+def test_a_frozen_program_does_not_reach_its_time_limit() -> None:
     program = Program({"timeout": 5.0})
     program.note(signal.SIGSTOP)
     program.note(signal.SIGSTOP)
@@ -381,14 +381,12 @@ def test_a_program_that_its_owner_stopped_is_not_ended_for_its_time() -> None:
         ("soon", 0.0),
     ],
 )
-def test_the_times_that_podman_tells_are_understood_in_any_zone(text: str | None, seconds: float) -> None:
+def test_podmans_times_are_understood_in_any_time_zone(text: str | None, seconds: float) -> None:
     assert moment(text) == pytest.approx(seconds, abs=1e-5)
 
 
-def test_a_result_that_is_not_this_workers_keeps_no_other_from_being_told(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As after a restored backup, or under a new name."""
+def test_a_result_of_another_worker_does_not_hold_up_the_others(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """This happens after a backup was restored, or under a new name."""
     finish = world.coordinator.finish
 
     def forbids(message: Finish) -> Finished:
@@ -404,15 +402,15 @@ def test_a_result_that_is_not_this_workers_keeps_no_other_from_being_told(
     assert world.spool.unsent() == ["1.1/1"]
 
 
-def test_a_container_counts_for_as_long_as_it_has_its_room(tmp_path: Path) -> None:
-    """Its program may run for milliseconds. Seen to fail when those count: far too many are claimed ahead."""
+def test_a_containers_run_time_is_the_time_for_which_it_has_its_room(tmp_path: Path) -> None:
+    """Its program may run for milliseconds. Seen to fail when only those count: far too many jobs are prefetched."""
     world = World(tmp_path, running)
     world.queue("1.1/1", image="x")
     world.take()
     world.now += 3.0
     world.runner.end("1.1/1", Exit(code=0, seconds=0.02))
     assert world.machine.ledger.average == 3.0
-    assert world.machine.ledger.ahead(world.now) == 0
+    assert world.machine.ledger.prefetch_limit(world.now) == 0
 
 
 def test_a_pause_that_is_applied_by_two_threads_at_once_freezes_a_job_once(
@@ -430,7 +428,7 @@ def test_a_pause_that_is_applied_by_two_threads_at_once_freezes_a_job_once(
             raise CannotStart("it is paused already")
         frozen.append(attempt)
         clock.start()
-        clock.join(1.0)  # it waits for this one to be done; without that, it would be done itself by now
+        clock.join(1.0)  # it should wait for this thread; otherwise it would have finished by now
 
     monkeypatch.setattr(world.runner, "freeze", freeze)
     world.owner.pause(None, now=True)

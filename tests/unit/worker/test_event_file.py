@@ -1,4 +1,4 @@
-"""The file of a job's own events: whatever the job does to it, lines keep their numbers, and reading has an end."""
+"""The file of a job's own events: whatever the job does to it, lines keep their numbers, and reading is bounded."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def types(events: list[ProgramEvent | None]) -> list[str | None]:
 
 
 def drain(file: EventFile, ended: bool = False) -> list[str | None]:
-    """Acknowledge batch after batch, as a coordinator that takes everything; the types of all events."""
+    """The types of all events. Acknowledges batch after batch, like a coordinator that accepts everything."""
     found = []
     while batch := file.batch(ended):
         assert len(batch) <= EVENTS_PER_REQUEST
@@ -57,7 +57,7 @@ def drain(file: EventFile, ended: bool = False) -> list[str | None]:
 
 
 def calls_of(name: str, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """From now on, the calls of this function of the operating system."""
+    """The calls of this function of `os` from now on."""
     calls: list[Any] = []
     real = getattr(os, name)
 
@@ -79,7 +79,7 @@ def test_whole_lines_are_read_as_they_come(path: Path, file: EventFile) -> None:
     assert types(file.batch()) == ["b", "c"]
 
 
-def test_what_is_not_acknowledged_is_there_again_and_what_comes_behind_it_too(path: Path, file: EventFile) -> None:
+def test_events_that_are_not_acknowledged_are_returned_again_with_later_ones(path: Path, file: EventFile) -> None:
     write(path, line("a"))
     assert types(file.batch()) == ["a"]
     write(path, line("b"))
@@ -89,21 +89,21 @@ def test_what_is_not_acknowledged_is_there_again_and_what_comes_behind_it_too(pa
     assert file.sent == 1
 
 
-def test_a_file_without_news_is_not_opened(path: Path, file: EventFile, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unchanged_file_is_not_opened(path: Path, file: EventFile, monkeypatch: pytest.MonkeyPatch) -> None:
     write(path, line("a") + "half a line")
     drain(file)
     monkeypatch.setattr(event_file, "open_inside", lambda *_: pytest.fail("it was opened"))
     assert file.batch() == []
 
 
-def test_a_job_that_writes_no_events_costs_one_look_per_turn_and_one_at_its_end(
+def test_a_job_that_writes_no_events_costs_one_system_call_per_round_and_one_at_its_end(
     file: EventFile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looks = calls_of("stat", monkeypatch)
     monkeypatch.setattr(event_file, "open_inside", lambda *_: pytest.fail("it was opened"))
     assert file.batch() == []
     assert len(looks) == 1
-    assert (file.much_left, file.finish(), file.unsent, file.batch(ended=True)) == (False, "", False, [])
+    assert (file.has_much_unread, file.finish(), file.unsent, file.batch(ended=True)) == (False, "", False, [])
     assert len(looks) == 2
 
 
@@ -123,7 +123,7 @@ BAD: dict[str, tuple[bytes, str]] = {
     "no type": (b'{"payload": {}}', "does not fit"),
     "an empty type": (b'{"type": ""}', "does not fit"),
     "a payload that is not an object": (b'{"type": "a", "payload": 3}', "does not fit"),
-    "a key beside them": (b'{"type": "a", "loss": 0.5}', "'loss', which belongs into its payload"),
+    "a key beside them": (b'{"type": "a", "loss": 0.5}', "'loss', which belongs in its payload"),
     "a key twice": (b'{"type": "a", "type": "b"}', "twice"),
     "NaN": (b'{"type": "a", "payload": {"loss": NaN}}', "NaN, which is not a JSON number"),
     "bytes that are not UTF-8": (b'{"type": "\xff"}', "is not UTF-8"),
@@ -131,14 +131,16 @@ BAD: dict[str, tuple[bytes, str]] = {
     "a NUL": (b'{"type": "\\u0000"}', "NUL"),
     "half of a surrogate pair": (b'{"type": "\\udfff"}', "surrogate"),
     "deep nesting": (b'{"type": "a", "payload": {"x": %s}}' % (b"[" * 62 + b"]" * 62), "nests deeper"),
-    "too large an event": (json.dumps({"type": "a", "payload": {"x": "x" * EVENT_BYTES}}).encode(), "may have 4096"),
+    "too large an event": (json.dumps({"type": "a", "payload": {"x": "x" * EVENT_BYTES}}).encode(), "at most 4096"),
     "too long a line": (b'{"type": "a"%s}' % (b" " * LINE_BYTES), "more than 16384 bytes"),
     "a line longer than a block": (b"x" * (3 * BLOCK + 5), "more than 16384 bytes"),
 }
 
 
 @pytest.mark.parametrize("what", BAD)
-def test_a_line_that_is_not_an_event_keeps_its_number_and_is_warned_of(path: Path, file: EventFile, what: str) -> None:
+def test_a_line_that_is_not_an_event_keeps_its_number_and_causes_a_warning(
+    path: Path, file: EventFile, what: str
+) -> None:
     bad, words = BAD[what]
     write(path, line("a").encode() + bad + b"\n" + line("c").encode() + bad + b"\n")
     assert drain(file) == ["a", None, "c", None]
@@ -169,8 +171,8 @@ def test_an_empty_line_is_left_out_without_a_warning(path: Path, file: EventFile
         lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
     )
 )
-def test_an_event_that_the_worker_takes_is_one_that_the_coordinator_takes(payload: Any) -> None:
-    """The bytes of its request are read as the coordinator reads them."""
+def test_the_coordinator_accepts_every_event_that_the_worker_accepts(payload: Any) -> None:
+    """The request is decoded as the coordinator decodes it."""
     try:
         event = read_event(json.dumps({"type": "a", "payload": {"x": payload}}).encode())
     except Unreadable:
@@ -180,7 +182,7 @@ def test_an_event_that_the_worker_takes_is_one_that_the_coordinator_takes(payloa
     assert body.events == [event]
 
 
-def test_the_worker_leaves_room_for_the_levels_of_the_request() -> None:
+def test_the_worker_leaves_room_for_the_nesting_of_the_request() -> None:
     levels = MAX_DEPTH - LEVELS_AROUND - 2
     assert read_event(b'{"type": "a", "payload": {"x": %s}}' % (b"[" * levels + b"]" * levels))
     with pytest.raises(Unreadable):
@@ -192,7 +194,7 @@ def test_the_worker_leaves_room_for_the_levels_of_the_request() -> None:
 
 @pytest.mark.parametrize("known", [0, 255, 256, 257, 700, 701])
 def test_a_later_session_gives_every_event_the_number_it_had(path: Path, file: EventFile, known: int) -> None:
-    """The coordinator knows of this many from an earlier session. Seen to fail when bad lines have no number."""
+    """The coordinator has this many events from an earlier session. Seen to fail when bad lines have no number."""
     write(path, "".join("bad\n" if number % 7 == 3 else line(f"e{number}") for number in range(701)))
     first = file.batch()
     file.sent = max(known, len(first))
@@ -202,7 +204,7 @@ def test_a_later_session_gives_every_event_the_number_it_had(path: Path, file: E
     assert file.finish().startswith("$DEBORGEN_EVENTS: 100 lines were left out: line 4 ")
 
 
-def test_a_coordinator_with_an_older_database_gets_what_it_lacks(path: Path, file: EventFile) -> None:
+def test_a_coordinator_with_a_restored_database_gets_the_events_it_lacks(path: Path, file: EventFile) -> None:
     write(path, "".join(line(f"e{number}") for number in range(600)))
     drain(file)
     write(path, line("last"))
@@ -216,7 +218,7 @@ def test_a_coordinator_with_an_older_database_gets_what_it_lacks(path: Path, fil
 
 def test_no_more_lines_are_read_than_an_attempt_may_have_events(path: Path, file: EventFile) -> None:
     write(path, "".join(line(f"e{number}") for number in range(MOST_EVENTS + 5)))
-    assert file.much_left
+    assert file.has_much_unread
     assert len(drain(file)) == MOST_EVENTS
     write(path, line("more"))
     assert file.batch() == []
@@ -225,19 +227,19 @@ def test_no_more_lines_are_read_than_an_attempt_may_have_events(path: Path, file
     assert file.batch(ended=True) == []
 
 
-def test_as_many_lines_as_there_may_be_are_read_without_a_warning(path: Path, file: EventFile) -> None:
+def test_the_maximum_number_of_lines_is_read_without_a_warning(path: Path, file: EventFile) -> None:
     write(path, "".join(line(f"e{number}") for number in range(MOST_EVENTS)).removesuffix("\n"))
     assert file.finish() == ""
     assert len(drain(file, ended=True)) == MOST_EVENTS
 
 
 def bytes_read() -> int:
-    """How much this process has read so far."""
+    """How many bytes this process has read so far."""
     return int(Path("/proc/self/io").read_text().split()[1])
 
 
 def test_an_endless_line_is_read_once_and_up_to_the_limit(path: Path, file: EventFile) -> None:
-    """Seen to fail when each turn searches the line from its start."""
+    """Seen to fail when each round searches the line from its start."""
     before = bytes_read()
     write(path, line("a"))
     with path.open("ab") as endless:
@@ -252,13 +254,13 @@ def test_an_endless_line_is_read_once_and_up_to_the_limit(path: Path, file: Even
     assert bytes_read() - before < FILE_BYTES + 40 * BLOCK
 
 
-def test_two_long_lines_at_the_end_do_not_hide_what_is_between_them(path: Path, file: EventFile) -> None:
+def test_two_long_lines_do_not_hide_the_events_between_them(path: Path, file: EventFile) -> None:
     write(path, "x" * (2 * BLOCK) + "\n" + line("between") + "y" * (2 * BLOCK))
     assert "2 lines were left out" in file.finish()
     assert drain(file, ended=True) == [None, "between", None]
 
 
-def test_a_long_line_is_passed_over_again_when_what_is_behind_it_is_read_again(path: Path, file: EventFile) -> None:
+def test_a_long_line_is_skipped_again_when_the_lines_after_it_are_read_again(path: Path, file: EventFile) -> None:
     """Seen to fail when the search for the end of one long line goes on where that of another stopped."""
     write(path, line("a") + "x" * (2 * BLOCK) + "\n" + line("c") + "y" * (2 * BLOCK))
     assert types(file.batch()) == types(file.batch()) == ["a", None, "c"]
@@ -266,7 +268,7 @@ def test_a_long_line_is_passed_over_again_when_what_is_behind_it_is_read_again(p
     assert drain(file) == ["a", None, "c", None, "e"]
 
 
-def test_a_long_line_that_grows_is_passed_over_when_it_ends(path: Path, file: EventFile) -> None:
+def test_a_growing_long_line_is_skipped_once_it_ends(path: Path, file: EventFile) -> None:
     for _ in range(3):
         write(path, "x" * BLOCK)
         assert file.batch() == []
@@ -291,7 +293,7 @@ def test_links_pipes_and_folders_are_not_read(path: Path, file: EventFile, tmp_p
         path.rmdir() if path.is_dir() else path.unlink()
 
 
-def test_a_link_on_the_way_is_not_followed(path: Path, tmp_path: Path) -> None:
+def test_a_link_in_the_path_is_not_followed(path: Path, tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
     (outside / "events.jsonl").write_text(line("secret"))
@@ -303,7 +305,7 @@ def test_a_link_on_the_way_is_not_followed(path: Path, tmp_path: Path) -> None:
     assert file.batch(ended=True) == []
 
 
-def test_a_file_that_is_emptied_starts_again_and_its_known_numbers_are_passed_over(path: Path, file: EventFile) -> None:
+def test_an_emptied_file_is_read_from_its_start_and_known_numbers_are_skipped(path: Path, file: EventFile) -> None:
     write(path, line("a") + line("b"))
     drain(file)
     path.write_text("")
@@ -314,7 +316,7 @@ def test_a_file_that_is_emptied_starts_again_and_its_known_numbers_are_passed_ov
 
 
 @pytest.mark.parametrize("ended", [False, True])
-def test_a_file_that_is_gone_is_told_of(path: Path, file: EventFile, ended: bool) -> None:
+def test_a_missing_file_causes_a_warning(path: Path, file: EventFile, ended: bool) -> None:
     write(path, line("a") + line("b"))
     file.batch()
     path.unlink()

@@ -1,4 +1,4 @@
-"""The facts about the machine, and its disk, also where the system is not Linux."""
+"""Facts about the machine and its disk, on Linux and elsewhere."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from deborgen_worker.disk import Disk
 
 
 def test_linux_lacks_nothing() -> None:
-    assert host.missing() == []
+    assert host.missing_features() == []
 
 
-def test_the_facts_are_those_of_this_machine() -> None:
+def test_the_facts_about_this_machine_are_plausible() -> None:
     assert host.processors() == len(os.sched_getaffinity(0))
     assert host.memory() == os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     assert 0 < host.own_processes() <= len(psutil.pids()) + 10
@@ -32,8 +32,8 @@ def test_a_flush_on_macos_reaches_the_drive(tmp_path: Path, monkeypatch: pytest.
     assert asked == [51, 51], "the file and its folder"
 
 
-def test_disk_is_set_aside_where_the_system_has_no_call_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_disk_space_is_reserved_even_without_posix_fallocate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(os, "posix_fallocate")
     with (tmp_path / "reserve").open("wb") as file:
-        Disk().set_aside(file.fileno(), 1 << 20)
+        Disk().reserve(file.fileno(), 1 << 20)
     assert (tmp_path / "reserve").stat().st_blocks * 512 >= 1 << 20

@@ -1,4 +1,4 @@
-"""The journal: whole records or none, shared fsyncs, a reserve for a full disk. And the history beside it."""
+"""The journal: complete records or none, shared fsyncs, a reserve for a full disk. And the history beside it."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from deborgen_shared.messages import Assignment, Result
 from deborgen_worker import spool
 from deborgen_worker.disk import Disk
 from deborgen_worker.journal import Journal, SpoolFullError
-from deborgen_worker.spool import Ended, Spool, read_history
+from deborgen_worker.spool import ResultRecord, Spool, read_history
 
 
 class CountingDisk(Disk):
-    """Counts the fsyncs; can be told to be full, or to hold an fsync until it is let go."""
+    """Counts the fsyncs. It can pretend to be full, or hold an fsync until it is released."""
 
     def __init__(self) -> None:
         self.syncs = 0
@@ -36,7 +36,7 @@ class CountingDisk(Disk):
         super().append(fd, data)
 
 
-def test_records_are_there_again_after_a_reopening(tmp_path: Path) -> None:
+def test_records_are_read_again_after_reopening(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "journal", Disk())
     for number in range(10):
         journal.append(b"record %d" % number)
@@ -45,8 +45,8 @@ def test_records_are_there_again_after_a_reopening(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("cut", range(1, 20))
-def test_fault_14_a_torn_last_record_is_cut_off_and_the_rest_is_whole(tmp_path: Path, cut: int) -> None:
-    """Seen to fail when half a record stays where the next one is written."""
+def test_fault_14_a_torn_last_record_is_cut_off_and_the_rest_is_intact(tmp_path: Path, cut: int) -> None:
+    """Seen to fail when a torn record stays where the next one is written."""
     path = tmp_path / "journal"
     journal = Journal(path, Disk())
     journal.append(b"first")
@@ -59,7 +59,7 @@ def test_fault_14_a_torn_last_record_is_cut_off_and_the_rest_is_whole(tmp_path: 
     assert Journal(path, Disk()).records == [b"first", b"third"]
 
 
-def test_a_damaged_record_ends_what_is_believed(tmp_path: Path) -> None:
+def test_nothing_after_a_damaged_record_is_read(tmp_path: Path) -> None:
     path = tmp_path / "journal"
     journal = Journal(path, Disk())
     for text in (b"one", b"two", b"three"):
@@ -68,7 +68,7 @@ def test_a_damaged_record_ends_what_is_believed(tmp_path: Path) -> None:
     assert Journal(path, Disk()).records == [b"one"]
 
 
-def test_those_who_wait_together_share_an_fsync(tmp_path: Path) -> None:
+def test_threads_that_commit_together_share_an_fsync(tmp_path: Path) -> None:
     disk = CountingDisk()
     journal = Journal(tmp_path / "journal", disk)
     disk.syncs, disk.gate = 0, threading.Event()
@@ -89,7 +89,7 @@ def test_those_who_wait_together_share_an_fsync(tmp_path: Path) -> None:
     assert disk.syncs <= 2
 
 
-def test_a_full_disk_leaves_no_half_record_and_gives_up_the_reserve_first(tmp_path: Path) -> None:
+def test_a_full_disk_leaves_no_torn_record_and_uses_the_reserve_first(tmp_path: Path) -> None:
     disk = CountingDisk()
     journal = Journal(tmp_path / "journal", disk)
     journal.append(b"kept")
@@ -119,11 +119,11 @@ def settle(writer: Spool, number: int) -> None:
         timeout_seconds=60.0, lease_seconds=60.0,
     )  # fmt: skip
     writer.claim_answered("r", [given])
-    writer.ended(Ended(name, Result(attempt=name, outcome="succeeded", seconds=1.5)))
+    writer.ended(ResultRecord(name, Result(attempt=name, outcome="succeeded", seconds=1.5)))
     writer.settle({name: "accepted"})
 
 
-def test_the_history_tells_how_attempts_ended_and_passes_over_half_a_line(tmp_path: Path) -> None:
+def test_the_history_lists_how_attempts_ended_and_skips_a_torn_line(tmp_path: Path) -> None:
     assert read_history(tmp_path, 10) == []
     writer = Spool(tmp_path, Disk(), "boot")
     for number in (1, 2, 3):
@@ -137,7 +137,7 @@ def test_the_history_tells_how_attempts_ended_and_passes_over_half_a_line(tmp_pa
     assert (tmp_path / "history.jsonl").stat().st_mode & 0o777 == 0o600
 
 
-def test_a_long_history_is_set_aside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_history_is_rotated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spool, "HISTORY_BYTES", 200)
     writer = Spool(tmp_path, Disk(), "boot")
     for number in (1, 2, 3):

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from deborgen_worker.runners.containers.engine import Seen, State
-from deborgen_worker.runners.containers.judging import fault_of_the_program, judge
+from deborgen_worker.runners.containers.engine import ContainerInfo, ContainerState
+from deborgen_worker.runners.containers.judging import judge, program_fault
 from deborgen_worker.runners.containers.usage import Usage
-from deborgen_worker.runners.podman.reading import host_in, seen_in
+from deborgen_worker.runners.podman.reading import container_info, host_from
 from deborgen_worker.runners.protocol import Launch
 
 LAUNCH = Launch(
@@ -21,11 +21,11 @@ NEVER = "0001-01-01T00:00:00Z"
 BEGAN, FINISHED = "2026-01-02T03:04:05.5Z", "2026-01-02T03:04:07Z"
 
 
-def seen(code: int, **more: Any) -> Seen:
-    return Seen(id="c", attempt="1.1/1", state=State.ENDED, code=code, **more)
+def seen(code: int, **more: Any) -> ContainerInfo:
+    return ContainerInfo(id="c", attempt="1.1/1", state=ContainerState.ENDED, code=code, **more)
 
 
-def test_a_program_lasted_from_its_start_to_its_end_and_not_until_it_was_asked_about() -> None:
+def test_a_programs_run_time_is_from_its_start_to_its_end_and_not_until_anyone_asked() -> None:
     assert judge(LAUNCH, seen(0, started_at=100.0, finished_at=103.0), Usage(), watched=900.0).seconds == 3.0
     assert judge(LAUNCH, seen(0), Usage(), watched=9.0).seconds == 9.0
 
@@ -52,42 +52,42 @@ def test_out_of_memory_has_several_signs(
     assert ("more memory than the 100MiB" in found.reason) is expected
 
 
-def test_a_program_that_cannot_be_executed_ends_as_in_a_shell_and_a_broken_machine_does_not() -> None:
-    missing = fault_of_the_program(LAUNCH, 'exec: "prog": executable file not found in $PATH')
-    forbidden = fault_of_the_program(LAUNCH, 'exec: "prog": permission denied')
+def test_a_program_that_cannot_be_executed_ends_as_in_a_shell_but_a_broken_machine_is_an_error() -> None:
+    missing = program_fault(LAUNCH, 'exec: "prog": executable file not found in $PATH')
+    forbidden = program_fault(LAUNCH, 'exec: "prog": permission denied')
     assert missing is not None
     assert forbidden is not None
     assert (missing.code, forbidden.code) == (127, 126)
-    assert fault_of_the_program(LAUNCH, "no space left on device") is None
+    assert program_fault(LAUNCH, "no space left on device") is None
 
 
 @pytest.mark.parametrize(
     ("status", "began", "finished", "state"),
     [
-        ("created", NEVER, NEVER, State.CREATED),
-        ("created", BEGAN, NEVER, State.LOST),
-        ("running", BEGAN, NEVER, State.RUNNING),
-        ("paused", BEGAN, NEVER, State.PAUSED),
-        ("stopped", BEGAN, FINISHED, State.ENDED),
-        ("exited", BEGAN, FINISHED, State.ENDED),
-        ("exited", BEGAN, NEVER, State.LOST),
-        ("removing", BEGAN, FINISHED, State.LOST),
+        ("created", NEVER, NEVER, ContainerState.CREATED),
+        ("created", BEGAN, NEVER, ContainerState.LOST),
+        ("running", BEGAN, NEVER, ContainerState.RUNNING),
+        ("paused", BEGAN, NEVER, ContainerState.PAUSED),
+        ("stopped", BEGAN, FINISHED, ContainerState.ENDED),
+        ("exited", BEGAN, FINISHED, ContainerState.ENDED),
+        ("exited", BEGAN, NEVER, ContainerState.LOST),
+        ("removing", BEGAN, FINISHED, ContainerState.LOST),
     ],
 )
-def test_podmans_words_for_a_state_are_not_believed_without_its_times(
-    status: str, began: str, finished: str, state: State
+def test_podmans_states_are_checked_against_its_times(
+    status: str, began: str, finished: str, state: ContainerState
 ) -> None:
-    """A container that ran when the power failed is called `created`, with the exit code 0."""
+    """After a power cut Podman calls a container that was running `created`, with exit code 0."""
     found = {"Id": "c", "Config": {"Labels": None}, "State": {"Status": status, "ExitCode": 0}}
     found["State"] |= {"StartedAt": began, "FinishedAt": finished}  # type: ignore[operator]
-    assert seen_in(found).state is state
+    assert container_info(found).state is state
 
 
 def test_a_host_that_cannot_limit_says_so() -> None:
     able = {"cgroupVersion": "v2", "cgroupControllers": ["cpu", "memory", "pids"], "security": {"rootless": True}}
-    assert host_in({"host": able}).warnings == []
+    assert host_from({"host": able}).warnings == []
     unable = able | {"cgroupVersion": "v1"}
-    found = host_in({"host": unable, "version": {"Version": "4.3.1"}})
+    found = host_from({"host": unable, "version": {"Version": "4.3.1"}})
     assert found.labels["podman"] == "4.3.1"
     assert not any(found.labels[f"limits.{each}"] for each in ("memory", "cpu", "pids", "disk"))
     assert "this host cannot limit the memory of a container (rootless, cgroups v1)" in found.warnings

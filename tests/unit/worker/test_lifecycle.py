@@ -14,16 +14,16 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from deborgen_worker import lifecycle, steps
 from deborgen_worker.attempts import (
     STAGES,
-    Attempt,
     Collecting,
     Done,
-    Ending,
     Exit,
+    Following,
+    LocalAttempt,
     Preparing,
-    Queued,
     Running,
     Stage,
     Standing,
+    StopCause,
     Waiting,
 )
 from deborgen_worker.capacity import Amount, Ledger
@@ -32,10 +32,10 @@ from deborgen_worker.lifecycle import Machine, Moment
 GIB = 1 << 30
 ROOM = Amount(2.0, 8 * GIB, 2, 100 * GIB)
 
-EVENTS: dict[str, steps.Event] = {
+EVENTS: dict[str, steps.AttemptEvent] = {
     "renewed": steps.Renewed("a", 200.0, 100.0),
-    "cancel": steps.StopAsked("a", Ending.CANCEL, "canceled"),
-    "stale": steps.StopAsked("a", Ending.STALE),
+    "cancel": steps.StopAsked("a", StopCause.CANCEL, "canceled"),
+    "stale": steps.StopAsked("a", StopCause.STALE),
     "prepared": steps.Prepared("a"),
     "not prepared": steps.NotPrepared("a", "no image"),
     "not started": steps.NotStarted("a", "no program"),
@@ -54,28 +54,28 @@ EVENTS: dict[str, steps.Event] = {
     "ticked": steps.Ticked("a"),
 }
 
-#: Where each event leads from each stage, in the order of STAGES: to Waiting, Preparing, Queued, Running, Collecting or
-#: Done by their first letters, or to nothing of it.
+#: Where each event leads from each stage, in the order of STAGES. A letter is the first of a stage's name; a dash means
+#: that the attempt is forgotten.
 EXPECTED = """
-renewed        P P Q R C D
-cancel         C C Q R C D
-stale          - - Q R C D
-prepared       W R Q R C D
-not prepared   W C Q R C D
+renewed        P P F R C D
+cancel         C C F R C D
+stale          - - F R C D
+prepared       W R F R C D
+not prepared   W C F R C D
 not started    W P C C C D
 runner down    W P C C C D
 began          W P R R C D
 returned       W P W W C D
 exited         W P C C C D
-found running  W P Q R C D
-found ended    W P Q R C D
-never started  W P Q W C D
-found gone     W P Q C C D
-not thawed     W P Q R C D
-not frozen     W P Q R C D
-collected      W P Q R D D
+found running  W P F R C D
+found ended    W P F R C D
+never started  W P F W C D
+found gone     W P F C C D
+not thawed     W P F R C D
+not frozen     W P F R C D
+collected      W P F R D D
 settled        - - - - - -
-ticked         W P Q R C D
+ticked         W P F R C D
 """
 PAIRS = [
     (line[:14].strip(), stage, letter)
@@ -85,12 +85,12 @@ PAIRS = [
 
 
 def in_stage(kind: type[Stage]) -> Stage:
-    """A stage in which only the event matters: before it no lease is alive, so nothing starts by itself."""
+    """A stage in which no lease is alive, so that nothing starts before the event."""
     stages: dict[type[Stage], Stage] = {
         Waiting: Waiting(100.0, 0.0),
         Preparing: Preparing(100.0, 1000.0, ("gpu0",)),
-        Queued: Queued(100.0, 0.0, 100.0),
-        Running: Running(100.0, 100.0, 100.0, 0.0, ("gpu0",), unknown=True),
+        Following: Following(100.0, 0.0, 100.0),
+        Running: Running(100.0, 100.0, 100.0, 0.0, ("gpu0",), adoption_pending=True),
         Collecting: Collecting(100.0),
         Done: Done(100.0),
     }
@@ -99,18 +99,18 @@ def in_stage(kind: type[Stage]) -> Stage:
 
 def machine_with(kind: type[Stage]) -> Machine:
     machine = Machine(Ledger(ROOM), free_gpus={"gpu0", "gpu1"})
-    machine.add(Attempt("a", Amount(1.0, GIB, 1, GIB), 60.0, in_stage(kind), follows=kind is Queued))
-    if kind is Queued:
-        machine.ledger.back("a")
+    machine.add(LocalAttempt("a", Amount(1.0, GIB, 1, GIB), 60.0, in_stage(kind), can_follow=kind is Following))
+    if kind is Following:
+        machine.ledger.put_back("a")
     if kind is Collecting:
-        machine.ledger.end("a", 100.0)
+        machine.ledger.release("a", 100.0)
     return machine
 
 
 def check(machine: Machine) -> None:
-    """What is always true of the room and the GPUs."""
+    """Check the invariants of the room and the GPUs."""
     running = {name for name, each in machine.attempts.items() if isinstance(each.stage, Preparing | Running)}
-    waiting = {name for name, each in machine.attempts.items() if isinstance(each.stage, Waiting | Queued)}
+    waiting = {name for name, each in machine.attempts.items() if isinstance(each.stage, Waiting | Following)}
     assert set(machine.ledger.running) == running
     assert set(machine.ledger.waiting) == waiting
     held = [gpu for each in machine.attempts.values() for gpu in each.gpus]
@@ -120,7 +120,7 @@ def check(machine: Machine) -> None:
 
 
 def test_the_table_has_every_pair_of_event_and_stage() -> None:
-    assert set(lifecycle.TABLE) == {*steps.Event.__subclasses__(), *steps.NotPrepared.__subclasses__()}
+    assert set(lifecycle.TABLE) == {*steps.AttemptEvent.__subclasses__(), *steps.NotPrepared.__subclasses__()}
     assert all(tuple(row) == STAGES for row in lifecycle.TABLE.values())
     assert {type(each) for each in EVENTS.values()} == set(lifecycle.TABLE)
     assert {name for name, *_ in PAIRS} == set(EVENTS)
@@ -140,16 +140,16 @@ LEASES = st.sampled_from([5.0, 60.0])
 
 
 class World(RuleBasedStateMachine):
-    """A machine whose instructions are carried out by a runner that pretends, at any time and in any way it may."""
+    """A machine with a pretended runner, which carries out instructions at any time and with any allowed outcome."""
 
     def __init__(self) -> None:
         super().__init__()
-        # Jobs are known to be short: those that can wait with their runner do.
+        # Jobs are short: those that can follow another program wait with their runner.
         ledger = Ledger(ROOM, average=0.001, streak=32, ended=1000.0, short_seconds=1e9)
         self.machine = Machine(ledger, free_gpus={"gpu0", "gpu1"})
         self.now = 1000.0
         self.number = 0
-        #: What was asked for and has not been answered: preparations, results.
+        #: Preparations and results that were requested and are not finished.
         self.preparing: list[str] = []
         self.collecting: list[str] = []
         self.alive: dict[str, set[str]] = {}
@@ -158,7 +158,7 @@ class World(RuleBasedStateMachine):
         self.ends: Counter[str] = Counter()
         self.frozen: set[str] = set()
 
-    def tell(self, *events: steps.Event) -> None:
+    def tell(self, *events: steps.AttemptEvent) -> None:
         for each in lifecycle.handle(self.machine, events, Moment(self.now, self.now)):
             self.carry_out(each)
 
@@ -168,7 +168,7 @@ class World(RuleBasedStateMachine):
             case steps.Prepare():
                 self.preparing.append(name)
             case steps.Start(start_by=start_by, gpus=gpus):
-                assert self.now < start_by, "its lease may be over"
+                assert self.now < start_by, "its lease may have expired"
                 self.starts[name] += 1
                 assert self.starts[name] == 1, "started twice"
                 assert not any(set(gpus) & theirs for theirs in self.alive.values()), "a GPU was given away twice"
@@ -178,7 +178,7 @@ class World(RuleBasedStateMachine):
             case steps.Recall() if name in self.following:
                 self.following.remove(name)
                 self.tell(steps.Returned(name))
-                assert not self.is_in(Queued, name)
+                assert not self.is_in(Following, name)
             case steps.Signal(word=word):
                 if name in self.following:
                     self.following.remove(name)
@@ -207,9 +207,9 @@ class World(RuleBasedStateMachine):
         if self.alive.pop(name, None) is None:
             return
         self.frozen.discard(name)
-        events: list[steps.Event] = [steps.Exited(name, Exit(code=code, seconds=0.01))]
+        events: list[steps.AttemptEvent] = [steps.Exited(name, Exit(code=code, seconds=0.01))]
         room = self.machine.attempts[name].amount
-        fitting = [each for each in self.following if room.holds(self.machine.attempts[each].amount)]
+        fitting = [each for each in self.following if room.covers(self.machine.attempts[each].amount)]
         if fitting and code == 0:
             follower = fitting[0]
             self.following.remove(follower)
@@ -218,12 +218,14 @@ class World(RuleBasedStateMachine):
             self.alive[follower] = set()
         self.tell(*events)
 
-    @rule(cpus=st.sampled_from([0.5, 1.0, 2.0]), gpus=st.integers(0, 2), light=st.booleans(), lease=LEASES)
-    def accept(self, cpus: float, gpus: int, light: bool, lease: float) -> None:
+    @rule(cpus=st.sampled_from([0.5, 1.0, 2.0]), gpus=st.integers(0, 2), starts_inline=st.booleans(), lease=LEASES)
+    def accept(self, cpus: float, gpus: int, starts_inline: bool, lease: float) -> None:
         self.number += 1
         amount = Amount(cpus, GIB, gpus, GIB)
         stage = Waiting(self.now, self.now + lease)
-        attempt = Attempt(f"a{self.number}", amount, 30.0, stage, light=light, follows=light and not gpus)
+        attempt = LocalAttempt(
+            f"a{self.number}", amount, 30.0, stage, starts_inline=starts_inline, can_follow=starts_inline and not gpus
+        )
         self.machine.add(attempt)
         self.tell()
 
@@ -257,11 +259,11 @@ class World(RuleBasedStateMachine):
         self.tell(steps.Collected(self.collecting.pop(0)))
 
     @precondition(lambda self: self.machine.attempts)
-    @rule(data=st.data(), ending=st.sampled_from(list(Ending)))
-    def stop(self, data: Any, ending: Ending) -> None:
+    @rule(data=st.data(), ending=st.sampled_from(list(StopCause)))
+    def stop(self, data: Any, ending: StopCause) -> None:
         name = data.draw(st.sampled_from(sorted(self.machine.attempts)))
         self.tell(steps.StopAsked(name, ending, "so"))
-        assert not self.is_in(Queued, name)
+        assert not self.is_in(Following, name)
 
     @rule()
     def renew(self) -> None:
@@ -275,23 +277,23 @@ class World(RuleBasedStateMachine):
     @rule(closed=st.booleans())
     def gate(self, closed: bool) -> None:
         self.machine.gate.close("owner", "paused") if closed else self.machine.gate.open("owner")
-        for _ in range(2):  # what waits with its runner is called back first
+        for _ in range(2):  # attempts that wait with their runner are recalled first
             self.tell(*[steps.Ticked(name) for name in self.machine.attempts])
-        waits = any(isinstance(each.stage, Waiting | Queued) for each in self.machine.attempts.values())
+        waits = any(isinstance(each.stage, Waiting | Following) for each in self.machine.attempts.values())
         assert not (closed and waits)
 
     @invariant()
     def holds(self) -> None:
         check(self.machine)
-        assert self.machine.ledger.offered.holds(self.machine.ledger.running.sum)
+        assert self.machine.ledger.offered.covers(self.machine.ledger.running.total)
         running = {name for name, each in self.machine.attempts.items() if isinstance(each.stage, Running)}
         assert set(self.alive) == running
-        assert max(self.ends.values(), default=0) <= 1, "an end was told twice"
+        assert max(self.ends.values(), default=0) <= 1, "an end was reported twice"
         assert self.frozen == {name for name in running if self.machine.attempts[name].stage.frozen_at is not None}  # type: ignore[union-attr]
 
     def teardown(self) -> None:
         """Whatever happened before: when everything is ended, all room is free and everything has had its end."""
-        self.tell(*[steps.StopAsked(name, Ending.RELEASE, "the end") for name in reversed(self.machine.attempts)])
+        self.tell(*[steps.StopAsked(name, StopCause.RELEASE, "the end") for name in reversed(self.machine.attempts)])
         for _ in range(2):
             self.now += 20.0
             self.tell(*[steps.Ticked(name) for name in self.machine.attempts])
@@ -311,8 +313,8 @@ World.TestCase.settings = SETTINGS
 TestAnyOrderOfEvents = World.TestCase
 
 
-def is_found(event: type[steps.Event], stage: type[Stage]) -> bool:
-    """Whether the machine above notices that this event is ignored in this stage."""
+def is_found(event: type[steps.AttemptEvent], stage: type[Stage]) -> bool:
+    """Whether the state machine above notices when this event is ignored in this stage."""
     row = lifecycle.TABLE[event] | {stage: lambda *_: ()}
     with mock.patch.dict(lifecycle.TABLE, {event: row}):
         try:
@@ -322,15 +324,15 @@ def is_found(event: type[steps.Event], stage: type[Stage]) -> bool:
     return False
 
 
-#: Nothing goes wrong when these are ignored: the worst is that a start comes later, or that a result is sent in vain.
+#: It does no harm if these are ignored: at worst a start comes later, or a result is sent in vain.
 HARMLESS = {
-    (steps.Renewed, Waiting), (steps.Renewed, Preparing), (steps.Renewed, Queued), (steps.Renewed, Running),
+    (steps.Renewed, Waiting), (steps.Renewed, Preparing), (steps.Renewed, Following), (steps.Renewed, Running),
     (steps.Prepared, Waiting), (steps.StopAsked, Collecting),
 }  # fmt: skip
-#: These are about an earlier session, or about a runner that fails in its own way: see test_agent.py.
+#: These concern an earlier session, or a runner that fails in a special way: see test_agent.py.
 ELSEWHERE = {
     (steps.Adopted, Running), (steps.NotFrozen, Running), (steps.NotThawed, Running),
-    (steps.NotStarted, Queued), (steps.NotStarted, Running),
+    (steps.NotStarted, Following), (steps.NotStarted, Running),
     (steps.Returned, Running), (steps.Ticked, Preparing), *[(steps.Settled, stage) for stage in STAGES[:-1]],
 }  # fmt: skip
 MOVES = [
@@ -342,5 +344,5 @@ MOVES = [
 
 
 @pytest.mark.parametrize(("event", "stage"), MOVES, ids=lambda value: value.__name__)
-def test_any_order_of_events_finds_a_move_that_is_missing(event: type[steps.Event], stage: type[Stage]) -> None:
+def test_random_orders_of_events_find_a_missing_transition(event: type[steps.AttemptEvent], stage: type[Stage]) -> None:
     assert is_found(event, stage)

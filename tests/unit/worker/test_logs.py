@@ -13,7 +13,7 @@ STAMP = b"2026-11-16T03:16:04.681550054+00:00"
 
 
 @given(st.lists(st.tuples(st.sampled_from([b"stdout", b"stderr"]), st.binary(max_size=200))))
-def test_what_conmon_wrote_is_decoded_to_the_bytes_that_the_program_wrote(pieces: list[tuple[bytes, bytes]]) -> None:
+def test_conmons_file_is_decoded_to_the_bytes_that_the_program_wrote(pieces: list[tuple[bytes, bytes]]) -> None:
     out = b""
     for stream, data in pieces:
         *lines, rest = data.split(b"\n")
@@ -37,7 +37,7 @@ def test_any_offset_of_a_long_log_can_be_read(tmp_path: Path) -> None:
         assert log.read(offset, 1234) == body[offset : offset + 1234]
 
 
-def test_what_was_forgotten_is_given_back_and_a_new_worker_goes_on_from_there(tmp_path: Path) -> None:
+def test_forgotten_bytes_free_disk_space_and_a_new_worker_goes_on_from_there(tmp_path: Path) -> None:
     path = tmp_path / "output"
     body = write_k8s(path, 12_000)
     log = K8sLog(path)

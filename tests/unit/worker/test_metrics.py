@@ -1,4 +1,4 @@
-"""How the machine is doing: what can be measured is told, and a sensor that fails costs nothing else."""
+"""Metrics of the machine: what can be measured is reported, and a failing sensor affects nothing else."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ import pytest
 
 from deborgen_shared.messages import MOST_GPUS, Metrics
 from deborgen_worker import host
-from deborgen_worker.metrics import TEMPERATURE_AGE, Gauges
+from deborgen_worker.metrics import MAX_TEMPERATURE_AGE_SECONDS, Gauges
 from support.clock import FakeClock
 
 Reading = namedtuple("Reading", "label current high critical")
 
 
 def chips(**temperatures: list[float]) -> Callable[[], dict[str, list[Reading]]]:
-    """What psutil finds on a machine with these chips."""
+    """What psutil returns on a machine with these chips."""
     found = {name: [Reading("", each, None, None) for each in values] for name, values in temperatures.items()}
     return lambda: found
 
@@ -31,7 +31,7 @@ def gauges(tmp_path: Path) -> Gauges:
     return Gauges(tmp_path)
 
 
-def test_this_machine_tells_its_load_memory_and_disk(gauges: Gauges, tmp_path: Path) -> None:
+def test_this_machine_reports_its_load_memory_and_disk(gauges: Gauges, tmp_path: Path) -> None:
     gauges.take_temperature()
     found = gauges.read()
     assert found.load is not None
@@ -39,13 +39,13 @@ def test_this_machine_tells_its_load_memory_and_disk(gauges: Gauges, tmp_path: P
     assert found.disk_free is not None
     assert 0 < found.memory_free <= psutil.virtual_memory().total
     assert 0 < found.disk_free <= psutil.disk_usage(str(tmp_path)).total
-    assert msgspec.json.decode(msgspec.json.encode(found), type=Metrics) == found, "the coordinator takes it"
+    assert msgspec.json.decode(msgspec.json.encode(found), type=Metrics) == found, "the coordinator accepts it"
 
 
 @pytest.mark.parametrize(
     ("sensor", "field"), [("getloadavg", "load"), ("virtual_memory", "memory_free"), ("disk_usage", "disk_free")]
 )
-def test_a_sensor_that_fails_is_left_out_and_the_others_are_told(
+def test_a_failing_sensor_is_left_out_and_the_others_are_reported(
     gauges: Gauges, monkeypatch: pytest.MonkeyPatch, sensor: str, field: str
 ) -> None:
     """Seen to fail when only the errors of the operating system are expected."""
@@ -77,7 +77,7 @@ def test_the_temperature_is_that_of_the_hottest_part_of_the_processor(
 
 
 @pytest.mark.parametrize("found", [{}, {"nvme": [40.0]}, {"coretemp": []}, {"k10temp": [math.nan]}])
-def test_a_machine_without_a_sensor_of_its_processor_tells_no_temperature(
+def test_a_machine_without_a_processor_sensor_reports_no_temperature(
     gauges: Gauges, monkeypatch: pytest.MonkeyPatch, found: dict[str, list[float]]
 ) -> None:
     monkeypatch.setattr(psutil, "sensors_temperatures", chips(**found), raising=False)
@@ -85,13 +85,13 @@ def test_a_machine_without_a_sensor_of_its_processor_tells_no_temperature(
     assert gauges.read().temperature is None
 
 
-def test_a_system_without_sensors_tells_no_temperature(gauges: Gauges, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_system_without_sensors_reports_no_temperature(gauges: Gauges, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(psutil, "sensors_temperatures", raising=False)
     gauges.take_temperature()
     assert gauges.read().temperature is None
 
 
-def test_the_heartbeat_never_waits_for_a_temperature_and_an_old_one_is_not_told(
+def test_the_heartbeat_never_waits_for_a_temperature_and_reports_no_old_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = FakeClock()
@@ -107,11 +107,13 @@ def test_the_heartbeat_never_waits_for_a_temperature_and_an_old_one_is_not_told(
     gauges.take_temperature()
     assert [gauges.read().temperature for _ in range(3)] == [50.0] * 3
     assert calls == ["asked"]
-    clock.pass_by(TEMPERATURE_AGE)
-    assert gauges.read().temperature is None, "a sensor that hangs must not show an old temperature for ever"
+    clock.pass_by(MAX_TEMPERATURE_AGE_SECONDS)
+    assert gauges.read().temperature is None, "a sensor that hangs must not show an old temperature forever"
 
 
-def test_the_gpus_are_named_as_many_as_a_message_carries(gauges: Gauges, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_at_most_as_many_gpus_are_listed_as_a_message_may_carry(
+    gauges: Gauges, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(host, "gpus", lambda: tuple((f"nvidia.com/gpu={n}", "RTX " * 100) for n in range(100)))
     found = gauges.read()
     assert len(found.gpus) == MOST_GPUS

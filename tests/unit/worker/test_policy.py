@@ -35,11 +35,11 @@ ROOT = Path(__file__).resolve().parent.parent.parent.parent
         ("09:00-17:00", "17:00", False),
     ],
 )
-def test_hours_may_go_over_midnight(hours: str, at: str, open_: bool) -> None:
+def test_hours_may_span_midnight(hours: str, at: str, open_: bool) -> None:
     assert within(hours, datetime.fromisoformat(f"2026-01-01T{at}")) is open_
 
 
-def test_a_pause_ends_by_itself_and_lies_on_disk(tmp_path: Path) -> None:
+def test_a_pause_is_on_disk_and_ends_by_itself(tmp_path: Path) -> None:
     pauses = PauseFile(tmp_path, Disk())
     assert pauses.read(0) is None
     pauses.write(until=100.0, frozen=True)
@@ -48,7 +48,7 @@ def test_a_pause_ends_by_itself_and_lies_on_disk(tmp_path: Path) -> None:
     assert pauses.read(0.0) is None
 
 
-def test_the_gate_tells_the_owners_reason_first() -> None:
+def test_the_gate_gives_the_owners_reason_first() -> None:
     gate = Gate()
     gate.close("runner", "podman is down")
     gate.close("owner", "paused by its owner")
@@ -80,8 +80,8 @@ def test_the_state_of_a_worker_follows_from_who_has_closed_its_gate(keeper: str,
     assert (gate.state, gate.closed) == (state, True)
 
 
-def test_the_gate_tells_the_end_of_a_pause_while_that_pause_is_the_reason() -> None:
-    """Seen to fail when the end of any closure is told."""
+def test_the_gate_gives_the_end_of_a_pause_while_the_pause_is_its_reason() -> None:
+    """Seen to fail when it gives the end of any other closure."""
     gate = Gate()
     gate.close("disk", "full")
     gate.close("owner", "paused", 1_800_000_000.0)
@@ -97,7 +97,7 @@ def test_the_gate_tells_the_end_of_a_pause_while_that_pause_is_the_reason() -> N
 
 
 @pytest.mark.parametrize("seconds", [1e12, 1e300, float("inf"), float("nan"), -1e10])
-def test_an_end_that_no_calendar_has_is_not_told(seconds: float) -> None:
+def test_an_end_beyond_the_calendar_is_left_out(seconds: float) -> None:
     gate = Gate()
     gate.close("owner", "paused", seconds)
     assert (gate.state, gate.until) == ("paused", None)
@@ -153,79 +153,79 @@ amounts = st.builds(Amount, cpus, st.integers(1, 4 << 30), st.integers(0, 2), st
 
 
 @given(st.lists(st.tuples(amounts, st.booleans()), max_size=30), st.integers(0, 4))
-def test_what_runs_never_exceeds_what_is_offered(steps: list[tuple[Amount, bool]], slots: int) -> None:
+def test_running_jobs_never_exceed_what_is_offered(steps: list[tuple[Amount, bool]], slots: int) -> None:
     ledger = Ledger(Amount(4, 8 << 30, 2, 400), slots)
     now = 0.0
     for number, (amount, end) in enumerate(steps):
         now += 0.01
-        asked = ledger.question(now)
-        assert asked is None or ledger.offered.holds(asked.amount)
+        asked = ledger.would_claim(now)
+        assert asked is None or ledger.offered.covers(asked.amount)
         ledger.wait(str(number), amount)
         for name in list(ledger.waiting):
             ledger.start(name, now)
-        assert ledger.free().holds(Amount())
+        assert ledger.free().covers(Amount())
         assert not slots or len(ledger.running) <= slots
         if end and ledger.running:
-            ledger.end(next(iter(ledger.running)), now)
+            ledger.release(next(iter(ledger.running)), now)
 
 
 def short_ones(ledger: Ledger, count: int, now: float, seconds: float = 0.001) -> None:
     for number in range(count):
         ledger.wait(f"short{number}", Amount(1, 1, 0, 1))
         assert ledger.start(f"short{number}", now)
-        ledger.end(f"short{number}", now, seconds)
+        ledger.release(f"short{number}", now, seconds)
 
 
-def test_the_more_short_jobs_have_ended_the_more_are_asked_for_ahead() -> None:
+def test_the_more_short_jobs_have_ended_the_more_are_prefetched() -> None:
     ledger = Ledger(Amount(2, 8 << 30, 0, 400))
     asked = []
     for number in range(6):
-        found = ledger.question(1.0)
+        found = ledger.would_claim(1.0)
         assert found is not None
         assert found.ahead == (number > 0)
         assert found.amount == ledger.offered
-        asked.append(found.most)
+        asked.append(found.max_jobs)
         short_ones(ledger, 2 + 3 * number, 1.0)
     assert asked[1:] == [8, 28, 60, 104, 128]
 
 
-def test_nothing_is_asked_for_ahead_after_a_rest_nor_after_a_long_job() -> None:
+def test_nothing_is_prefetched_after_a_break_or_a_long_job() -> None:
     ledger = Ledger(Amount(2, 8 << 30, 0, 400))
     short_ones(ledger, 40, 1.0)
-    assert ledger.ahead(1.5) == 128
-    assert ledger.ahead(2.1) == 0, "jobs that come after a rest may be of another kind"
+    assert ledger.prefetch_limit(1.5) == 128
+    assert ledger.prefetch_limit(2.1) == 0, "jobs after a break may be of another kind"
     short_ones(ledger, 1, 3.0)
-    assert ledger.ahead(3.0) == 4, "what was before the rest tells nothing"
+    assert ledger.prefetch_limit(3.0) == 4, "the time before the break says nothing"
     short_ones(ledger, 1, 3.1, seconds=30.0)
-    assert ledger.ahead(3.1) == 0
+    assert ledger.prefetch_limit(3.1) == 0
     short_ones(ledger, 40, 3.2)
     ledger.wait("long", Amount(1, 1, 0, 1))
     ledger.start("long", 3.2)
     short_ones(ledger, 1, 4.3)
-    assert ledger.ahead(4.3) == 0, "one that runs has turned out to be long"
+    assert ledger.prefetch_limit(4.3) == 0, "a running job has turned out to be long"
 
 
-def test_what_one_that_waits_cannot_use_is_asked_for_but_not_for_ever() -> None:
-    """Small jobs fill the room that a large one leaves. Seen to fail when they may overtake it without an end, and when
-    the room that it cannot use is kept for it from the beginning."""
+def test_room_that_a_waiting_job_cannot_use_is_claimed_but_not_forever() -> None:
+    """Small jobs fill the room that a large one leaves. Seen to fail when they may overtake it endlessly, and when the
+    room that it cannot use is kept for it from the beginning."""
     ledger = Ledger(Amount(2, 8 << 30, 0, 400))
     for name, cpus in (("a", 1.0), ("large", 2.0), ("small", 0.25)):
         ledger.wait(name, Amount(cpus, 1, 0, 1))
     assert ledger.start("a", 1.0)
     assert not ledger.start("large", 1.0)
-    asked = ledger.question(1.5)
+    asked = ledger.would_claim(1.5)
     assert asked is not None
-    assert (asked.ahead, asked.amount.cpus) == (False, 0.75), "all but what the small one takes"
-    assert ledger.question(1.0 + OVERTAKE_SECONDS + 0.1) is None
-    ledger.end("a", 4.0)
+    assert (asked.ahead, asked.amount.cpus) == (False, 0.75), "all but the share of the small one"
+    assert ledger.would_claim(1.0 + OVERTAKE_SECONDS + 0.1) is None
+    ledger.release("a", 4.0)
     assert ledger.start("large", 4.0)
-    ledger.end("large", 14.0)
-    asked = ledger.question(14.0)
+    ledger.release("large", 14.0)
+    asked = ledger.would_claim(14.0)
     assert asked is not None
     assert asked.amount.cpus == 1.75
 
 
-def test_the_coordinators_absence_is_said_once_and_its_return_too() -> None:
+def test_the_loss_of_the_coordinator_is_reported_once_and_so_is_its_return() -> None:
     said: list[str] = []
     woken: list[str] = []
     now = [0.0]
@@ -252,5 +252,5 @@ def test_a_plain_console_repeats_itself_only_when_something_changed() -> None:
 
 
 def test_fault_37_nothing_that_a_terminal_would_obey_is_printed() -> None:
-    """Seen to fail when a job's name goes to the terminal as it is."""
+    """Seen to fail when a job's name goes to the terminal unchanged."""
     assert printable("a\x1b[31mb\r\nc\x9b") == "a?[31mb??c?"

@@ -1,4 +1,4 @@
-"""A job's own events on their way: while it runs, at its end, after a restart, and when they are refused."""
+"""How a job's own events are sent: while it runs, at its end, after a restart, and when they are refused."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from deborgen_shared.client.transport import Refused
 from deborgen_shared.errors import Code
 from deborgen_shared.messages import Heartbeat, HeartbeatAnswer, ProgramEvent
 from deborgen_shared.program_events import EVENTS_PER_REQUEST
-from deborgen_worker.attempts import Ending, Exit
+from deborgen_worker.attempts import Exit, StopCause
 from deborgen_worker.log_pump import REQUESTS_IN_A_ROW
 from support.taken_apart import World, running
 
@@ -43,7 +43,7 @@ def end(world: World, code: int = 0) -> None:
 
 
 def had(world: World) -> list[str | None]:
-    """The types that the coordinator has, in order."""
+    """The types of the events that the coordinator has, in order."""
     return [each.type if each is not None else None for each in world.coordinator.events_of.get(NAME, [])]
 
 
@@ -70,7 +70,7 @@ def test_a_job_that_writes_no_events_sends_none(world: World) -> None:
     assert requests(world) == []
 
 
-def test_the_rest_of_the_events_comes_before_the_result(world: World) -> None:
+def test_the_remaining_events_are_sent_before_the_result(world: World) -> None:
     """Seen to fail when the result does not wait for the events."""
     write(world, "a")
     world.pump.step()
@@ -87,7 +87,7 @@ def test_the_rest_of_the_events_comes_before_the_result(world: World) -> None:
     assert names.index("finish") > max(at for at, name in enumerate(names) if name == "events")
 
 
-def test_a_result_whose_events_are_all_there_goes_its_quick_way(world: World) -> None:
+def test_a_result_whose_events_were_all_sent_needs_no_upload(world: World) -> None:
     write(world, "a", "b")
     world.pump.step()
     end(world)
@@ -132,7 +132,7 @@ def test_a_coordinator_that_is_away_gets_everything_when_it_is_back(world: World
     assert had(world) == [f"e{number}" for number in range(700)]
 
 
-def test_a_job_with_many_events_lets_the_others_have_their_turn(world: World) -> None:
+def test_a_job_with_many_events_does_not_starve_the_others(world: World) -> None:
     write(world, *["e"] * (EVENTS_PER_REQUEST * (REQUESTS_IN_A_ROW + 2)))
     world.pump.step()
     assert len(had(world)) == EVENTS_PER_REQUEST * REQUESTS_IN_A_ROW
@@ -140,7 +140,7 @@ def test_a_job_with_many_events_lets_the_others_have_their_turn(world: World) ->
     assert len(had(world)) == EVENTS_PER_REQUEST * (REQUESTS_IN_A_ROW + 2)
 
 
-def test_a_line_that_is_not_an_event_is_a_warning_of_the_result(world: World) -> None:
+def test_a_line_that_is_not_an_event_becomes_a_warning_in_the_result(world: World) -> None:
     write(world, "a", text="nonsense\n")
     world.pump.step()
     write(world, "c", text="more nonsense")
@@ -155,13 +155,13 @@ def test_a_line_that_is_not_an_event_is_a_warning_of_the_result(world: World) ->
 
 def test_a_job_that_is_given_back_delivers_its_events_first(world: World) -> None:
     write(world, "a")
-    world.agent.stop_all(Ending.RELEASE, "the worker is stopping")
+    world.agent.stop_all(StopCause.RELEASE, "the worker is stopping")
     world.deliver()
     assert (world.outcomes, had(world)) == ({NAME: "released"}, ["a"])
 
 
 def refuse(world: World, status: int, code: str, when: Callable[[list[ProgramEvent | None]], bool]) -> None:
-    """Let the coordinator refuse events of which this is true."""
+    """Let the coordinator refuse events that meet this condition."""
     real = world.coordinator.events
 
     def events(attempt: str, first: int, events: list[ProgramEvent | None], session: str) -> int:
@@ -194,8 +194,8 @@ def test_a_request_that_is_too_large_is_sent_in_parts(world: World) -> None:
 
 
 @pytest.mark.parametrize(("status", "code"), [(404, Code.NOT_FOUND), (405, Code.METHOD_NOT_ALLOWED), (400, "odd")])
-def test_events_that_can_never_be_delivered_do_not_keep_the_result_back(world: World, status: int, code: str) -> None:
-    """As with a coordinator that does not know of events yet."""
+def test_events_that_can_never_be_delivered_do_not_hold_up_the_result(world: World, status: int, code: str) -> None:
+    """An example is a coordinator of an older release, which does not know events."""
     refuse(world, status, code, lambda events: True)
     write(world, "a")
     world.pump.step()
@@ -203,13 +203,13 @@ def test_events_that_can_never_be_delivered_do_not_keep_the_result_back(world: W
     end(world)
     world.outbox.step()
     assert world.outcomes == {NAME: "succeeded"}
-    assert [line for line in world.said if "given up" in line] == [
-        f"the events of {NAME} are not taken, and given up: no"
+    assert [line for line in world.said if "giving them up" in line] == [
+        f"the coordinator refused the events of {NAME}, giving them up: no"
     ]
 
 
-def test_events_of_a_stale_attempt_are_asked_about_and_its_result_has_the_last_word(world: World) -> None:
-    """As after a result that was accepted, whose answer was lost, and a restart of the worker."""
+def test_a_heartbeat_asks_about_the_events_of_a_stale_attempt_and_its_result_is_sent_anyway(world: World) -> None:
+    """This happens if a result was accepted, the answer was lost, and the worker restarted."""
     refuse(world, 409, Code.STALE_ATTEMPT, lambda events: True)
     world.coordinator.answers[NAME] = "already_recorded"
     write(world, "a")
@@ -221,8 +221,8 @@ def test_events_of_a_stale_attempt_are_asked_about_and_its_result_has_the_last_w
     assert [message for name, message in world.coordinator.calls if name == "heartbeat"][-1].holding[0].attempt == NAME
 
 
-def test_events_whose_attempt_may_be_taken_up_again_wait_until_that_is_answered(world: World) -> None:
-    """Seen to fail when an attempt that was asked about in vain counts as stale."""
+def test_events_of_an_attempt_that_may_be_resumed_wait_for_the_answer(world: World) -> None:
+    """Seen to fail when an attempt counts as stale although the heartbeat about it was not answered."""
     answered: list[HeartbeatAnswer] = []
     real = world.coordinator.heartbeat
 
@@ -244,7 +244,7 @@ def test_events_whose_attempt_may_be_taken_up_again_wait_until_that_is_answered(
     assert (world.outcomes, had(world)) == ({NAME: "succeeded"}, ["a"])
 
 
-def test_events_of_a_running_attempt_that_is_stale_are_asked_about(world: World) -> None:
+def test_a_heartbeat_asks_about_a_running_attempt_whose_events_are_stale(world: World) -> None:
     refuse(world, 409, Code.STALE_ATTEMPT, lambda events: True)
     world.coordinator.words[NAME] = "stop"
     write(world, "a")
@@ -252,7 +252,7 @@ def test_events_of_a_running_attempt_that_is_stale_are_asked_about(world: World)
     assert ("KILL", NAME) in world.runner.calls
 
 
-def test_a_token_that_is_refused_keeps_the_events(world: World) -> None:
+def test_events_are_kept_while_the_token_is_refused(world: World) -> None:
     refuse(world, 401, Code.UNAUTHENTICATED, lambda events: not world.coordinator.words)
     write(world, "a")
     end(world)

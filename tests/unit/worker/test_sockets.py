@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from deborgen_worker.sockets import MOST_BYTES, short_path
+from deborgen_worker.sockets import MAX_PATH_BYTES, short_path
 
 
 @pytest.mark.parametrize("name", ["s", "s" * 100])
@@ -16,7 +16,7 @@ def test_a_socket_is_reached_however_long_its_path_is(tmp_path: Path, name: str)
     folder.mkdir()
     with socket.socket(socket.AF_UNIX) as listener, socket.socket(socket.AF_UNIX) as line:
         with short_path(folder / "a.sock") as path:
-            assert len(path) <= MOST_BYTES
+            assert len(path) <= MAX_PATH_BYTES
             listener.bind(path)
         listener.listen()
         with short_path(folder / "a.sock") as again:

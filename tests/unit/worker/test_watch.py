@@ -1,4 +1,4 @@
-"""Whether a container's program is gone is told by the kernel: here with processes that are no containers."""
+"""The kernel reports that a container's program is gone. Here it is tested with processes that are not containers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Child = subprocess.Popen[bytes]
 
 @pytest.fixture
 def spawn() -> Iterator[Callable[[], Child]]:
-    """Children of this process, which stands for their monitor."""
+    """Children of this process, which plays the role of their monitor."""
     made: list[Child] = []
 
     def run() -> Child:
@@ -39,7 +39,7 @@ def end(child: Child) -> None:
 
 @pytest.fixture
 def watched() -> Iterator[Callable[[int, int], Future[Gone | None]]]:
-    """Watches in another thread, until both processes are open there."""
+    """Starts to watch in another thread, and returns once both processes are open there."""
     with ThreadPoolExecutor() as threads:
 
         def begin(pid: int, monitor: int) -> Future[Gone | None]:
@@ -52,7 +52,7 @@ def watched() -> Iterator[Callable[[int, int], Future[Gone | None]]]:
 
 
 def descriptors() -> int:
-    """How many processes are open here."""
+    """How many pidfds are open in this process."""
     found = 0
     for each in Path("/proc/self/fd").iterdir():
         with contextlib.suppress(OSError):
@@ -63,7 +63,7 @@ def descriptors() -> int:
 Watched = Callable[[int, int], Future[Gone | None]]
 
 
-def test_the_end_of_each_program_is_told_and_nothing_of_it_stays_open(
+def test_the_end_of_each_program_is_noticed_and_no_descriptor_stays_open(
     spawn: Callable[[], Child], watched: Watched
 ) -> None:
     before = descriptors()
@@ -77,7 +77,7 @@ def test_the_end_of_each_program_is_told_and_nothing_of_it_stays_open(
     assert descriptors() == before
 
 
-def test_a_monitor_that_is_killed_is_told_while_its_program_goes_on(watched: Watched) -> None:
+def test_a_killed_monitor_is_noticed_while_its_program_goes_on(watched: Watched) -> None:
     shell = subprocess.Popen(["sh", "-c", "sleep 1000 & echo $!; wait"], stdout=subprocess.PIPE)
     assert shell.stdout is not None
     program = int(shell.stdout.readline())
@@ -94,7 +94,7 @@ def test_a_monitor_that_is_killed_is_told_while_its_program_goes_on(watched: Wat
 def test_a_program_that_ends_just_before_it_is_watched_is_gone(
     spawn: Callable[[], Child], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nobody would ever tell of its end. It happened to one short container in 800."""
+    """Otherwise its end would never be noticed. It happened to one short container in 800."""
     child = spawn()
 
     def parent_and_end(pid: int) -> int:
@@ -108,6 +108,6 @@ def test_a_program_that_ends_just_before_it_is_watched_is_gone(
 
 
 def test_a_program_that_is_not_its_monitors_child_is_not_watched(spawn: Callable[[], Child]) -> None:
-    """Its number means another process on another machine, or in another namespace."""
+    """Its pid belongs to another machine or namespace, and means another process here."""
     assert wait_until_gone(spawn().pid, 1) is None
     assert wait_until_gone(0, os.getpid()) is None

@@ -1,4 +1,4 @@
-"""Workspaces, results, artifacts, the cache: nothing outside, nothing followed."""
+"""Workspaces, results, artifacts and the cache: no path leads outside, and no link is followed."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def launch(folder: Path, spec: JobSpec, given: Assignment) -> Launch:
     return workspace.launch_of(given, spec, folder, pids=64, tmp_size=1 << 20)
 
 
-def test_a_job_is_told_who_it_is_and_its_parameters(tmp_path: Path) -> None:
+def test_a_jobs_environment_has_its_id_and_its_parameters(tmp_path: Path) -> None:
     given_ = assignment(params={"seed": 3, "dt": 1e-4, "method": "rk 4", "fast": True})
     env = launch(tmp_path / "a", JobSpec(run="x", env={"A": "b"}), given_).env
     assert env["DEBORGEN_JOB_ID"] == "4.7"
@@ -56,7 +56,7 @@ def test_a_plain_process_gets_nothing_of_the_workers_environment(
     assert "SECRET_OF_OWNER" not in launch(tmp_path / "a", JobSpec(run="x"), assignment()).env
 
 
-def test_inputs_of_a_step_and_of_a_swept_step_lie_where_the_job_file_says(tmp_path: Path) -> None:
+def test_inputs_of_a_step_and_of_a_swept_step_are_where_the_job_file_says(tmp_path: Path) -> None:
     source = tmp_path / "source"
     source.write_text("data")
 
@@ -75,27 +75,27 @@ def test_inputs_of_a_step_and_of_a_swept_step_lie_where_the_job_file_says(tmp_pa
     spec = JobSpec(run="true")
     folders = Folders(tmp_path / "attempts", tmp_path / "spare")
     here = launch(folders.of("4.7/2"), spec, given_)
-    workspace.make(here, given_, spec, cache, folders)
+    workspace.lay_out(here, given_, spec, cache, folders)
     assert (here.workspace / "inputs/prepare/data/x.csv").read_text() == "data"
     assert (here.workspace / "inputs/sweep/2/out.txt").exists()
     assert (here.workspace / "inputs/sweep/3/out.txt").exists()
 
 
 @pytest.mark.parametrize("path", ["../x", "/etc/passwd", "a/../../x", "", "a\0b", "a\\b"])
-def test_fault_64_a_path_that_leads_out_is_refused(tmp_path: Path, path: str) -> None:
+def test_fault_64_a_path_that_leads_out_of_the_workspace_is_refused(tmp_path: Path, path: str) -> None:
     """Seen to fail when '..' is a name like any other."""
     with pytest.raises(CannotStart):
-        workspace.place(tmp_path, path)
+        workspace.target_path(tmp_path, path)
 
 
-def test_a_clean_folder_is_used_again_and_a_used_one_is_not(tmp_path: Path) -> None:
+def test_a_clean_folder_is_reused_and_a_changed_one_is_not(tmp_path: Path) -> None:
     folders = Folders(tmp_path / "attempts", tmp_path / "spare")
     cache = BlobCache(tmp_path / "cache", 1, lambda _sha, _target: None)
     inodes = []
     for number in range(4):
         given_ = assignment(attempt=f"1.{number + 1}/1")
         here = launch(folders.of(given_.attempt), JobSpec(run="true"), given_)
-        workspace.make(here, given_, JobSpec(run="true"), cache, folders)
+        workspace.lay_out(here, given_, JobSpec(run="true"), cache, folders)
         assert sorted(each.name for each in here.workspace.iterdir()) == [".deborgen"]
         inodes.append(here.workspace.stat().st_ino)
         (here.folder / "output").write_text("said")
@@ -108,14 +108,14 @@ def test_a_clean_folder_is_used_again_and_a_used_one_is_not(tmp_path: Path) -> N
     assert inodes[2] == inodes[3]
 
 
-def test_what_a_folder_is_used_again_with_tells_nothing_of_the_attempt_before(tmp_path: Path) -> None:
+def test_a_reused_folder_reveals_nothing_about_the_attempt_before(tmp_path: Path) -> None:
     folders = Folders(tmp_path / "attempts", tmp_path / "spare")
     cache = BlobCache(tmp_path / "cache", 1, lambda _sha, _target: None)
 
     def attempt(number: int, **params: Any) -> Launch:
         given_ = assignment(attempt=f"1.{number}/1", params=params)
         here = launch(folders.of(given_.attempt), JobSpec(run="true"), given_)
-        workspace.make(here, given_, JobSpec(run="true"), cache, folders)
+        workspace.lay_out(here, given_, JobSpec(run="true"), cache, folders)
         assert json.loads(params_of(here).read_bytes()) == params
         assert not (here.folder / OUTPUT).exists(), "it counts as started"
         return here
@@ -141,7 +141,7 @@ def test_what_a_folder_is_used_again_with_tells_nothing_of_the_attempt_before(tm
     assert folders.recycle(second.folder)
     third = attempt(3, word="secret")
     assert "secret" not in other.read_text(), "a job could write to the parameters of a later one"
-    assert not (third.folder / BLANK).exists(), "what the second one said would be in the output of the third"
+    assert not (third.folder / BLANK).exists(), "the output of the second attempt would be in that of the third"
 
 
 @given(st.binary(max_size=200))
@@ -169,7 +169,7 @@ def test_a_bad_result_is_named(data: bytes, words: str) -> None:
     assert words in workspace.parse_result(data)[1]
 
 
-def test_progress_is_a_share_and_words(tmp_path: Path) -> None:
+def test_progress_is_a_fraction_and_a_message(tmp_path: Path) -> None:
     own = tmp_path / ".deborgen"
     own.mkdir()
     (own / "progress").write_text("0.1 old\n0.42 epoch 3\n")
@@ -210,7 +210,7 @@ def test_globs_mean_what_people_expect(pattern: str, yes: list[str], no: list[st
 
 
 def as_expression(pattern: str) -> re.Pattern[str]:
-    """What a glob of these few characters means."""
+    """The regular expression for a glob of these few characters."""
     words = {"**/": "(?:.*/)?", "**": ".+", "*": "[^/]*", "?": "[^/]", "[ab]": "[ab]", "[!a]": "[^a/]"}
     tokens = re.findall(r"\*\*/|\*\*|\[!?[ab]+\]|.", pattern)
     return re.compile("".join(words.get(each, each) for each in tokens) + "(?:/.+)?")
@@ -228,12 +228,14 @@ def test_a_glob_matches_what_its_expression_matches(tokens: list[str], names: li
 
 @pytest.mark.parametrize("pattern", ["*a" * 500 + "*b", "**/" * 300 + "*a" * 50 + "b", "**a" * 300 + "b"])
 def test_no_glob_takes_longer_than_its_length_times_that_of_the_path(pattern: str) -> None:
-    """Seen to fail, by not coming to an end, when a glob is made a regular expression that tries all ways to match."""
+    """Seen to fail, by running forever, when a glob becomes a regular expression that backtracks."""
     assert not artifacts.Glob(pattern).matches("a" * 1000)
     assert not artifacts.Glob(pattern).matches("a/" * 500 + "a")
 
 
-def collect(tmp_path: Path, *patterns: str, succeeded: bool = True, when: str = "success") -> artifacts.Collected:
+def collect(
+    tmp_path: Path, *patterns: str, succeeded: bool = True, when: str = "success"
+) -> artifacts.CollectedArtifacts:
     wanted = [ArtifactPattern(path=each, when=when) for each in patterns]  # type: ignore[arg-type]
     return artifacts.collect(tmp_path / "work", tmp_path, wanted, succeeded)
 
@@ -254,12 +256,12 @@ def test_fault_65_links_fifos_and_sockets_are_skipped_and_named(tmp_path: Path) 
     said = "\n".join(found.notes)
     assert "'link.txt' was skipped: it is a symbolic link" in said
     assert "'fifo.txt' was skipped: it is a FIFO" in said
-    assert secret.stat().st_mode & 0o777 == 0o644, "what a link leads to is not touched either"
+    assert secret.stat().st_mode & 0o777 == 0o644, "the target of a link is not touched either"
 
 
 @pytest.fixture
 def deep(tmp_path: Path) -> Iterator[Path]:
-    """A workspace with folders so deep that no call of the system takes the path of the last one."""
+    """A workspace with folders nested so deep that no system call accepts the path of the last one."""
     work = tmp_path / "work"
     work.mkdir()
     here = os.open(work, os.O_RDONLY)
@@ -273,20 +275,20 @@ def deep(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["rm", "-rf", work], check=True)
 
 
-def test_deep_folders_do_not_keep_the_others_from_being_collected(deep: Path) -> None:
-    """Seen to fail when all levels are open at once: the whole worker has only so many file descriptors."""
+def test_deep_folders_do_not_prevent_other_artifacts_from_being_collected(deep: Path) -> None:
+    """Seen to fail when all levels are open at once: the worker's file descriptors are limited."""
     (deep / "x").touch()
     assert [each.path for each in collect(deep.parent, "**").artifacts] == ["x"]
 
 
 def test_deep_folders_are_removed(deep: Path) -> None:
-    """Seen to fail when they are removed by a function that calls itself once per level."""
+    """Seen to fail when a function that recurses once per level removes them."""
     assert remove(deep)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
-def test_folders_that_their_job_has_closed_are_removed() -> None:
-    """Seen to fail when a closed folder in a closed folder is not opened. To root nothing is closed."""
+def test_folders_without_permissions_are_removed() -> None:
+    """Seen to fail when the modes of nested folders are not changed first. For root, modes make no difference."""
     with tempfile.TemporaryDirectory() as place:
         folders = [Path(place, *"wabc"[:depth]) for depth in range(5)]
         folders[-1].mkdir(parents=True)
@@ -301,7 +303,7 @@ def test_folders_that_their_job_has_closed_are_removed() -> None:
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
-def test_a_missing_artifact_is_named_and_failed_jobs_keep_what_is_always_wanted(tmp_path: Path) -> None:
+def test_a_missing_artifact_is_named_and_a_failed_job_keeps_artifacts_that_are_always_wanted(tmp_path: Path) -> None:
     (tmp_path / "work").mkdir()
     (tmp_path / "work" / "log.txt").write_text("x")
     assert collect(tmp_path, "log.txt", succeeded=False).artifacts == []
@@ -310,7 +312,7 @@ def test_a_missing_artifact_is_named_and_failed_jobs_keep_what_is_always_wanted(
     assert found.notes == ["artifact 'none.txt' matched nothing"]
 
 
-def test_a_collection_can_be_done_over(tmp_path: Path) -> None:
+def test_an_interrupted_collection_can_be_repeated(tmp_path: Path) -> None:
     (tmp_path / "work" / "out").mkdir(parents=True)
     for name in "abc":
         (tmp_path / "work" / "out" / name).write_text(name)
@@ -325,7 +327,7 @@ def test_fault_39_too_many_artifacts_are_refused_before_anything_is_taken(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Seen to fail when there may be any number of artifacts."""
-    monkeypatch.setattr(artifacts, "MOST", 50)
+    monkeypatch.setattr(artifacts, "MAX_ARTIFACTS", 50)
     (tmp_path / "work").mkdir()
     for number in range(60):
         (tmp_path / "work" / str(number)).touch()
@@ -335,16 +337,16 @@ def test_fault_39_too_many_artifacts_are_refused_before_anything_is_taken(
     assert len(list((tmp_path / "work").iterdir())) == 60
 
 
-def test_twins_of_case_are_skipped(tmp_path: Path) -> None:
+def test_paths_that_differ_only_in_case_are_skipped(tmp_path: Path) -> None:
     (tmp_path / "work").mkdir()
     (tmp_path / "work" / "A").write_text("1")
     (tmp_path / "work" / "a").write_text("2")
     found = collect(tmp_path, "*")
     assert len(found.artifacts) == 1
-    assert "take it for" in found.notes[0]
+    assert "cannot tell it from" in found.notes[0]
 
 
-def test_the_cache_keeps_what_was_used_last_and_never_gives_the_original_away(tmp_path: Path) -> None:
+def test_the_cache_keeps_recently_used_blobs_and_hands_out_only_copies(tmp_path: Path) -> None:
     fetched: list[str] = []
 
     def fetch(sha: str, target: Path) -> None:
@@ -366,8 +368,8 @@ def test_the_cache_keeps_what_was_used_last_and_never_gives_the_original_away(tm
     assert (tmp_path / "a2").stat().st_mode & 0o777 == 0o755
 
 
-def test_the_cache_keeps_what_is_just_fetched_or_copied(tmp_path: Path) -> None:
-    """Seen to fail when only the blob is kept that was fetched last: the parts of another one were removed."""
+def test_the_cache_keeps_blobs_that_are_being_fetched_or_copied(tmp_path: Path) -> None:
+    """Seen to fail when only the last fetched blob is kept: the parts of another one were removed."""
 
     def fetch(sha: str, target: Path) -> None:
         part = target.with_name(f"{sha}.part")

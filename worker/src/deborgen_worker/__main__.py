@@ -17,7 +17,8 @@ from deborgen_worker.settings import TABLE, SettingsError, default_state_dir
 if TYPE_CHECKING:
     from deborgen_worker.policy import PauseFile
 
-WIDTH = 100
+#: Show at most this many characters of a job's name or a submitter's.
+NAME_CHARACTERS = 100
 
 
 def main() -> None:
@@ -31,7 +32,7 @@ def main() -> None:
         code = 130
     sys.stdout.flush()
     sys.stderr.flush()
-    # Threads that wait for the network must not hold up the end.
+    # Do not wait for threads that are blocked on the network.
     os._exit(code)
 
 
@@ -41,21 +42,21 @@ def build_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     TABLE.add_flags(commands.add_parser("run", help="take jobs from the coordinator and run them"))
     for name, words in {
-        "status": "what this worker is doing",
-        "pause": "take no new work, for a while or until resume",
-        "resume": "take work again",
-        "history": "what ran here, for whom, and how long",
-        "leave": "give everything back and leave the pool",
+        "status": "show what this worker is doing",
+        "pause": "stop taking new jobs, for a while or until `resume`",
+        "resume": "take new jobs again",
+        "history": "list the jobs that ran here, for whom, and for how long",
+        "leave": "give all jobs back and leave the pool",
     }.items():
         each = commands.add_parser(name, help=words)
-        each.add_argument("--state-dir", default=None, help="the state directory of the worker")
+        each.add_argument("--state-dir", default=None, help="the worker's state directory")
         if name in {"status", "history"}:
             each.add_argument("--json", action="store_true", help="print JSON")
         if name == "history":
-            each.add_argument("--limit", type=int, default=50, help="how many of the newest to show")
+            each.add_argument("--limit", type=int, default=50, help="show at most N of the newest jobs", metavar="N")
         if name == "pause":
-            each.add_argument("duration", nargs="?", help="for example 2h; without it, until resume")
-            each.add_argument("--now", action="store_true", help="also freeze what runs now")
+            each.add_argument("duration", nargs="?", help="for example 2h; without it, until `resume`")
+            each.add_argument("--now", action="store_true", help="also freeze the running jobs")
     return parser
 
 
@@ -63,13 +64,13 @@ def run(arguments: argparse.Namespace) -> int:
     settings = TABLE.load(vars(arguments), os.environ, arguments.config)
     for needed in ("coordinator", "token_file"):
         if not getattr(settings, needed):
-            raise SettingsError(f"--{needed.replace('_', '-')} is needed")
+            raise SettingsError(f"--{needed.replace('_', '-')} is required")
     from deborgen_worker.console import Console
     from deborgen_worker.daemon import Daemon
+    from deborgen_worker.exit import CannotRun
     from deborgen_worker.runners.protocol import CannotStart
-    from deborgen_worker.token import CannotRun
 
-    # Short jobs pass through several threads; the default of 5 ms makes each wait for the other.
+    # A short job passes through several threads. With the default interval of 5 ms they would wait for each other.
     sys.setswitchinterval(0.0005)
     try:
         return Daemon(settings, Console()).run()
@@ -87,7 +88,7 @@ def state_of(arguments: argparse.Namespace) -> Path:
 
 
 def ask(arguments: argparse.Namespace, message: dict[str, Any], seconds: float = 30.0) -> dict[str, Any] | None:
-    """The worker's answer, or None when no worker runs there."""
+    """The worker's answer, or None if no worker is running on this state directory."""
     try:
         answer = control.ask(state_of(arguments), message, seconds)
     except control.NotRunningError:
@@ -98,7 +99,7 @@ def ask(arguments: argparse.Namespace, message: dict[str, Any], seconds: float =
 
 
 def not_running(arguments: argparse.Namespace) -> int:
-    print(f"no worker runs on {state_of(arguments)}", file=sys.stderr)
+    print(f"no worker is running on {state_of(arguments)}", file=sys.stderr)
     return 7
 
 
@@ -107,7 +108,7 @@ def status(arguments: argparse.Namespace) -> int:
     if answer is None:
         found = control.ask_supervisor(state_of(arguments), "status") if not arguments.json else {}
         for name, (seconds, frozen) in found.get("programs", {}).items():
-            print(f"  {name:<12} {'frozen' if frozen else 'goes on'} without a worker, {seconds:.1f} s")
+            print(f"  {name:<12} {'is frozen' if frozen else 'keeps running'} without a worker, {seconds:.1f} s")
         return not_running(arguments)
     if arguments.json:
         print(json.dumps(answer, indent=2))
@@ -120,12 +121,12 @@ def status(arguments: argparse.Namespace) -> int:
         whose = f"{shown(each['name'])} for {shown(each['submitter'])}"
         print(f"  {each['attempt']:<12} {each['stage']:<10} {each['seconds']:>8.1f} s  {whose}")
     if answer["unsent"]:
-        print(f"{answer['unsent']} results wait to be sent")
+        print(f"{answer['unsent']} results not sent yet")
     return 0
 
 
 def shown(text: str) -> str:
-    return printable(text)[:WIDTH] or "-"
+    return printable(text)[:NAME_CHARACTERS] or "-"
 
 
 def pause(arguments: argparse.Namespace) -> int:
@@ -141,8 +142,8 @@ def pause(arguments: argparse.Namespace) -> int:
     if answer is None:
         pauses(arguments).write(None if seconds is None else time.time() + seconds, arguments.now)
         kept = len(control.ask_supervisor(state_of(arguments), "pause").get("programs", ())) if arguments.now else 0
-        frozen = f"; {kept} running {'is' if kept == 1 else 'are'} frozen" if kept else ""
-        answer = {"said": f"paused; no worker runs now, the pause holds when one starts{frozen}"}
+        frozen = f"; {kept} running {'job is' if kept == 1 else 'jobs are'} frozen" if kept else ""
+        answer = {"said": f"paused; no worker is running now, the pause applies when one starts{frozen}"}
     print(answer["said"])
     return 0
 
@@ -152,7 +153,7 @@ def resume(arguments: argparse.Namespace) -> int:
     if answer is None:
         pauses(arguments).clear()
         control.ask_supervisor(state_of(arguments), "resume")
-        answer = {"said": "the pause is lifted; no worker runs now"}
+        answer = {"said": "the pause is lifted; no worker is running now"}
     print(answer["said"])
     return 0
 
@@ -169,7 +170,7 @@ def history(arguments: argparse.Namespace) -> int:
         how = each["outcome"] or each["answer"]
         print(f"{each['ended_at']}  {each['attempt']:<12} {how:<13} {each['seconds']:>9.1f} s  {whose}")
     if not items:
-        print("nothing has run here yet")
+        print("no job has run here yet")
     return 0
 
 
@@ -182,7 +183,7 @@ def leave(arguments: argparse.Namespace) -> int:
 
 
 def pauses(arguments: argparse.Namespace) -> PauseFile:
-    """The pause of a worker that does not run."""
+    """The pause file of a worker that is not running."""
     from deborgen_worker.disk import Disk
     from deborgen_worker.policy import PauseFile
 

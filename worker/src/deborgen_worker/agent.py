@@ -1,7 +1,7 @@
-"""The one entry point to the state of the worker: takes events, asks `lifecycle` what to do, and carries that out.
+"""The only entry point to the worker's state: it takes events, asks `lifecycle` what to do, and carries that out.
 
-It has no thread of its own. Every method may be called from any thread. Quick instructions are carried out at once, in
-the order in which they were decided; slow ones (files, images, containers, artifacts) go to `Strands`. Time, disk,
+It has no thread of its own, and every method may be called from any thread. Quick instructions are carried out at once,
+in the order in which they were decided; slow ones (files, images, containers, artifacts) go to `Strands`. Time, disk,
 runners and the coordinator come from outside, so the same object runs in a simulation.
 """
 
@@ -15,27 +15,27 @@ from typing import Any, TypeVar
 from deborgen_shared.messages import Assignment, Result
 from deborgen_shared.states import Outcome
 from deborgen_worker import leases, lifecycle, steps, workspace
-from deborgen_worker.attempts import Attempt, Done, Ending, Preparing, Running, Waiting
+from deborgen_worker.attempts import Done, LocalAttempt, Preparing, Running, StopCause, Waiting
 from deborgen_worker.cache import BlobCache
-from deborgen_worker.capacity import Amount, Asked, Ledger
-from deborgen_worker.crash import point
+from deborgen_worker.capacity import Amount, ClaimSize, Ledger
+from deborgen_worker.crash import crash_point
 from deborgen_worker.execution import Execution
 from deborgen_worker.lifecycle import Machine, Moment
 from deborgen_worker.performer import Performer
-from deborgen_worker.runners.protocol import CannotStart, Runner, Tell
+from deborgen_worker.runners.protocol import CannotStart, Report, Runner
 from deborgen_worker.settings import Settings
-from deborgen_worker.spool import Ended, Spool
-from deborgen_worker.steps import Event
+from deborgen_worker.spool import ResultRecord, Spool
+from deborgen_worker.steps import AttemptEvent
 from deborgen_worker.strands import Work
 
 T = TypeVar("T")
 
 
 class Agent:
-    """All attempts of this worker, and what they may use.
+    """All attempts of this worker, and the resources they may use.
 
-    `on_room` is called when more work could be asked for, `on_results` with the names of attempts whose results are in
-    the spool, `on_gate` when the gate was closed or opened.
+    `on_room` is called when there is room for another claim, `on_results` with the names of attempts whose results are
+    in the spool, and `on_gate` when the gate was closed or opened.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class Agent:
         spool: Spool,
         cache: BlobCache,
         offered: Amount,
-        make_runners: Callable[[Tell], dict[str, Runner]],
+        make_runners: Callable[[Report], dict[str, Runner]],
         *,
         clock: Callable[[], float],
         lease_clock: Callable[[], float],
@@ -62,23 +62,23 @@ class Agent:
         self._machine = Machine(Ledger(offered, settings.slots), settings.kill_grace, set(gpus))
         self._machine.freeze_limit = settings.freeze_limit or self._machine.freeze_limit
         self._executions: dict[str, Execution] = {}
-        self._events: list[Event] = []
-        self._working = False
+        self._events: list[AttemptEvent] = []
+        self._handling = False
         self._performer = Performer(
             spool, cache, clock=clock, lease_clock=lease_clock, say=say, run_slow=run_slow, handle=self.handle,
             is_wanted=self._is_wanted,
         )  # fmt: skip
-        self.runners = make_runners(self.told)
+        self.runners = make_runners(self.apply_runner_events)
 
     # The entry point
 
-    def handle(self, events: Iterable[Event]) -> None:
-        """Decide what these events mean, and do it. Events that come of that are handled before this returns."""
+    def handle(self, events: Iterable[AttemptEvent]) -> None:
+        """Decide what to do about these events, and do it. Resulting events are handled before this returns."""
         with self._lock:
             self._events += events
-            if self._working:  # by this very thread, further up
+            if self._handling:  # the same thread called this further up the stack
                 return
-            self._working = True
+            self._handling = True
             try:
                 more = True
                 while more:
@@ -86,30 +86,30 @@ class Agent:
                     self._carry_out(lifecycle.handle(self._machine, batch, self._now()))
                     more = bool(self._events)
             finally:
-                self._working = False
+                self._handling = False
 
-    def told(self, events: list[Event]) -> None:
-        """Programs ended, began, or were given back: by their runners."""
-        point("after-exited")
+    def apply_runner_events(self, events: list[AttemptEvent]) -> None:
+        """Take what the runners report: programs that began, ended, or were given back."""
+        crash_point("after-exited")
         self.handle(events)
 
     def tick(self) -> None:
-        """What time brings: timeouts, KILL after TERM, turns that never came, freezes that the owner wants."""
+        """Apply what depends on time: timeouts, KILL after TERM, waits that took too long, the owner's freezes."""
         with self._lock:
             self.handle([steps.Ticked(name) for name in self._machine.attempts])
 
-    def look(self, view: Callable[[Machine, Mapping[str, Execution]], T]) -> T:
-        """Read the state. What the view returns must not be a part of it."""
+    def read_state(self, view: Callable[[Machine, Mapping[str, Execution]], T]) -> T:
+        """Read the state under the lock. The view must not return a part of the state itself."""
         with self._lock:
             return view(self._machine, self._executions)
 
     @property
     def is_closed(self) -> bool:
-        """Whether no new work may be taken."""
+        """Whether the gate is closed, so no new work may be taken."""
         return self._machine.gate.closed
 
     def is_running(self, name: str) -> bool:
-        """Whether its program runs. It does not wait for the lock: a thread that holds the lock of a log may ask."""
+        """Whether the attempt's program runs. It takes no lock, because threads that hold a log's lock call it."""
         attempt = self._machine.attempts.get(name)
         return attempt is not None and isinstance(attempt.stage, Running)
 
@@ -119,20 +119,20 @@ class Agent:
     def _now(self) -> Moment:
         return Moment(self.clock(), self.lease_clock())
 
-    # What others want
+    # What other threads ask for
 
-    def question(self) -> Asked | None:
-        """What a claim would ask for now; None if nothing may be asked for."""
+    def would_claim(self) -> ClaimSize | None:
+        """What a claim would ask for now; None if no work may be claimed."""
         with self._lock:
-            return None if self._machine.gate.closed else self._machine.ledger.question(self.clock())
+            return None if self._machine.gate.closed else self._machine.ledger.would_claim(self.clock())
 
-    def ask_ahead_after(self, moment: float) -> None:
-        """No sooner may more be asked for than there is room for."""
+    def no_prefetch_before(self, moment: float) -> None:
+        """Until this moment, claim no more than there is room for."""
         with self._lock:
-            self._machine.ledger.ahead_after = moment
+            self._machine.ledger.prefetch_after = moment
 
     def accept(self, assignments: Iterable[Assignment], sent: float, waited_seconds: float) -> None:
-        """Take attempts that are in the spool, and start those whose turn it is. Those that cannot run here end now.
+        """Take attempts that are in the spool, and start those that fit. Attempts that cannot run here end at once.
 
         `sent` is when the request that brought them was sent, `waited_seconds` how long it waited at the coordinator.
         """
@@ -143,77 +143,84 @@ class Agent:
                     self.add(assignment, Waiting(self.clock(), start_by))
                 except CannotStart as error:
                     result = Result(attempt=assignment.attempt, outcome=Outcome.ERROR.value, reason=str(error))
-                    self._spool.ended(Ended(assignment.attempt, result))
+                    self._spool.ended(ResultRecord(assignment.attempt, result))
                     self._on_results([assignment.attempt])
-            point("after-accepted")
+            crash_point("after-accepted")
             self.handle([])
 
     def add(self, assignment: Assignment, stage: Waiting | Running | Done) -> Execution:
-        """Take one attempt, without doing anything about it yet. Raises `CannotStart` if it cannot run here."""
+        """Take one attempt without starting anything yet. Raises `CannotStart` if it cannot run here."""
         spec = workspace.spec_of(assignment)
         runner = self.runners.get(spec.runner)
         if runner is None:
-            raise CannotStart(f"the job needs a {spec.runner}, and this worker runs none")
+            raise CannotStart(f"the job must run as a {spec.runner}, which this worker does not offer")
         if spec.network == "internet" and self._settings.network != "internet":
-            raise CannotStart("the owner of this worker gives jobs no network")
+            raise CannotStart("the owner of this worker does not allow jobs to use the network")
         pids, tmp_size = self._settings.pids, self._settings.tmp_size
         launch = workspace.launch_of(
             assignment, spec, self._spool.folder(assignment.attempt), pids=pids, tmp_size=tmp_size
         )
-        made = Execution(assignment, spec, launch, runner, self._settings.log_cap)
+        execution = Execution(assignment, spec, launch, runner, self._settings.log_cap)
         need = spec.resources
         amount = Amount(need.cpus, need.memory, need.gpus, need.disk)
-        follows = made.light and not need.gpus and hasattr(runner, "follow")
+        can_follow = execution.starts_inline and not need.gpus and hasattr(runner, "follow")
         with self._lock:
-            if made.id not in self._machine.attempts:
-                self._executions[made.id] = made
-                attempt = Attempt(made.id, amount, assignment.timeout_seconds, stage, made.light, follows)
+            if execution.id not in self._machine.attempts:
+                self._executions[execution.id] = execution
+                attempt = LocalAttempt(
+                    execution.id, amount, assignment.timeout_seconds, stage, execution.starts_inline, can_follow
+                )
                 self._machine.add(attempt)
-        return made
+        return execution
 
     def apply_answers(self, answers: Mapping[str, str], sent: float) -> None:
-        """What the coordinator says to each attempt: go on, cancel, or stop because it is somebody else's now.
+        """Apply the coordinator's answer for each attempt: continue, cancel, or stop because it lost its lease.
 
-        `sent` is when the heartbeat was sent that it answers.
+        `sent` is when the heartbeat that is answered was sent.
         """
-        events: list[Event] = []
+        events: list[AttemptEvent] = []
         for name, word in answers.items():
-            made = self._executions.get(name)
-            if made is None or self._is_done(name):
+            execution = self._executions.get(name)
+            if execution is None or self._is_done(name):
                 continue
             if word == "continue":
-                events.append(steps.Renewed(name, leases.start_by(sent, made.assignment.lease_seconds), sent))
+                events.append(steps.Renewed(name, leases.start_by(sent, execution.assignment.lease_seconds), sent))
             elif word == "cancel":
-                events.append(steps.StopAsked(name, Ending.CANCEL, Outcome.CANCELED))
+                events.append(steps.StopAsked(name, StopCause.CANCEL, Outcome.CANCELED))
             elif word == "stop":
-                self._say(f"{name} is no longer ours: it is stopped")
-                events.append(steps.StopAsked(name, Ending.STALE))
+                self._say(f"{name} no longer belongs to this worker: stopping it")
+                events.append(steps.StopAsked(name, StopCause.STALE))
         self.handle(events)
 
     def _is_done(self, name: str) -> bool:
         attempt = self._machine.attempts.get(name)
         return attempt is None or isinstance(attempt.stage, Done)
 
-    def stop_all(self, ending: Ending, reason: str) -> None:
-        """End all that is not finished. The last ones first: none begins because one before it ended."""
+    def stop_all(self, cause: StopCause, reason: str) -> None:
+        """End all unfinished attempts. The last ones go first, so that none starts because one before it ended."""
         with self._lock:
-            self.handle([steps.StopAsked(name, ending, reason) for name in reversed(self._machine.attempts)])
+            self.handle([steps.StopAsked(name, cause, reason) for name in reversed(self._machine.attempts)])
 
     def settle(self, answers: Mapping[str, str]) -> None:
-        """The coordinator has had the last word: nothing of them stays here, unless their owner wants to look."""
+        """Forget attempts whose end the coordinator has acknowledged, unless the owner wants to keep failed ones."""
         with self._lock:
             for name in answers:
-                entry, made = self._spool.entries.get(name), self._executions.get(name)
-                if self._settings.keep_failed and made is not None and entry is not None and entry.result is not None:
-                    made.keep = entry.result.outcome not in {Outcome.SUCCEEDED, Outcome.RELEASED}
+                entry, execution = self._spool.entries.get(name), self._executions.get(name)
+                if (
+                    self._settings.keep_failed
+                    and execution is not None
+                    and entry is not None
+                    and entry.result is not None
+                ):
+                    execution.keep_folder = entry.result.outcome not in {Outcome.SUCCEEDED, Outcome.RELEASED}
             unknown = [name for name in answers if name not in self._executions]
             self._spool.settle(answers)
             self.handle([steps.Settled(name) for name in answers])
             for name in unknown if not self._settings.keep_failed else ():
                 self._performer.remove(self._spool.folder(name))
 
-    def keep(self, keeper: str, reason: str, until: float | None = None) -> None:
-        """Close the gate for a reason, or open it if there is none; the owner is told when that is news."""
+    def set_gate(self, keeper: str, reason: str, until: float | None = None) -> None:
+        """Close the gate for this reason, or open it if the reason is empty. The owner hears of a change."""
         gate = self._machine.gate
         with self._lock:
             before, known = gate.closed, keeper in gate.reasons
@@ -221,99 +228,101 @@ class Agent:
         if not news:
             return
         if reason and not known:
-            self._say(f"no new work is taken: {reason}")
+            self._say(f"taking no new work: {reason}")
         elif not reason:
-            self._say("work is taken again" if not gate.closed else f"still no new work: {gate.reason}")
+            self._say("taking work again" if not gate.closed else f"still taking no new work: {gate.reason}")
         if before != gate.closed:
             self.tick()
         self._on_gate()
-        self.refill()
+        self.request_work()
 
-    def freeze(self, frozen: bool) -> None:
-        """Have all programs frozen, or let them go on: now, and those that start later."""
+    def set_frozen(self, frozen: bool) -> None:
+        """Freeze all programs or wake them. This also holds for programs that start later."""
         with self._lock:
             changed, self._machine.frozen = self._machine.frozen != frozen, frozen
             if changed:
                 self.tick()
 
     def set_lease(self, seconds: float) -> None:
-        """A frozen program is given back after this time, unless the owner has said another."""
+        """Give a frozen program back after this many seconds, unless the owner has set another limit."""
         with self._lock:
             self._machine.freeze_limit = self._settings.freeze_limit or seconds
 
     def busy_with_short_jobs(self) -> bool:
-        """Whether jobs have just ended one soon after the other: then many of them share a request."""
+        """Whether jobs end in quick succession, so that their results should share a request."""
         with self._lock:
-            return self._machine.ledger.ahead(self.clock()) > 0
+            return self._machine.ledger.prefetch_limit(self.clock()) > 0
 
-    def refill(self) -> None:
-        """Have more work asked for, if there is room for it."""
-        if self.question() is not None:
+    def request_work(self) -> None:
+        """Ask for more work, if there is room for it."""
+        if self.would_claim() is not None:
             self._on_room()
 
-    def unnamed(self, seconds: float) -> bool:
-        """Whether a program began this long ago and no heartbeat has named its attempt since."""
+    def has_unreported_program(self, seconds: float) -> bool:
+        """Whether a program began at least this many seconds ago and no heartbeat has named its attempt since."""
         before = self.lease_clock() - seconds
 
         def is_unnamed(stage: Any) -> bool:
-            stale = isinstance(stage, Running) and stage.stop is not None and stage.stop.ending is Ending.STALE
-            return isinstance(stage, Running) and not stage.named and not stale and 0 < stage.began <= before
+            stale = isinstance(stage, Running) and stage.stop is not None and stage.stop.cause is StopCause.STALE
+            return isinstance(stage, Running) and not stage.reported and not stale and 0 < stage.began <= before
 
-        return self.look(lambda machine, _: any(is_unnamed(each.stage) for each in machine.attempts.values()))
+        return self.read_state(lambda machine, _: any(is_unnamed(each.stage) for each in machine.attempts.values()))
 
-    def deliver(self, name: str) -> None:
-        """Have a result told that an earlier session left in the spool."""
+    def deliver_result(self, name: str) -> None:
+        """Send a result that an earlier session left in the spool."""
         self._on_results([name])
 
-    def sweep(self) -> None:
-        """Remove what carries our mark and belongs to nothing that we hold, and the folders of settled attempts."""
+    def cleanup(self) -> None:
+        """Remove leftovers: this worker's programs and containers that belong to no attempt here, and old folders."""
         for runner in self.runners.values():
             with contextlib.suppress(CannotStart):
-                for gone in runner.sweep(self._machine.attempts):
-                    self._say(f"removed what was left of {gone}")
+                for gone in runner.cleanup(self._machine.attempts):
+                    self._say(f"removed leftovers of {gone}")
         folders = {self._spool.folder(name) for name in self._spool.entries}
         for folder in self._spool.folders.root.iterdir():
             if folder not in folders and not self._settings.keep_failed:
                 self._performer.remove(folder)
 
     def discard_all(self) -> None:
-        """Remove all that may run, the last first: it is somebody else's now."""
-        for made in reversed(self.look(lambda machine, executions: [executions[name] for name in machine.attempts])):
+        """Remove all running programs, the last first: their attempts belong to another session now."""
+        for execution in reversed(
+            self.read_state(lambda machine, executions: [executions[name] for name in machine.attempts])
+        ):
             with contextlib.suppress(CannotStart):
-                made.runner.discard(made.id)
+                execution.runner.discard(execution.id)
 
-    def clean_again(self) -> None:
-        self._performer.clean_again()
+    def retry_cleanup(self) -> None:
+        self._performer.retry_cleanup()
 
-    # Inside
+    # Internals
 
     def _is_wanted(self, name: str) -> bool:
-        """Whether an attempt was not ended before its preparation."""
+        """Whether an attempt still has to be prepared: it was not ended meanwhile."""
         with self._lock:
             attempt = self._machine.attempts.get(name)
             return attempt is not None and isinstance(attempt.stage, Waiting | Preparing)
 
     def _carry_out(self, instructions: list[steps.Instruction]) -> None:
-        """Leave to the performer what is about a program or a folder; the rest is about others that wait for it."""
+        """Carry out instructions in order. The performer does those that concern a program or a folder."""
         todo, results = [], []
         for each in instructions:
-            made = self._executions[each.name]
+            execution = self._executions[each.name]
             match each:
                 case steps.Send():
                     results.append(each.name)
                 case steps.Say():
                     self._say(each.text)
                 case steps.CloseGate():
-                    self.keep("runner", f"{made.runner.name} does not work: {each.error}")
+                    self.set_gate("runner", f"{execution.runner.name} does not work: {each.error}")
                 case steps.Forget():
                     self._spool.settle({each.name: "stale"})
                 case _:
-                    todo.append((each, made))
+                    todo.append((each, execution))
                     if isinstance(each, steps.Discard) and each.folder:
                         del self._executions[each.name]
         if results:
             self._on_results(results)
         if todo:
             self._performer.perform(todo)
-        if any(isinstance(do, steps.Collect) and not made.quick for do, made in todo):
-            self.refill()  # the results of quick ones are sent now, and carry the next claim
+        if any(isinstance(do, steps.Collect) and not execution.collects_inline for do, execution in todo):
+            self.request_work()  # results that are collected inline are sent now, and carry the next claim

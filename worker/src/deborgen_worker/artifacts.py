@@ -1,7 +1,7 @@
-"""What a job leaves behind: globs in the workspace, collected without ever following a link out of it.
+"""Collects a job's artifacts by globs in its workspace, without ever following a link out of it.
 
-A file that is taken is moved out of the job's reach first, then looked at and hashed, so nothing can be swapped between
-the look and the reading.
+A file is first moved out of the job's reach, then checked and hashed, so nothing can be swapped between the check and
+the read.
 """
 
 from __future__ import annotations
@@ -24,23 +24,26 @@ from deborgen_shared.messages import Artifact
 from deborgen_worker.disk import Disk
 from deborgen_worker.folders import NO_LINK, OWN, open_folder
 
-MOST = 10_000
-NAMED = 20
+#: An attempt may leave at most this many artifacts.
+MAX_ARTIFACTS = 10_000
+#: Name at most this many skipped artifacts in the log; the others are only counted.
+MAX_NAMED = 20
+#: The folder beside the workspace to which artifacts are moved, and the file in it that lists their paths.
 TAKEN, LIST = "artifacts", "list.json"
 
 
 @dataclass
-class Collected:
-    """The artifacts, and what is to be said about them in the log."""
+class CollectedArtifacts:
+    """The artifacts, notes about them for the log, and why they were refused as a whole, if they were."""
 
     artifacts: list[Artifact] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     refused: str = ""
 
 
-def collect(workspace: Path, folder: Path, patterns: Sequence[ArtifactPattern], succeeded: bool) -> Collected:
-    """Take what the patterns name. Nothing is taken when it is too much: then `refused` says so."""
-    found = Collected()
+def collect(workspace: Path, folder: Path, patterns: Sequence[ArtifactPattern], succeeded: bool) -> CollectedArtifacts:
+    """Take the files that the patterns name. If there are too many, nothing is taken and `refused` says so."""
+    found = CollectedArtifacts()
     _put_back(workspace, folder)
     wanted = [each.path for each in patterns if succeeded or each.when == "always"]
     if not wanted:
@@ -63,30 +66,30 @@ def collect(workspace: Path, folder: Path, patterns: Sequence[ArtifactPattern], 
             hits[pattern] += 1
         chosen[path] = None
         if _too_many(chosen):
-            found.refused = f"the job left more than {MOST} artifacts"
+            found.refused = f"the job left more than {MAX_ARTIFACTS} artifacts"
             return found
     for first, second in find_twins(chosen):
         if chosen.pop(second, 0) is None:
-            skipped.append(f"artifact {second!r} was skipped: some file systems take it for {first!r}")
+            skipped.append(f"artifact {second!r} was skipped: some file systems cannot tell it from {first!r}")
     found.notes += [f"artifact {pattern!r} matched nothing" for pattern, count in hits.items() if count == 0]
-    found.notes += skipped[:NAMED]
-    if len(skipped) > NAMED:
-        found.notes.append(f"{len(skipped) - NAMED} more artifacts were skipped")
+    found.notes += skipped[:MAX_NAMED]
+    if len(skipped) > MAX_NAMED:
+        found.notes.append(f"{len(skipped) - MAX_NAMED} more artifacts were skipped")
     for number, path in enumerate(_write_list(folder, sorted(chosen))):
         artifact = _take(workspace, path, folder / TAKEN / str(number))
         if artifact is None:
-            found.notes.append(f"artifact {path!r} was skipped: it changed while it was collected")
+            found.notes.append(f"artifact {path!r} was skipped: it changed while it was being collected")
         else:
             found.artifacts.append(artifact)
     return found
 
 
 def _too_many(chosen: Collection[str]) -> bool:
-    return len(chosen) > MOST
+    return len(chosen) > MAX_ARTIFACTS
 
 
 def stored(folder: Path) -> dict[str, Path]:
-    """Where the artifacts of an attempt lie, by their paths."""
+    """Where the artifacts of an attempt are stored, by their paths in the workspace."""
     try:
         paths = json.loads((folder / TAKEN / LIST).read_bytes())
     except FileNotFoundError:
@@ -95,7 +98,7 @@ def stored(folder: Path) -> dict[str, Path]:
 
 
 def _write_list(folder: Path, paths: list[str]) -> list[str]:
-    """What will be taken, written down before anything is: a collection that is cut short can be done over."""
+    """Write the list before anything is moved, so that an interrupted collection can be done again."""
     (folder / TAKEN).mkdir(exist_ok=True)
     Disk().replace(folder / TAKEN / LIST, json.dumps(paths).encode())
     return paths
@@ -132,13 +135,13 @@ def _take(workspace: Path, path: str, target: Path) -> Artifact | None:
 
 
 def walk(workspace: Path) -> Iterator[tuple[str, int]]:
-    """Every entry that is not a folder, as a path in the workspace with its mode; links are named, not followed."""
+    """Every entry that is not a folder: its path in the workspace and its mode. Links are listed, not followed."""
     for root, folders, names, fd in os.fwalk(workspace, follow_symlinks=False):
         base = os.path.relpath(root, workspace)
         prefix = "" if base == "." else base + "/"
         if not prefix:
             folders[:] = [each for each in folders if each != OWN]
-        if len(prefix) > PATH_BYTES:  # each level takes a file descriptor, and no path below this one is allowed
+        if len(prefix) > PATH_BYTES:  # each level needs a file descriptor, and every path below would be too long
             folders.clear()
         for name in [*names, *folders]:  # a link to a folder is listed among the folders
             with contextlib.suppress(OSError):
@@ -152,24 +155,25 @@ def kind(mode: int) -> str:
     return words.get(stat.filemode(mode)[0], "not a regular file")
 
 
-#: What these pieces of a glob take, character by character, and which of that they take any number of. `**` is at least
-#: one character. `**/` begins at a place of its own, which takes nothing: it is no folder at all, or ends with a slash.
+#: For each wildcard: the positions that it adds to the pattern, as what each of them matches, and a bit for each
+#: position that repeats. `**` matches at least one character. `**/` begins with a position that matches nothing: it
+#: stands for no folder at all, or for folders that end with a slash.
 WILD = {"*": (["?"], 0b1), "**": (["**", "**"], 0b10), "**/": (["", "**", "/"], 0b11)}
 
 
 class Glob:
     """A pattern of whole paths: `*` and `?` stay within a name, `**` crosses folders, `dir/` means all below it.
 
-    A plain name of a folder means all below it too. People write these patterns, and a job chooses the paths. So all
-    ways to match are followed at the same time, with one bit for each place in the pattern: nothing is tried again, and
-    the work is at most the length of the pattern times that of the path.
+    The plain name of a folder also means all below it. People write the patterns, and a job chooses the paths, so
+    matching must not backtrack. All ways to match are followed at once, with one bit per position in the pattern. The
+    work is at most the length of the pattern times the length of the path.
     """
 
     def __init__(self, pattern: str) -> None:
         pattern = re.sub(r"(\*\*/)+", "**/", pattern.removeprefix("./"))
         if pattern.endswith("/"):
             pattern += "**"
-        #: What each place in the pattern takes; the places that take any number of that; the places before `**/`.
+        #: What each position matches; the positions that repeat; the positions before `**/`.
         self._takes: list[str] = []
         self._repeated = self._folders = 0
         for piece in re.findall(r"\*\*/|\*\*|\[[^/]?[^]/]*\]|.", pattern, re.DOTALL):
@@ -182,26 +186,26 @@ class Glob:
         self._takers: dict[str, int] = {}
 
     def matches(self, path: str) -> bool:
-        places = self._passed_over(1)
+        positions = self._with_skips(1)
         for letter in path:
-            if letter == "/" and places & self._end:
-                return True  # the pattern names a folder that this lies in
+            if letter == "/" and positions & self._end:
+                return True  # the pattern names a folder that contains this path
             if letter not in self._takers:
                 takers = [1 << at for at, what in enumerate(self._takes) if _takes(what, letter)]
                 self._takers[letter] = sum(takers)
-            taken = places & self._takers[letter]
-            places = self._passed_over((taken & ~self._repeated) << 1 | taken & self._repeated)
-            if not places:
+            taken = positions & self._takers[letter]
+            positions = self._with_skips((taken & ~self._repeated) << 1 | taken & self._repeated)
+            if not positions:
                 return False
-        return bool(places & self._end)
+        return bool(positions & self._end)
 
-    def _passed_over(self, places: int) -> int:
-        """These places, and those that are reached from them without a character."""
+    def _with_skips(self, positions: int) -> int:
+        """These positions, and those that can be reached from them without a character."""
         before = 0
-        while before != places:
-            before = places
-            places |= (places & self._repeated) << 1 | (places & self._folders) << 3
-        return places
+        while before != positions:
+            before = positions
+            positions |= (positions & self._repeated) << 1 | (positions & self._folders) << 3
+        return positions
 
 
 def _takes(what: str, letter: str) -> bool:

@@ -1,4 +1,4 @@
-"""An attempt on this machine, as far as decisions need it: its stage, with the fields of that stage and no others."""
+"""An attempt on this machine, as far as decisions need it. Each stage has its own fields and no others."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from deborgen_shared.states import Outcome
 from deborgen_worker.capacity import Amount
 
 
-class Ending(Enum):
+class StopCause(Enum):
     """Why the worker itself ends an attempt."""
 
     CANCEL = Outcome.CANCELED
@@ -19,7 +19,7 @@ class Ending(Enum):
 
 
 class Standing(Enum):
-    """What a runner knows of an attempt that an earlier session may have started."""
+    """What a runner knows about an attempt that an earlier session may have started."""
 
     NEVER_STARTED = "never started"
     RUNNING = "running"
@@ -29,7 +29,7 @@ class Standing(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Exit:
-    """How a program ended. `error` is set when its end is not known to be its own: then `code` means nothing."""
+    """How a program ended. If `error` is set, the program's own end is not known, and `code` means nothing."""
 
     code: int | None = None
     error: str = ""
@@ -44,9 +44,9 @@ class Exit:
 
 @dataclass(slots=True)
 class Stop:
-    """The worker ends the attempt. `asked_at` is when it sent the first signal, `killed_at` when it sent KILL."""
+    """The worker is ending the attempt. `asked_at` is when it sent the first signal, `killed_at` when it sent KILL."""
 
-    ending: Ending
+    cause: StopCause
     reason: str
     asked_at: float
     killed_at: float | None = None
@@ -54,10 +54,10 @@ class Stop:
 
 @dataclass(slots=True)
 class Waiting:
-    """For its turn, for room, or for a lease that is surely alive (until `start_by`, on the clock of `leases`).
+    """It waits for room, or for a lease that is certainly alive (until `start_by`, on the clock of `leases`).
 
-    `touched` says that a runner may have something of it already, `prepared` that all is ready for the start, and
-    `returned` that a runner had it and did not begin it: it is not left to a runner again.
+    `touched`: a runner may already have something of it. `prepared`: everything is ready for the start. `returned`: a
+    runner gave it back without starting it, and it is not left to follow another program again.
     """
 
     since: float
@@ -69,7 +69,7 @@ class Waiting:
 
 @dataclass(slots=True)
 class Preparing:
-    """It has its room; its files and its image are being fetched."""
+    """Its room is reserved, and its files and its image are being fetched."""
 
     since: float
     start_by: float
@@ -77,47 +77,51 @@ class Preparing:
 
 
 @dataclass(slots=True)
-class Queued:
-    """With its runner since `handed`, which begins it when another program leaves it its room."""
+class Following:
+    """It waits with its runner since `handed_over`. The runner starts it when another program ends and leaves room."""
 
     since: float
     start_by: float
-    handed: float
+    handed_over: float
     stop: Stop | None = None
 
 
 @dataclass(slots=True)
 class Running:
-    """`started` is on the clock that stops in sleep, `began` the same moment on the clock of `leases`; 0 if that is not
-    known. `unknown`: an earlier session started it, and its runner has not yet said what became of it."""
+    """Its program runs.
+
+    `started` is on the clock that stops while the machine sleeps. `began` is the same moment on the clock of `leases`,
+    or 0 if it is not known. `reported`: a heartbeat has named it since then. `adoption_pending`: an earlier session
+    started it, and its runner has not yet said what became of it.
+    """
 
     started: float
     began: float
     since: float = 0.0
     start_by: float = 0.0
     gpus: tuple[str, ...] = ()
-    named: bool = False
+    reported: bool = False
     frozen_at: float | None = None
     frozen_seconds: float = 0.0
     freeze_tries: int = 0
     stop: Stop | None = None
-    unknown: bool = False
+    adoption_pending: bool = False
 
     def frozen_for(self, now: float) -> float:
         return self.frozen_seconds + (now - self.frozen_at if self.frozen_at is not None else 0.0)
 
     def used_seconds(self, now: float) -> float:
-        """How long the program has run, without the time in which its owner had it frozen."""
+        """How long the program has run, not counting the time in which the owner had it frozen."""
         return max(0.0, now - self.started - self.frozen_for(now))
 
     def stopped_seconds(self, now: float, lease_now: float) -> float:
-        """For how long it was stopped since it began: frozen by its owner, or asleep with the machine."""
+        """How long it did not run since it began: frozen by the owner, or because the machine slept."""
         return max(0.0, lease_now - self.began - self.used_seconds(now)) if self.began else 0.0
 
 
 @dataclass(slots=True)
 class Collecting:
-    """Its program is over, and its result is being put together. Nobody wants the result of a `stale` attempt."""
+    """Its program has ended, and its result is being put together. The result of a `stale` attempt is thrown away."""
 
     ended: float
     stale: bool = False
@@ -125,31 +129,34 @@ class Collecting:
 
 @dataclass(slots=True)
 class Done:
-    """Its result is in the spool, until the coordinator has acknowledged it."""
+    """Its result stays in the spool until the coordinator acknowledges it."""
 
     ended: float
 
 
-Stage = Waiting | Preparing | Queued | Running | Collecting | Done
-STAGES: tuple[type[Stage], ...] = (Waiting, Preparing, Queued, Running, Collecting, Done)
+Stage = Waiting | Preparing | Following | Running | Collecting | Done
+STAGES: tuple[type[Stage], ...] = (Waiting, Preparing, Following, Running, Collecting, Done)
 
 
 @dataclass(slots=True)
-class Attempt:
-    """One attempt, as far as decisions need it. One that is `light` has nothing to fetch before its start; one that
-    `follows` can wait with its runner for the room of another."""
+class LocalAttempt:
+    """One attempt, as far as decisions need it.
+
+    `starts_inline`: nothing has to be fetched before its start, so it needs no thread of its own. `can_follow`: it can
+    wait with its runner until another program ends and leaves its room.
+    """
 
     name: str
     amount: Amount
     timeout: float
     stage: Stage
-    light: bool = False
-    follows: bool = False
+    starts_inline: bool = False
+    can_follow: bool = False
 
     @property
     def on_machine(self) -> bool:
-        """Whether something of it may run."""
-        return isinstance(self.stage, Preparing | Queued | Running)
+        """Whether something of it may be running, or about to run."""
+        return isinstance(self.stage, Preparing | Following | Running)
 
     @property
     def gpus(self) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Input files kept by their digest for the next job, within a disk budget, the least recently used out first."""
+"""Keeps input files by digest for later jobs, within a disk budget. The least recently used are evicted first."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-#: The most that one call is asked to copy.
+#: Copy at most this many bytes per system call.
 COPY_BYTES = 1 << 30
 
 Fetch = Callable[[str, Path], None]
 
 
 class BlobCache:
-    """A folder of blobs. A blob that is there is whole; `fetch` is asked for the others, each once at a time."""
+    """A folder of complete blobs. Missing blobs are fetched, each by one thread at a time."""
 
     def __init__(self, folder: Path, budget: int, fetch: Fetch) -> None:
         self._folder, self._budget, self._fetch = folder, budget, fetch
@@ -25,7 +25,7 @@ class BlobCache:
         self._busy: dict[str, threading.Lock] = {}
 
     def copy(self, sha256: str, target: Path, mode: int) -> None:
-        """Lay a copy of the blob at the target: a copy, so that no job can change what the next one gets."""
+        """Copy the blob to the target. It is a copy so that no job can change the input of the next one."""
         with self._lock:
             busy = self._busy.setdefault(sha256, threading.Lock())
         with busy:
@@ -38,7 +38,7 @@ class BlobCache:
             target.chmod(mode & 0o777)
 
     def evict(self) -> None:
-        """Remove what was not used for longest until the rest is within the budget; never what is in use now."""
+        """Remove the least recently used blobs until the rest is within the budget, but never one that is in use."""
         with self._lock:
             found = []
             for each in self._folder.iterdir():
@@ -54,7 +54,7 @@ class BlobCache:
 
 
 def _copy(source: Path, target: Path) -> None:
-    """Without a copy of the bytes where the file system can share them between two files."""
+    """Copy a file. Where the file system can share bytes between files, no bytes are copied."""
     if not hasattr(os, "copy_file_range"):
         shutil.copyfile(source, target)
         return

@@ -1,4 +1,4 @@
-"""Whether the coordinator can be reached: each caller backs off with jitter, and people are told once."""
+"""Whether the coordinator can be reached. Each caller backs off with jitter, and the owner hears of a loss once."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING
 from deborgen_shared.client.backoff import BackOff
 
 if TYPE_CHECKING:
-    from deborgen_worker.coordinator import Coordinator
+    from deborgen_worker.coordinator import CoordinatorClient
 
-FIRST_SECONDS = 0.25
-MOST_SECONDS = 60.0
+FIRST_WAIT_SECONDS = 0.25
+MAX_WAIT_SECONDS = 60.0
 
 
 @dataclass
 class Contact:
-    """Shared by everybody who calls. `on_back` is called when the coordinator is there again, so that none waits on."""
+    """Shared by all callers. `on_back` is called when the coordinator answers again, so that callers stop waiting."""
 
     clock: Callable[[], float]
     say: Callable[[str], None]
@@ -27,8 +27,8 @@ class Contact:
     random: random.Random = field(default_factory=random.Random)
     last: float | None = None
     lost_since: float | None = None
-    most_seconds: float = MOST_SECONDS
-    #: One for each caller whose last call was not answered.
+    max_wait_seconds: float = MAX_WAIT_SECONDS
+    #: One per caller whose last call was not answered.
     _back_offs: dict[str, BackOff] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -45,24 +45,24 @@ class Contact:
             self.on_back()
 
     def failed(self, caller: str, error: Exception, most: float | None = None) -> float:
-        """A call was not answered: how many seconds to wait before the next. It is said once, not every time."""
-        longest = min(most or self.most_seconds, self.most_seconds)
+        """Note that a call was not answered. Returns the seconds until the retry. The owner hears of it only once."""
+        longest = min(most or self.max_wait_seconds, self.max_wait_seconds)
         with self._lock:
-            back_off = self._back_offs.setdefault(caller, BackOff(FIRST_SECONDS, MOST_SECONDS, self.random))
+            back_off = self._back_offs.setdefault(caller, BackOff(FIRST_WAIT_SECONDS, MAX_WAIT_SECONDS, self.random))
             pause = back_off.after_failure(getattr(error, "retry_after", None), longest)
             news = self.lost_since is None and back_off.failures >= 2
             if news:
                 self.lost_since = self.clock()
         if news:
-            self.say(f"cannot reach the coordinator: {error}; what runs goes on, results are kept, trying again")
+            self.say(f"cannot reach the coordinator: {error}; running jobs go on, results are kept, retrying")
         return pause
 
 
 @dataclass(frozen=True)
-class Line:
-    """The line to the coordinator, in one session of this worker."""
+class Link:
+    """The link to the coordinator in one session of this worker."""
 
-    coordinator: Coordinator
+    coordinator: CoordinatorClient
     contact: Contact
     session: str
     say: Callable[[str], None]

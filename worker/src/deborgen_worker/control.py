@@ -1,4 +1,4 @@
-"""The local socket over which the owner's commands reach a running worker. Whoever can open it owns the worker."""
+"""The local socket over which the owner's commands reach a running worker. Anyone who can open it owns the worker."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Handler = Callable[[dict[str, Any]], dict[str, Any]]
 
 
 class NotRunningError(Exception):
-    """No worker answers on this state directory."""
+    """No worker is running on this state directory."""
 
 
 class ControlServer:
@@ -38,18 +38,18 @@ class ControlServer:
     def _serve(self) -> None:
         while True:
             try:
-                line, _ = self._listener.accept()
+                connection, _ = self._listener.accept()
             except OSError:
                 return
-            threading.Thread(target=self._answer, args=(line,), name="control-answer", daemon=True).start()
+            threading.Thread(target=self._answer, args=(connection,), name="control-answer", daemon=True).start()
 
-    def _answer(self, line: socket.socket) -> None:
-        with line, contextlib.suppress(OSError, ValueError):
-            line.settimeout(ANSWER_SECONDS)
-            with line.makefile("rwb") as file:
-                ask = json.loads(file.readline(65536))
+    def _answer(self, connection: socket.socket) -> None:
+        with connection, contextlib.suppress(OSError, ValueError):
+            connection.settimeout(ANSWER_SECONDS)
+            with connection.makefile("rwb") as file:
+                request = json.loads(file.readline(65536))
                 try:
-                    answer = self._handler(ask)
+                    answer = self._handler(request)
                 except (ValueError, KeyError, OSError) as error:
                     answer = {"error": str(error)}
                 file.write(json.dumps(answer).encode() + b"\n")
@@ -59,25 +59,25 @@ class ControlServer:
 
 
 def ask(state: Path, message: dict[str, Any], seconds: float = ANSWER_SECONDS, name: str = SOCKET) -> dict[str, Any]:
-    """Ask the worker of this state directory. Raises `NotRunningError` if there is none."""
-    line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    line.settimeout(seconds)
+    """Send a command to the worker of this state directory. Raises `NotRunningError` if there is none."""
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    connection.settimeout(seconds)
     try:
-        with line, short_path(state / name) as path:
-            line.connect(path)
-            with line.makefile("rwb") as file:
+        with connection, short_path(state / name) as path:
+            connection.connect(path)
+            with connection.makefile("rwb") as file:
                 file.write(json.dumps(message).encode() + b"\n")
                 file.flush()
                 answer = file.readline()
     except OSError as error:
-        raise NotRunningError(f"no worker runs on {state}") from error
+        raise NotRunningError(f"no worker is running on {state}") from error
     if not answer:
         raise NotRunningError(f"the worker on {state} ended before it answered")
     return dict(json.loads(answer))
 
 
 def ask_supervisor(state: Path, do: str) -> dict[str, Any]:
-    """Tell the supervisor, which goes on when its worker is dead; an empty answer if there is none."""
+    """Send a command to the supervisor, which outlives a dead worker. The answer is empty if there is no supervisor."""
     try:
         return ask(state, {"do": do}, 5.0, "owner.sock")
     except NotRunningError:

@@ -1,4 +1,4 @@
-"""The coordinator as the worker sees it: each call of the contract, typed, with its own deadline."""
+"""The worker's client of the coordinator: each call of the contract, typed, with its own deadline."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ from deborgen_shared.messages import (
 )
 from deborgen_shared.queries import AppendQuery, LeaveQuery
 
-#: A heartbeat that takes longer than this is sent again.
+#: A heartbeat that is not answered within this many seconds is sent again.
 HEARTBEAT_SECONDS = 15.0
-#: An answer to a claim may take this much longer than the claim waits on the server.
+#: The answer to a claim may take this many seconds longer than the claim waits at the coordinator.
 CLAIM_SECONDS = 30.0
 
 
-class NoWork(msgspec.Struct):
-    """Nothing to do; ask again after this many seconds."""
+class NothingClaimed(msgspec.Struct):
+    """The coordinator had no work. Claim again after this many seconds."""
 
     retry_after: float
 
 
-class Coordinator:
-    """The calls that the worker of this name makes. All raise `Unreachable` or `Refused`, and all may be sent twice."""
+class CoordinatorClient:
+    """The calls of the worker of this name. All raise `Unreachable` or `Refused`, and all are idempotent."""
 
     def __init__(self, transport: Transport, name: str) -> None:
         self._transport, self._name = transport, name
@@ -46,11 +46,11 @@ class Coordinator:
     def register(self, message: Register) -> Registered:
         return self._transport.call(contract.REGISTER, message, name=self._name)
 
-    def claim(self, message: Claim) -> Claimed | NoWork:
+    def claim(self, message: Claim) -> Claimed | NothingClaimed:
         seconds = message.wait_seconds + CLAIM_SECONDS
         reply = self._transport.ask(contract.CLAIM, message, seconds=seconds, name=self._name)
         if reply.status != contract.CLAIM.gives.status:
-            return NoWork(retry_after(reply.headers) or 0.0)
+            return NothingClaimed(retry_after(reply.headers) or 0.0)
         return decode(contract.CLAIM, reply)
 
     def heartbeat(self, message: Heartbeat) -> HeartbeatAnswer:
@@ -60,7 +60,7 @@ class Coordinator:
         return self._transport.call(contract.FINISH, message, name=self._name)
 
     def log(self, attempt: str, offset: int, data: bytes, session: str) -> int:
-        """Send bytes from the offset; the size that the coordinator has then, also when it refused a gap."""
+        """Send log bytes from the offset. Returns the size that the coordinator has then, even if it refused a gap."""
         job, _, number = attempt.partition("/")
         query = AppendQuery(offset=offset, session=session)
         try:
@@ -71,7 +71,7 @@ class Coordinator:
             raise
 
     def events(self, attempt: str, first: int, events: list[ProgramEvent | None], session: str) -> int:
-        """Send a program's events; how many the coordinator has of its attempt then, also when it refused a gap."""
+        """Send a program's events. Returns how many the coordinator has then, even if it refused a gap."""
         job, _, number = attempt.partition("/")
         body = ProgramEvents(session=session, events=events, first=first)
         try:
@@ -85,7 +85,7 @@ class Coordinator:
         self._transport.ask(contract.LEAVE, None, LeaveQuery(session=session), name=self._name)
 
     def missing(self, digests: list[str]) -> dict[str, str]:
-        """The blobs of these that the store lacks, and where to put each."""
+        """The blobs that the store lacks, with the address to upload each one to."""
         answer = self._transport.call(contract.MISSING_BLOBS, BlobsMissing(digests=digests))
         return {each.sha256: each.url for each in answer.missing}
 

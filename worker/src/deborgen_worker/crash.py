@@ -1,6 +1,6 @@
-"""Places at which a test may end the worker as a power cut or kill -9 would. Without the variable they do nothing.
+"""Points at which a test may end the worker as `kill -9` would. Without the variable they do nothing.
 
-The test of restarts finds every place in the source.
+The test of restarts finds every crash point in the source.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ VARIABLE = "DEBORGEN_WORKER_CRASH_AT"
 _armed = os.environ.get(VARIABLE)
 
 
-def point(name: str) -> None:
-    """End the process here, at once and without any cleanup, if this place was asked for."""
+def crash_point(name: str) -> None:
+    """End the process here, at once and without any cleanup, if the test asked for this point."""
     if _armed == name:
         os.kill(os.getpid(), signal.SIGKILL)

@@ -1,5 +1,7 @@
-"""Puts the parts together and gives each its thread, by the table in ARCHITECTURE.md. Nothing else here has one, except
-a runner for its own ends."""
+"""Puts the parts together and gives each its thread. The table in ARCHITECTURE.md lists all threads.
+
+Apart from the threads of the runners, no other module starts any.
+"""
 
 from __future__ import annotations
 
@@ -25,39 +27,46 @@ from deborgen_shared.messages import Register
 from deborgen_shared.states import RunAs
 from deborgen_worker import __version__, host, leases, policy, recovery
 from deborgen_worker.agent import Agent
-from deborgen_worker.attempts import Done, Ending
+from deborgen_worker.attempts import Done, StopCause
 from deborgen_worker.cache import BlobCache
 from deborgen_worker.claims import Claimer, Claims
 from deborgen_worker.console import Console
-from deborgen_worker.contact import Contact, Line
+from deborgen_worker.contact import Contact, Link
 from deborgen_worker.control import ControlServer
-from deborgen_worker.coordinator import Coordinator
+from deborgen_worker.coordinator import CoordinatorClient
 from deborgen_worker.disk import Disk
-from deborgen_worker.heartbeat import Heart, Superseded
+from deborgen_worker.exit import CannotRun
+from deborgen_worker.heartbeat import HeartbeatLoop, Superseded
 from deborgen_worker.log_pump import LogPump
 from deborgen_worker.metrics import Gauges
-from deborgen_worker.outbox import Outbox, Results
+from deborgen_worker.outbox import Outbox, ResultQueue
 from deborgen_worker.owner import Owner
-from deborgen_worker.runners.choose import make_runners
+from deborgen_worker.runners.registry import make_runners
 from deborgen_worker.settings import Settings
 from deborgen_worker.spool import Spool
-from deborgen_worker.token import CannotRun, TokenFile
+from deborgen_worker.token import TokenFile
 
-#: Threads are made as they are needed; most of them only wait, for an image or for Podman.
+#: At most this many threads for slow work. They start as needed, and most only wait for an image or for Podman.
 SLOW_THREADS = 64
+#: Seconds between two ticks, with attempts here and without.
 TICK_SECONDS = 0.25
 IDLE_TICK_SECONDS = 0.5
+#: Seconds between two rounds of sending logs and events.
 LOG_SECONDS = 0.5
+#: Seconds between two checks of the hours, the disk and the runners.
 CHECK_SECONDS = 10.0
+#: A worker that ends tries to deliver its results for this many seconds.
 DELIVER_SECONDS = 10.0
-TELL_SECONDS = 3.0
-LEFT_SECONDS = 3600.0
-#: A program that has run for this long is named in a heartbeat, at the latest a second after it began.
-NAME_SECONDS = 0.5
+#: A worker that ends waits this many seconds for the coordinator to learn that it takes no new work.
+REPORT_CLOSED_SECONDS = 3.0
+#: After leaving the pool, a thread that the coordinator refuses waits this many seconds: the process is about to end.
+AFTER_LEAVING_SECONDS = 3600.0
+#: A program that has run for this many seconds is named in a heartbeat at once, so at most a second after it began.
+REPORT_PROGRAM_SECONDS = 0.5
 
 
 class Daemon:
-    """One life of the worker: one session."""
+    """One run of the worker process, which is one session."""
 
     def __init__(self, settings: Settings, console: Console) -> None:
         self.settings, self.console = settings, console
@@ -70,33 +79,33 @@ class Daemon:
             settings.coordinator, TokenFile(Path(settings.token_file)),
             agent=f"deborgen-worker/{__version__}", ca_file=settings.ca_file or None,
         )  # fmt: skip
-        self.coordinator = Coordinator(transport, settings.name)
-        self.results = Results()
+        self.coordinator = CoordinatorClient(transport, settings.name)
+        self.results = ResultQueue()
         self.contact = Contact(time.monotonic, console.say, self._wake_all)
-        self.line = Line(self.coordinator, self.contact, self.session, console.say)
+        self.link = Link(self.coordinator, self.contact, self.session, console.say)
         self.spool = Spool(self.state, disk, boot)
         cache = BlobCache(self.state / "cache", settings.cache_size, self.coordinator.download)
         self.pool = ThreadPoolExecutor(SLOW_THREADS, "slow")
         self._disk, self._boot = disk, boot
         self._registered = threading.Event()
-        self._over = threading.Event()
+        self._ended = threading.Event()
         self._rejoining = threading.Lock()
         self._signaled: list[int] = []
         self._exit: tuple[int, str] | None = None
-        self._wake_heart = threading.Event()
+        self._wake_heartbeat = threading.Event()
         self._wake_logs = threading.Event()
         self._wake_claimer = threading.Event()
         self.agent = Agent(
             settings, self.spool, cache, policy.offered(settings, disk, self.state),
             partial(make_runners, settings, self.state), clock=time.monotonic, lease_clock=leases.clock,
-            say=console.say, run_slow=self.pool.submit, on_room=self._room, on_results=self.results.put,
-            on_gate=self._wake_heart.set, gpus=[name for name, _ in host.gpus()],
+            say=console.say, run_slow=self.pool.submit, on_room=self._wake_for_work, on_results=self.results.put,
+            on_gate=self._wake_heartbeat.set, gpus=[name for name, _ in host.gpus()],
         )  # fmt: skip
         self.gauges = Gauges(self.state)
-        self.heart = Heart(self.agent, self.line, self.gauges.read)
+        self.heartbeats = HeartbeatLoop(self.agent, self.link, self.gauges.read)
         self.claims = Claims(self.agent, self.spool)
-        self.outbox = Outbox(self.agent, self.spool, self.line, self.heart, self.claims, self.results)
-        self.logs = LogPump(self.agent, self.line, self.heart)
+        self.outbox = Outbox(self.agent, self.spool, self.link, self.heartbeats, self.claims, self.results)
+        self.logs = LogPump(self.agent, self.link, self.heartbeats)
         self.owner = Owner(settings, self.agent, self.spool, self.contact, policy.PauseFile(self.state, disk))
 
     def _lock(self) -> int:
@@ -104,16 +113,16 @@ class Daemon:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            raise CannotRun(7, f"another worker runs on {self.state} already") from None
+            raise CannotRun(7, f"another worker is already running on {self.state}") from None
         return fd
 
-    # A life
+    # From start to end
 
     def run(self) -> int:
-        """Until a signal, or until the coordinator says that this session is over. Returns the exit code."""
+        """Run until a signal, or until the coordinator ends this session. Returns the exit code."""
         for each in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(each, self._signal)
-        for gap in host.missing():
+        for gap in host.missing_features():
             self.console.say(f"on this system {gap}")
         for runner in self.agent.runners.values():
             for warning in runner.describe().warnings:
@@ -121,8 +130,8 @@ class Daemon:
         self.owner.apply()
         recovered = recovery.recover(self.agent, self.spool, self._boot, self.console.say)
         control = ControlServer(self.state, self._control)
-        self._thread("heartbeat", lambda: self._beat(recovered), self._wake_heart)
-        claimer = Claimer(self.agent, self.spool, self.line, self.heart, self.claims)
+        self._thread("heartbeat", lambda: self._register_or_beat(recovered), self._wake_heartbeat)
+        claimer = Claimer(self.agent, self.spool, self.link, self.heartbeats, self.claims)
         self._thread("claim", claimer.step, self._wake_claimer)
         self._thread("finish", self.outbox.step, self.results.woken)
         self._thread("uploads", self.outbox.step_uploads, self.results.uploads)
@@ -136,20 +145,20 @@ class Daemon:
 
     def _watch(self) -> None:
         every = 1.0 if self.console.terminal else 2.0
-        while not self._over.wait(every if not self._signaled else 0.0):
+        while not self._ended.wait(every if not self._signaled else 0.0):
             if self._signaled:
                 return
             self.console.show(self.owner.headline())
 
     def _end(self) -> int:
-        if self._exit is not None:  # superseded: what we hold is somebody else's now
+        if self._exit is not None:  # superseded: our attempts belong to another session now
             code, message = self._exit
             self.console.say(message)
             self.agent.discard_all()
             self._close()
             return code
         if self._signaled[-1] == signal.SIGHUP:
-            self.console.say("handing over: what runs goes on, the next session takes it up")
+            self.console.say("handing over: running jobs go on, and the next session adopts them")
             self._close()
             return 0
         self._drain("the worker is stopping", self.settings.drain_grace)
@@ -157,26 +166,26 @@ class Daemon:
         return 0
 
     def _drain(self, reason: str, grace: float) -> None:
-        """Take nothing new, let what runs finish for a while, give the rest back, and see that all is delivered."""
-        self.agent.keep("draining", reason)
-        self._tell_closed()
+        """Take no new work, let running jobs finish for a while, give the rest back, and deliver all results."""
+        self.agent.set_gate("draining", reason)
+        self._report_closed()
         end = time.monotonic() + grace
-        while self._busy() and time.monotonic() < end and len(self._signaled) < 2:
+        while self._has_unfinished() and time.monotonic() < end and len(self._signaled) < 2:
             self.console.show(self.owner.headline())
             time.sleep(0.05)
-        self.agent.stop_all(Ending.RELEASE, reason)
-        self._until(lambda: not self._busy(), self.settings.kill_grace + 5.0)
+        self.agent.stop_all(StopCause.RELEASE, reason)
+        self._wait_until(lambda: not self._has_unfinished(), self.settings.kill_grace + 5.0)
         self.results.wake()
-        self._until(lambda: self.outbox.empty, DELIVER_SECONDS if self._registered.is_set() else 0.0)
+        self._wait_until(lambda: self.outbox.empty, DELIVER_SECONDS if self._registered.is_set() else 0.0)
         left = len(self.spool.unsent())
         if left:
-            self.console.say(f"{left} results could not be delivered: they are kept for the next start")
+            self.console.say(f"{left} results could not be delivered; the next start will send them")
 
-    def _tell_closed(self) -> None:
-        """Tell the coordinator first: a claim that still waits there must not be given a job that nobody would run."""
-        self._wake_heart.set()
+    def _report_closed(self) -> None:
+        """Tell the coordinator first, so that a claim that still waits there is not given a job nobody would run."""
+        self._wake_heartbeat.set()
         if self._registered.is_set() and self.contact.lost_since is None:
-            self._until(lambda: not self.heart.told_open, TELL_SECONDS)
+            self._wait_until(lambda: not self.heartbeats.reported_open, REPORT_CLOSED_SECONDS)
 
     def _close(self) -> None:
         self.console.end()
@@ -184,13 +193,13 @@ class Daemon:
             runner.close()
         self.spool.commit()
 
-    def _busy(self) -> bool:
-        return self.agent.look(
+    def _has_unfinished(self) -> bool:
+        return self.agent.read_state(
             lambda machine, _: any(not isinstance(each.stage, Done) for each in machine.attempts.values())
         )
 
     @staticmethod
-    def _until(condition: Callable[[], bool], seconds: float) -> None:
+    def _wait_until(condition: Callable[[], bool], seconds: float) -> None:
         end = time.monotonic() + seconds
         while not condition() and time.monotonic() < end:
             time.sleep(0.02)
@@ -203,16 +212,16 @@ class Daemon:
         def loop() -> None:
             if needs_registration:
                 self._registered.wait()
-            while not self._over.is_set():
+            while not self._ended.is_set():
                 wake.clear()
                 try:
                     delay = step()
                 except Superseded as reason:
                     delay = self._rejoin(str(reason))
                 except CannotRun as error:
-                    return self._give_up(error.code, str(error))
-                except Exception:  # a fault of ours must not silence the thread; it is told, and tried again
-                    self.console.say(f"a fault in the worker: {traceback.format_exc()}")
+                    return self._end_with(error.code, str(error))
+                except Exception:  # a bug must not end the thread: report it, and retry
+                    self.console.say(f"internal error in the worker: {traceback.format_exc()}")
                     delay = 5.0
                 if delay > 0:
                     wake.wait(delay)
@@ -220,19 +229,21 @@ class Daemon:
 
         threading.Thread(target=loop, name=name, daemon=True).start()
 
-    def _give_up(self, code: int, message: str) -> None:
+    def _end_with(self, code: int, message: str) -> None:
         if self._exit is None:
             self._exit = (code, message)
-        self._over.set()
+        self._ended.set()
 
     def _rejoin(self, reason: str) -> float:
-        """The coordinator does not know this session: it was made to leave, or a newer one of this name is there.
+        """Register again, because the coordinator does not know this session: it was removed, or a newer one exists.
 
-        Registering again tells which. A newer one wins, and this one ends.
+        If there is a newer session of this name, the coordinator refuses, and this session ends.
         """
-        leaving, held = self.agent.look(lambda machine, _: ("leaving" in machine.gate.reasons, list(machine.attempts)))
+        leaving, held = self.agent.read_state(
+            lambda machine, _: ("leaving" in machine.gate.reasons, list(machine.attempts))
+        )
         if leaving:
-            return LEFT_SECONDS
+            return AFTER_LEAVING_SECONDS
         with self._rejoining:
             try:
                 self._register(recovery.Recovered(held), again=True)
@@ -240,27 +251,27 @@ class Daemon:
                 return self.contact.failed("register", error)
             except Refused as refused:
                 if refused.code == Code.SUPERSEDED:
-                    self._give_up(7, f"{reason}: this session ends")
+                    self._end_with(7, f"{reason}; ending this session")
                     return 0.0
-                return self.heart.when_refused(refused)
+                return self.heartbeats.when_refused(refused)
         return 0.5
 
-    def _room(self) -> None:
-        """The claimer asks for it, or the finish if the claimer waits for an answer."""
+    def _wake_for_work(self) -> None:
+        """Have the claimer ask for work, or the next finish while the claimer waits for an answer."""
         self._wake_claimer.set()
-        if self.claims.waits_for is not None:
+        if self.claims.waiting_amount is not None:
             self.results.woken.set()
 
     def _wake_all(self) -> None:
-        """The coordinator is there again: nobody waits any longer."""
+        """Let all threads retry now: the coordinator answers again."""
         self.logs.retry()
         self.results.wake()
-        self._wake_heart.set()
-        self._room()
+        self._wake_heartbeat.set()
+        self._wake_for_work()
 
-    def _beat(self, recovered: recovery.Recovered) -> float:
+    def _register_or_beat(self, recovered: recovery.Recovered) -> float:
         if self._registered.is_set():
-            return self.heart.step()
+            return self.heartbeats.step()
         try:
             self._register(recovered)
         except Unreachable as error:
@@ -282,7 +293,7 @@ class Daemon:
             labels |= runner.describe().labels
         labels |= self.settings.labels
         held = [name for name in recovered.held if name in self.spool.entries]
-        offered = self.agent.look(lambda machine, _: machine.ledger.offered)
+        offered = self.agent.read_state(lambda machine, _: machine.ledger.offered)
         answer = self.coordinator.register(
             Register(
                 session=self.session, version=__version__, hostname=socket.gethostname(), labels=labels,
@@ -290,41 +301,45 @@ class Daemon:
                 metrics=self.gauges.read(),
             )
         )  # fmt: skip
-        self.heart.registered(answer.heartbeat_seconds, answer.lease_seconds)
-        self.contact.most_seconds = min(60.0, max(2.0, answer.lease_seconds))
+        self.heartbeats.registered(answer.heartbeat_seconds, answer.lease_seconds)
+        self.contact.max_wait_seconds = min(60.0, max(2.0, answer.lease_seconds))
         self.contact.ok("register")
         self._registered.set()
         if again:
             return
         self.console.say(
             f"{self.settings.name} is registered at {self.settings.coordinator}, with {offered.cpus:g} cpus, "
-            f"{format_size(offered.memory)} of memory and {offered.gpus} gpus; runs jobs as "
+            f"{format_size(offered.memory)} of memory and {offered.gpus} gpus; it runs jobs as "
             + " or ".join(f"a {each}" for each in self.agent.runners)
         )
 
     def _tick(self) -> float:
         self.owner.apply()
         self.agent.tick()
-        if self._registered.is_set() and self.contact.lost_since is None and self.agent.unnamed(NAME_SECONDS):
-            self._wake_heart.set()
-        return TICK_SECONDS if self.agent.look(lambda machine, _: bool(machine.attempts)) else IDLE_TICK_SECONDS
+        if (
+            self._registered.is_set()
+            and self.contact.lost_since is None
+            and self.agent.has_unreported_program(REPORT_PROGRAM_SECONDS)
+        ):
+            self._wake_heartbeat.set()
+        return TICK_SECONDS if self.agent.read_state(lambda machine, _: bool(machine.attempts)) else IDLE_TICK_SECONDS
 
     def _send_logs(self) -> float:
         self.logs.step()
         return LOG_SECONDS
 
     def _check(self) -> float:
-        """Hours, disk and runners: each closes the gate and opens it again."""
+        """Close or open the gate for the owner's hours, the free disk and the state of the runners."""
         outside = not policy.within(self.settings.hours, datetime.now())
-        self.agent.keep("hours", f"its owner offers it at {self.settings.hours} only" if outside else "")
+        self.agent.set_gate("hours", f"its owner offers it only at {self.settings.hours}" if outside else "")
         free = self._disk.free(self.state)
         low = free < self.settings.min_free_disk
-        self.agent.keep("disk", f"only {format_size(free)} of disk are free in {self.state}" if low else "")
+        self.agent.set_gate("disk", f"only {format_size(free)} of disk is free in {self.state}" if low else "")
         trouble = [f"{runner.name}: {why}" for runner in self.agent.runners.values() if (why := runner.check())]
-        self.agent.keep("runner", "; ".join(trouble))
+        self.agent.set_gate("runner", "; ".join(trouble))
         if not trouble:
-            recovery.ask_again(self.agent, self.console.say)
-            self.agent.clean_again()
+            recovery.retry_adoptions(self.agent, self.console.say)
+            self.agent.retry_cleanup()
         return CHECK_SECONDS
 
     # Signals and commands
@@ -345,16 +360,16 @@ class Daemon:
         raise ValueError(f"unknown command {ask.get('command')!r}")
 
     def _leave(self) -> str:
-        """Give everything back, say goodbye, and end."""
-        self.agent.keep("leaving", "leaving the pool")
-        self._tell_closed()
-        self.agent.stop_all(Ending.RELEASE, "the worker is leaving")
-        self._until(lambda: not self._busy(), self.settings.kill_grace + 5.0)
-        self._until(lambda: self.outbox.empty, DELIVER_SECONDS)
+        """Give all jobs back, leave the pool, and end."""
+        self.agent.set_gate("leaving", "leaving the pool")
+        self._report_closed()
+        self.agent.stop_all(StopCause.RELEASE, "the worker is leaving")
+        self._wait_until(lambda: not self._has_unfinished(), self.settings.kill_grace + 5.0)
+        self._wait_until(lambda: self.outbox.empty, DELIVER_SECONDS)
         try:
             self.coordinator.leave(self.session)
             said = f"{self.settings.name} has left the pool"
         except (Unreachable, Refused) as error:
-            said = f"stopped; the coordinator was not told ({error}), so what it held is free when its lease ends"
+            said = f"stopped; the coordinator could not be told ({error}), so its jobs are free when their leases end"
         threading.Timer(0.2, self._signaled.append, (signal.SIGTERM,)).start()
         return said

@@ -1,4 +1,4 @@
-"""The few things that durability asks of a disk, in one place: a test may put a failing or forgetful one there."""
+"""The few disk operations that durability needs. A test may replace them by a disk that fails or forgets."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Disk:
             view = view[os.write(fd, view) :]
 
     def sync(self, fd: int) -> None:
-        """What was written to the file before this call survives a loss of power after it."""
+        """Make everything written to the file so far survive a power cut."""
         _sync(fd, getattr(os, "fdatasync", os.fsync))
 
     def sync_folder(self, folder: Path) -> None:
@@ -30,7 +30,7 @@ class Disk:
             os.close(fd)
 
     def replace(self, path: Path, data: bytes) -> None:
-        """The file has the old content or the new one, never half of it, and the new one once this returns."""
+        """Replace the file's content atomically. Once this returns, the new content is durable."""
         temporary = path.with_name(path.name + ".tmp")
         fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         try:
@@ -42,11 +42,11 @@ class Disk:
         self.sync_folder(path.parent)
 
     def free(self, folder: Path) -> int:
-        """Bytes that this user may still write there."""
+        """How many bytes this user may still write there."""
         return psutil.disk_usage(str(folder)).free
 
-    def set_aside(self, fd: int, size: int) -> None:
-        """Take this much of the disk for an empty file."""
+    def reserve(self, fd: int, size: int) -> None:
+        """Reserve this many bytes of disk for an empty file."""
         if hasattr(os, "posix_fallocate"):
             os.posix_fallocate(fd, 0, size)
         else:
@@ -54,7 +54,7 @@ class Disk:
 
 
 def _sync(fd: int, call: Callable[[int], None]) -> None:
-    """On macOS these calls leave the bytes in the drive's own memory, and only F_FULLFSYNC does not."""
+    """Flush a file. On macOS only F_FULLFSYNC reaches the disk; the other calls leave bytes in the drive's cache."""
     full = getattr(fcntl, "F_FULLFSYNC", None)
     if full is None:
         call(fd)

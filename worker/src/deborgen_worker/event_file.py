@@ -1,11 +1,11 @@
 """The file to which a job appends events of its own, read line by line while it grows.
 
-The number of an event is the number of its line, counted from 0. A later session of the worker, which reads the file
-from its start again, gives each event the number that it had before. That is why a line that is not an event keeps its
-number, and stands as None among the events.
+The number of an event is the number of its line, counted from 0. A later session of the worker reads the file from its
+start again and must give each event the same number. That is why a line that is not an event keeps its number, and
+stands as None among the events.
 
-The file is the job's. It may be a link, a pipe, endless, or cut while it is read: all that can happen then is that
-events are left out, and that the job gets a warning.
+The file belongs to the job. It may be a link, a pipe, endless, or truncated while it is read. The worst that can happen
+then is that events are left out and the job gets a warning.
 """
 
 from __future__ import annotations
@@ -25,130 +25,130 @@ from deborgen_shared.strict_json import Unreadable
 from deborgen_worker.folders import EVENTS, OWN
 from deborgen_worker.workspace import open_inside
 
-#: The file is read in blocks of this many bytes.
+#: Read the file in blocks of this many bytes.
 BLOCK = 64 * 1024
-#: A line may have this many bytes: more than an event, because it may have spaces and escapes that compact JSON omits.
+#: A line may have at most this many bytes. An event has fewer, but a line may have spaces and escapes.
 LINE_BYTES = 4 * EVENT_BYTES
-#: Nothing behind this many bytes is read.
+#: Read at most this many bytes of the file.
 FILE_BYTES = 64 << 20
-#: Up to this many bytes are read at the end of a job in passing, without a thread for it.
-LITTLE_BYTES = 64 * 1024
-#: On its way an event has two levels around it: the body, and the list of events.
+#: At the end of a job, read up to this many bytes without a thread of their own.
+INLINE_BYTES = 64 * 1024
+#: In a request an event is nested two levels deep: in the body, and in the list of events.
 LEVELS_AROUND = 2
 KEYS = frozenset(field.encode_name for field in msgspec.structs.fields(ProgramEvent))
 
 
-class Place(NamedTuple):
+class LinePosition(NamedTuple):
     """The beginning of a line: its number, and its offset in the file."""
 
     number: int
     offset: int
 
 
-START = Place(0, 0)
+START = LinePosition(0, 0)
 
 
 def read_event(line: bytes) -> ProgramEvent:
-    """The event on a line, judged as the coordinator will judge it. `Unreadable` says what is wrong with the line."""
+    """The event on a line, checked as the coordinator will check it. `Unreadable` says what is wrong with the line."""
     value = strict_json.parse(line, LEVELS_AROUND)
     if not isinstance(value, dict):
         raise Unreadable("is not a JSON object")
     if unknown := value.keys() - KEYS:
-        raise Unreadable(f"has the key {min(unknown)[:100]!r}, which belongs into its payload")
+        raise Unreadable(f"has the key {min(unknown)[:100]!r}, which belongs in its payload")
     try:
         event = msgspec.convert(value, ProgramEvent, strict=True)
     except msgspec.ValidationError as problem:
         raise Unreadable(f"does not fit: {problem}") from None
     if (size := size_of(event)) > EVENT_BYTES:
-        raise Unreadable(f"has an event of {size} bytes, which may have {EVENT_BYTES}")
+        raise Unreadable(f"has an event of {size} bytes; at most {EVENT_BYTES} are allowed")
     return event
 
 
 class EventFile:
-    """The events of one attempt. `sent` is how many of them the coordinator has; whoever sends them sets it.
+    """The events of one attempt. `sent` is how many of them the coordinator has; the sender sets it.
 
-    While the job runs, only whole lines are read. Once it has ended, what is behind the last line end is a line too.
+    While the job runs, only complete lines are read. Once it has ended, text after the last line end counts as a line.
     """
 
     def __init__(self, workspace: Path) -> None:
         self._workspace = workspace
         self._path = f"{workspace}/{OWN}/{EVENTS}"
         self.sent = 0
-        #: The number of an event that the coordinator will not have: its number stays, and it does not.
+        #: The number of an event that the coordinator refused: None is sent under its number.
         self.left_out = -1
-        #: Whether the events that are left can never be delivered.
+        #: Whether the remaining events can never be delivered.
         self.given_up = False
-        #: Where reading begins, the place behind all lines that were looked at, and how far no line end was found.
-        self._place = self._judged = self._searched = START
-        #: How long the file was when no line was left in it that the coordinator does not have.
+        #: Where reading begins; the end of all lines read so far; and how far the search for a line end has come.
+        self._position = self._read_to = self._searched = START
+        #: The file's size when the coordinator had every line of it.
         self._all_sent = 0
         self._problems = 0
         self._first_problem = ""
         self._cut = False
-        #: Of the file of a job that has ended: its size, and how many lines it has.
+        #: Once the job has ended: the file's size, and how many lines it has.
         self._end: int | None = None
         self._total: int | None = None
 
     def batch(self, ended: bool = False) -> list[ProgramEvent | None]:
-        """The next events that the coordinator does not have, from the number `sent` on; at most one request of them.
+        """The next events that the coordinator lacks, from the number `sent` on, at most as many as fit in a request.
 
-        A job that has written nothing, or nothing more, costs one look at the size of its file.
+        If the job has written nothing new, this costs one call for the size of its file.
         """
         size = self.end_size() if ended else self._size()
         if is_shorter := self._is_shorter(size):
             self._cut = True
-            self._judged = Place(self._judged.number, 0)
-        if is_shorter or self.sent < self._place.number:  # or the coordinator has an older database now
-            self._place, self._searched, self._all_sent = START, START, 0
+            self._read_to = LinePosition(self._read_to.number, 0)
+        if is_shorter or self.sent < self._position.number:  # the latter after the database was restored from a backup
+            self._position, self._searched, self._all_sent = START, START, 0
         found: list[ProgramEvent | None] = []
         if self.given_up or size <= 0 or (size == self._all_sent and not ended):
             return found
         try:
-            for event, behind in self._events(self._place, ended):
-                if behind.number <= self.sent:
-                    self._place = behind
+            for event, after in self._events(self._position, ended):
+                if after.number <= self.sent:
+                    self._position = after
                     continue
-                found.append(event if behind.number - 1 != self.left_out else None)
+                found.append(event if after.number - 1 != self.left_out else None)
                 if len(found) == EVENTS_PER_REQUEST:
                     break
             if not found:
                 self._all_sent = size
-        except OSError:  # as if it were not there: `finish` says why
+        except OSError:  # treat it as missing: `finish` reports the reason
             pass
         return found
 
     # Once the job has ended
 
     def end_size(self) -> int:
-        """How long the file of a job that has ended is; below zero if it is not a file. It is looked at once."""
+        """The file's size once the job has ended, read only once. It is negative if it is not a regular file."""
         if self._end is None:
             self._end = self._size()
         return self._end
 
     @property
-    def much_left(self) -> bool:
-        """Whether so much of the file of a job that has ended is still to be read that it takes a while."""
-        return self.end_size() - self._place.offset > LITTLE_BYTES
+    def has_much_unread(self) -> bool:
+        """Whether, once the job has ended, reading the rest of the file will take a while."""
+        return self.end_size() - self._position.offset > INLINE_BYTES
 
     @property
     def unsent(self) -> bool:
-        """Whether there may be events of a job that has ended which the coordinator does not have."""
+        """Whether, once the job has ended, the coordinator may still lack events."""
         if self.given_up:
             return False
         return self.end_size() > 0 if self._total is None else self.sent < self._total
 
     def finish(self) -> str:
-        """Look at all lines of a job that has ended; what its submitter should know of them, or nothing."""
+        """Read all lines once the job has ended. Returns a warning for its submitter, or an empty text."""
         size = self.end_size()
-        place = self._place
+        position = self._position
         notes = []
         try:
-            if size > place.offset:
-                for _, behind in self._events(place, ended=True):
-                    place = behind
+            if size > position.offset:
+                for _, after in self._events(position, ended=True):
+                    position = after
         except OSError as error:
             notes.append(f"cannot be read: {error.strerror or error}")
-        self._total = place.number
+        self._total = position.number
         if size < 0:
             notes.append("is not a regular file")
         if self._cut or self._is_shorter(size):
@@ -156,52 +156,52 @@ class EventFile:
         if self._problems:
             lines = "1 line was" if self._problems == 1 else f"{self._problems} lines were"
             notes.append(f"{lines} left out: {self._first_problem}")
-        if size > place.offset and (place.number == MOST_EVENTS or place.offset >= FILE_BYTES):
-            notes.append(f"was read up to its line {place.number} and no further")
+        if size > position.offset and (position.number == MOST_EVENTS or position.offset >= FILE_BYTES):
+            notes.append(f"was read up to its line {position.number} and no further")
         return f"$DEBORGEN_EVENTS: {'; '.join(notes)}"[:500] if notes else ""
 
-    # Inside
+    # Internals
 
     def _size(self) -> int:
-        """The size of the file: 0 if there is none, -1 if it is something else."""
+        """The file's size; 0 if there is none, -1 if it is not a regular file."""
         try:
-            found = os.stat(self._path, follow_symlinks=False)  # noqa: PTH116 - mostly it is not there: one call tells
+            found = os.stat(self._path, follow_symlinks=False)  # noqa: PTH116 - mostly missing: one call finds out
         except OSError:
             return 0
         return found.st_size if stat.S_ISREG(found.st_mode) else -1
 
     def _is_shorter(self, size: int) -> bool:
-        """Whether a file of this size has lost what was read of it."""
-        return 0 <= size < max(self._place.offset, self._judged.offset)
+        """Whether a file of this size was truncated below what was read of it."""
+        return 0 <= size < max(self._position.offset, self._read_to.offset)
 
-    def _events(self, place: Place, ended: bool) -> Iterator[tuple[ProgramEvent | None, Place]]:
-        """The event on each line from the place on, if it is one, and the place behind the line."""
+    def _events(self, position: LinePosition, ended: bool) -> Iterator[tuple[ProgramEvent | None, LinePosition]]:
+        """The event on each line from the position on, or None, with the position after the line."""
         with os.fdopen(open_inside(self._workspace, f"{OWN}/{EVENTS}"), "rb", BLOCK) as file:
-            file.seek(place.offset)
-            while place.number < MOST_EVENTS and place.offset < FILE_BYTES:
+            file.seek(position.offset)
+            while position.number < MOST_EVENTS and position.offset < FILE_BYTES:
                 line = last = file.readline(LINE_BYTES + 1)
                 too_long = len(line) > LINE_BYTES and not line.endswith(b"\n")
                 if too_long:
-                    if self._searched.number == place.number:
+                    if self._searched.number == position.number:
                         file.seek(max(self._searched.offset, file.tell()))
                     while last and not last.endswith(b"\n") and file.tell() < FILE_BYTES:
                         last = file.readline(BLOCK)
-                    self._searched = Place(place.number, file.tell() - len(last))
+                    self._searched = LinePosition(position.number, file.tell() - len(last))
                 if not (last.endswith(b"\n") or file.tell() >= FILE_BYTES or (ended and line)):
                     return
-                place = Place(place.number + 1, file.tell())
-                yield self._judge(None if too_long else line, place), place
+                position = LinePosition(position.number + 1, file.tell())
+                yield self._read_line(None if too_long else line, position), position
 
-    def _judge(self, line: bytes | None, behind: Place) -> ProgramEvent | None:
+    def _read_line(self, line: bytes | None, after: LinePosition) -> ProgramEvent | None:
         """The event on a line, or None. A problem is counted when the line is seen for the first time."""
         try:
             if line is None:
                 raise Unreadable(f"has more than {LINE_BYTES} bytes")
             return read_event(line) if line.strip() else None
         except Unreadable as problem:
-            if behind.number > self._judged.number:
+            if after.number > self._read_to.number:
                 self._problems += 1
-                self._first_problem = self._first_problem or f"line {behind.number} {problem}"
+                self._first_problem = self._first_problem or f"line {after.number} {problem}"
             return None
         finally:
-            self._judged = max(self._judged, behind)
+            self._read_to = max(self._read_to, after)

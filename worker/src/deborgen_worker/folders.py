@@ -1,8 +1,8 @@
-"""The folders of attempts. Making and removing folders is what costs most about a short job, so clean ones are kept.
+"""The folders of attempts. Clean ones are reused: making and removing folders is most of the cost of a short job.
 
-A folder is given to the next attempt only if the last one left it exactly as it got it: nothing was added, removed or
-replaced. Whatever else a job left is removed with its folder. The two files that every attempt has are kept too where
-they can be: a file system that lately removed many files takes ever longer to make a new one.
+A folder is reused only if the last attempt left it exactly as it got it: nothing was added, removed or replaced.
+Otherwise it is removed with everything in it. The two files that every attempt has are reused too where possible: a
+file system that has just removed many files takes ever longer to make a new one.
 """
 
 from __future__ import annotations
@@ -15,18 +15,19 @@ import stat
 import subprocess
 from pathlib import Path
 
-KEEP = 128
+#: Keep at most this many clean folders.
+MAX_SPARE = 128
 WORK, OWN, TEMPORARY, PARAMS, EVENTS = "work", ".deborgen", "tmp", "params.json", "events.jsonl"
-#: What a job in a container sees its folder `work` as.
+#: Where a job in a container sees its folder `work`.
 IN_CONTAINER = "/job"
-#: The output, which is there once the program was started, and an empty file that may become it.
+#: The program's output, which exists once it was started, and an empty file that is renamed to become it.
 OUTPUT, BLANK = "output", "blank"
-#: How files and folders of a job are opened: never through a link.
+#: Open files and folders of a job with these flags: never through a link.
 NO_LINK = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class Folders:
-    """Makes, recycles and removes the folders below `root`; spare ones lie in `spare` on the same file system."""
+    """Makes, recycles and removes the folders below `root`. Clean ones wait in `spare`, on the same file system."""
 
     def __init__(self, root: Path, spare: Path) -> None:
         self.root, self._spare = root, spare
@@ -40,11 +41,11 @@ class Folders:
         return self.root / attempt.replace("/", "-")
 
     def make(self, folder: Path) -> None:
-        """A fresh folder with an empty workspace. What an interrupted try left is removed first."""
+        """Make a fresh folder with an empty workspace. Leftovers of an interrupted try are removed first."""
         try:
             try:
                 spare = self._free.pop()
-                os.rename(spare, folder)  # noqa: PTH104 - a string is quicker, and this is once for every short job
+                os.rename(spare, folder)  # noqa: PTH104 - a string is quicker, and this runs for every short job
             except IndexError:
                 folder.mkdir(mode=0o700)
                 (folder / WORK / OWN).mkdir(parents=True)
@@ -55,9 +56,9 @@ class Folders:
             self.make(folder)
 
     def recycle(self, folder: Path) -> bool:
-        """Keep the folder for the next attempt if nothing is in it. False if it must be removed, which may be slow."""
+        """Keep the folder for a later attempt if it is clean. False if it must be removed, which may be slow."""
         path = str(folder)
-        if not self._clean(path):
+        if not self._is_clean(path):
             return False
         spare = f"{self._spare}/{next(self._names)}"
         try:
@@ -67,9 +68,9 @@ class Folders:
         self._free.append(spare)
         return True
 
-    def _clean(self, path: str) -> bool:
-        """Whether only what the worker put there is left; what the next attempt must not see is removed on the way."""
-        if len(self._free) >= KEEP:
+    def _is_clean(self, path: str) -> bool:
+        """Whether it holds only what the worker put there. Files that the next attempt must not see are removed."""
+        if len(self._free) >= MAX_SPARE:
             return False
         try:
             if _names(path) - {OUTPUT, BLANK} != {WORK, TEMPORARY} or _names(f"{path}/{TEMPORARY}"):
@@ -93,20 +94,20 @@ class Folders:
 
 
 def _names(path: str) -> set[str]:
-    """The first few names in a folder: one with more is not clean, and may have millions."""
+    """The first few names in a folder. A folder with more is not clean, and may have millions."""
     with os.scandir(path) as found:
         return {each.name for each in itertools.islice(found, 8)}
 
 
 def _own_file(path: str, mode: int) -> int | None:
-    """The size of a plain file that is as we made it, whatever is in it: ours alone, under no other name."""
+    """The size of a file that still is as we made it, apart from its content: regular, ours, and with one name."""
     found = os.lstat(path)
     as_made = found.st_mode == stat.S_IFREG | mode and found.st_nlink == 1 and found.st_uid == os.geteuid()
     return found.st_size if as_made else None
 
 
 def open_folder(root: Path, path: str) -> int:
-    """Open a folder below the root. A link anywhere on the way is an error."""
+    """Open a folder below the root. A link anywhere in the path is an error."""
     folder = os.open(root, NO_LINK | os.O_DIRECTORY)
     for part in path.split("/") if path else []:
         try:
@@ -118,11 +119,11 @@ def open_folder(root: Path, path: str) -> int:
 
 
 def remove(folder: Path) -> bool:
-    """Remove a folder and all that is in it, whatever its modes. False if something could not be removed."""
+    """Remove a folder and everything in it, whatever its modes. False if something could not be removed."""
     with contextlib.suppress(RecursionError):
         shutil.rmtree(folder, ignore_errors=True)
-    # What is left lies deeper than Python reaches, or in folders that its job has closed. A container of an ordinary
-    # user may also leave files of its own users, which only its user namespace can remove.
+    # The rest is nested deeper than Python can reach, or in folders whose modes the job has changed. A rootless
+    # container may also leave files of other users, which can be removed only in its user namespace.
     for command in (["chmod", "-R", "u+rwx"], ["rm", "-rf"], ["podman", "unshare", "rm", "-rf"]):
         if folder.exists():
             with contextlib.suppress(OSError, subprocess.SubprocessError):

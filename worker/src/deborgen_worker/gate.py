@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from deborgen_shared.messages import LEAST_YEAR, MOST_YEAR
 from deborgen_shared.states import WorkerState
 
-#: Who may close the gate, in the order in which their reasons are told, and what the worker is then.
+#: Who may close the gate, and the worker's state then. The first of them that has closed it gives the reason.
 KEEPERS = {
     "leaving": WorkerState.DRAINING,
     "draining": WorkerState.DRAINING,
@@ -23,14 +23,14 @@ KEEPERS = {
 
 @dataclass
 class Gate:
-    """Whether new work may be taken, and if not, why: one reason for each who may close it, the owner's first."""
+    """Whether new work may be taken, and if not, why: one reason per keeper."""
 
     reasons: dict[str, str] = field(default_factory=dict)
-    #: When those who know it will open the gate again, in wall-clock time.
+    #: When each keeper will open the gate again, in wall-clock time, if it is known.
     ends: dict[str, float] = field(default_factory=dict)
 
     def close(self, keeper: str, reason: str, until: float | None = None) -> bool:
-        """True if that is news."""
+        """Close the gate for this keeper. True if its reason is new."""
         news = self.reasons.get(keeper) != reason
         if until is None:
             self.ends.pop(keeper, None)
@@ -49,7 +49,7 @@ class Gate:
 
     @property
     def state(self) -> WorkerState:
-        """What this makes of the worker: the word of the keeper whose reason is told."""
+        """The worker's state: that of the first keeper that has closed the gate."""
         if first := self._first():
             return KEEPERS[first]
         return WorkerState.PAUSED if self.reasons else WorkerState.OPEN
@@ -60,7 +60,7 @@ class Gate:
 
     @property
     def until(self) -> datetime | None:
-        """When that keeper will open the gate again, if that is known and the calendar has such a day."""
+        """When that keeper will open the gate again, if it is known and is a date that the coordinator accepts."""
         return moment(self.ends.get(self._first()))
 
     def _first(self) -> str:
@@ -68,7 +68,7 @@ class Gate:
 
 
 def moment(seconds: float | None) -> datetime | None:
-    """A wall-clock time as the coordinator takes it. A pause of ten thousand years has no end that can be told."""
+    """A wall-clock time as a date; None if the coordinator would refuse it, as for a pause of ten thousand years."""
     if seconds is None:
         return None
     try:

@@ -1,4 +1,4 @@
-"""What this machine is: its boot, its processors, its memory, its GPUs, and what its system cannot do."""
+"""Facts about this machine: its boot id, processors, memory and GPUs, and what its system cannot do."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ import psutil
 
 Label = str | bool | int | float
 
-#: Whether the system limits the memory of a plain process. Linux does, and only there Python has `prlimit`.
+#: Whether the system can limit the memory of a plain process. Only Linux can, and only there Python has `prlimit`.
 LIMITS_MEMORY = hasattr(resource, "prlimit")
-#: The number of this user's processes is counted again after this many seconds: it takes milliseconds.
+#: Count this user's processes at most once in this many seconds, because counting takes milliseconds.
 COUNT_SECONDS = 1.0
 
 
-def missing() -> list[str]:
-    """What this system cannot do that Linux can, in words for the owner of the worker."""
+def missing_features() -> list[str]:
+    """What Linux can do and this system cannot, in words for the owner."""
     library = ctypes.CDLL(None)
     adopts = hasattr(library, "prctl")
     gaps = {
         "the memory of a plain process is not limited, and it may raise its other limits": LIMITS_MEMORY,
-        "plain processes go on that leave their job's session, or whose supervisor is killed": adopts,
+        "a plain process goes on if it leaves its job's session, or if its supervisor is killed": adopts,
         "the end of a container is noticed up to half a second late": hasattr(os, "pidfd_open"),
         "a very long log keeps its disk space until its job has ended": hasattr(library, "fallocate"),
     }
@@ -37,20 +37,20 @@ def missing() -> list[str]:
 
 
 def boot_id() -> str:
-    """What tells this boot from others: the kernel's id of it, or where there is none, its time.
+    """An id of this boot: the kernel's, or where the kernel has none, the time of the boot.
 
-    A step of the clock may change that time. Then running attempts are given up as after a reboot, and are ended.
-    A test may give another id, to stand for a reboot.
+    A step of the clock may change that time. Running attempts are then given up and ended, as after a reboot. A test
+    may set another id to simulate a reboot.
     """
-    if told := os.environ.get("DEBORGEN_WORKER_BOOT_ID"):
-        return told
+    if simulated := os.environ.get("DEBORGEN_WORKER_BOOT_ID"):
+        return simulated
     with contextlib.suppress(FileNotFoundError):
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     return f"{psutil.boot_time():.0f}"
 
 
 def processors() -> int:
-    """Those that this process may use; all of them where a system binds no process to some."""
+    """The number of processors that this process may use; all of them where the system has no affinity."""
     own = psutil.Process()
     return len(own.cpu_affinity() or ()) if hasattr(own, "cpu_affinity") else psutil.cpu_count() or 1
 
@@ -60,7 +60,7 @@ def memory() -> int:
 
 
 def own_processes() -> int:
-    """How many processes this user has, as counted within the last second."""
+    """How many processes this user has. The count is at most a second old."""
     return _own_processes(int(time.monotonic() / COUNT_SECONDS))
 
 
@@ -72,7 +72,7 @@ def _own_processes(_moment: int) -> int:
 
 @functools.cache
 def gpus() -> tuple[tuple[str, str], ...]:
-    """The GPUs that nvidia-smi names: the name that a container takes them by, and the model."""
+    """The GPUs that nvidia-smi lists: for each, its device name for containers, and its model."""
     program = shutil.which("nvidia-smi")
     if program is None:
         return ()
@@ -87,7 +87,7 @@ def gpus() -> tuple[tuple[str, str], ...]:
 
 
 def labels() -> dict[str, Label]:
-    """What placement and people may want to know."""
+    """Labels for placement and for people."""
     system = platform.system().lower()
     arch = {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
     found: dict[str, Label] = {

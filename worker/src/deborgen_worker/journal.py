@@ -1,7 +1,7 @@
 """An append-only file of records in which many writers share one fsync.
 
-A record is there whole or not at all: each line carries its checksum, and whatever follows the last whole line (the
-half record of a power cut) is cut off when the journal is opened.
+A record is either complete or not there at all: each line has a checksum, and anything after the last complete line
+(a torn record after a power cut) is cut off when the journal is opened.
 """
 
 from __future__ import annotations
@@ -15,18 +15,19 @@ from pathlib import Path
 
 from deborgen_worker.disk import Disk
 
+#: The size of the reserve file in bytes.
 RESERVE = 4 << 20
 
 
 class SpoolFullError(Exception):
-    """The disk of the spool has no room for what must be written down."""
+    """The spool's disk has no room for a record."""
 
 
 class Journal:
-    """Opens `path`, or creates it. `records` holds what was found; after that, `append` and `commit`.
+    """Opens `path`, or creates it. `records` holds the records found there.
 
-    A reserve file lies beside the journal. It is given up when the disk is full, so that the results of what already
-    ran can still be written down.
+    A reserve file lies beside the journal. It is removed when the disk is full, so that the results of jobs that
+    already ran can still be written.
     """
 
     def __init__(self, path: Path, disk: Disk) -> None:
@@ -35,17 +36,17 @@ class Journal:
         self._writing, self._syncing = threading.Lock(), threading.Lock()
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         data = path.read_bytes()
-        self.records, whole = _parse(data)
-        if whole < len(data):
-            os.ftruncate(self._fd, whole)
-        self.size = whole
+        self.records, complete = _parse(data)
+        if complete < len(data):
+            os.ftruncate(self._fd, complete)
+        self.size = complete
         self._synced = 0
         disk.sync(self._fd)
         disk.sync_folder(path.parent)
         self.refill_reserve()
 
     def append(self, *records: bytes) -> None:
-        """Write records down. They are durable only once a later `commit` has returned."""
+        """Append records. They are durable only once a later `commit` has returned."""
         lines = _lines(records)
         with self._writing:
             while True:
@@ -60,7 +61,7 @@ class Journal:
             self.size += len(lines)
 
     def commit(self) -> None:
-        """Return when everything that was appended is durable. Those who wait together share one fsync."""
+        """Return when everything appended so far is durable. Threads that wait together share one fsync."""
         wanted = self.size
         with self._syncing:
             if self._synced >= wanted:
@@ -70,7 +71,7 @@ class Journal:
             self._synced = end
 
     def rewrite(self, records: Iterable[bytes]) -> None:
-        """Replace everything by these records, in one step. Nothing may append meanwhile: the caller sees to that."""
+        """Replace all records atomically. The caller makes sure that nothing is appended meanwhile."""
         data = _lines(records)
         with self._syncing, self._writing:
             self._disk.replace(self._path, data)
@@ -79,12 +80,12 @@ class Journal:
             self.size = self._synced = len(data)
 
     def refill_reserve(self) -> None:
-        """Set the reserve aside again, if there is room for it."""
+        """Create the reserve file again, if there is room for it."""
         if self._reserve.exists():
             return
         try:
             with self._reserve.open("wb") as file:
-                self._disk.set_aside(file.fileno(), RESERVE)
+                self._disk.reserve(file.fileno(), RESERVE)
         except OSError:
             self._reserve.unlink(missing_ok=True)
 
@@ -97,7 +98,7 @@ def _lines(records: Iterable[bytes]) -> bytes:
 
 
 def _parse(data: bytes) -> tuple[list[bytes], int]:
-    """The whole records from the start, and where they end."""
+    """The complete records from the start of the data, and where they end."""
     records: list[bytes] = []
     position = 0
     while (end := data.find(b"\n", position)) >= 0:

@@ -1,4 +1,4 @@
-"""How long a lease is surely alive, counted on this machine's own clock. No clocks are compared with the coordinator's.
+"""How long a lease is certainly alive, on this machine's own clock. It is never compared with the coordinator's clock.
 
 A lease begins after the request that brought it was sent. So it lives at least until the moment of sending, plus the
 time for which the request waited at the coordinator, plus the length of the lease.
@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import time
 
-#: It counts the time in which the machine sleeps: a lease does not sleep. On macOS the monotonic clock counts it.
+#: A clock that counts the time in which the machine sleeps, because leases expire meanwhile. On macOS the monotonic
+#: clock does.
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
@@ -18,8 +19,8 @@ def clock() -> float:
 
 
 def start_by(sent: float, lease_seconds: float, waited_seconds: float = 0.0) -> float:
-    """Until when a program may be started under a lease whose request was sent then.
+    """The latest moment to start a program under a lease, given when its request was sent.
 
-    The margin is for the start itself, which takes a moment.
+    It leaves a margin for the start itself, which takes a moment.
     """
     return sent + waited_seconds + lease_seconds - min(5.0, lease_seconds / 10)

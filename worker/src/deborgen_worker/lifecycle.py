@@ -1,8 +1,8 @@
-"""The life of every attempt on this machine, as one table: what happened, and what is to be done about it.
+"""The life of every attempt on this machine as one table: for each event and stage, what to do.
 
 Pure: there is no thread, lock, clock, disk or runner here. `handle` takes events and the time, changes the state of the
-machine, and returns instructions in the order in which they are to be carried out. What comes of them comes back as
-events. An event that is too late for the stage in which it finds its attempt is ignored, and the table says so.
+machine, and returns instructions in the order in which to carry them out. Their outcomes come back as events. An event
+that comes too late for its attempt's stage is ignored, and the table says so.
 """
 
 from __future__ import annotations
@@ -16,39 +16,40 @@ from deborgen_shared.states import Outcome
 from deborgen_worker import steps
 from deborgen_worker.attempts import (
     STAGES,
-    Attempt,
     Collecting,
     Done,
-    Ending,
     Exit,
+    Following,
+    LocalAttempt,
     Preparing,
-    Queued,
     Running,
     Stage,
     Standing,
     Stop,
+    StopCause,
     Waiting,
 )
 from deborgen_worker.capacity import Ledger
 from deborgen_worker.gate import Gate
 
-#: Examine at most this many waiting attempts for which there is no room: a small one may overtake a large one.
-LOOK_AT = 8
-#: How long an attempt may wait for room before it is given back: it was claimed ahead, or two claims brought too much.
+#: Examine at most this many waiting attempts that do not fit, so that a small one may overtake a large one.
+EXAMINE_AT_MOST = 8
+#: Give an attempt back after it has waited for room for this many seconds. It was prefetched, or two claims together
+#: brought too much.
 ROOM_SECONDS = 5.0
-#: How long an attempt may wait with its runner for the room of another that was expected to be short.
-FOLLOW_SECONDS = 0.5
-#: After KILL, how long the runner may take to tell of the end before the attempt is ended without it.
+#: Recall an attempt that has waited with its runner for this many seconds: the program before it was not so short.
+FOLLOW_WAIT_SECONDS = 0.5
+#: End an attempt without its runner if that has not reported its end this many seconds after KILL.
 AFTER_KILL_SECONDS = 30.0
-#: How long the workspace and the image of an attempt may take to be there.
+#: An attempt's workspace and image must be ready within this many seconds.
 PREPARE_SECONDS = 3600.0
-#: A program that cannot be frozen is tried again with the next tick, and given back after this many times.
+#: A program that cannot be frozen is tried again with the next tick, and given back after this many tries.
 FREEZE_TRIES = 8
 
 
 @dataclass(slots=True)
 class Moment:
-    """Now: on the clock that stops in sleep, and on the clock of `leases`, which does not."""
+    """Now, on two clocks: one that stops while the machine sleeps, and the clock of `leases`, which does not."""
 
     clock: float
     lease: float
@@ -59,21 +60,21 @@ Instructions = Iterable[steps.Instruction]
 
 @dataclass
 class Machine:
-    """The whole state: the room there is, who has it, who waits for it, and whether new work is welcome."""
+    """The whole state: all attempts, which of them have room and which wait for it, and whether new work is welcome."""
 
     ledger: Ledger
     kill_grace: float = 10.0
     free_gpus: set[str] = field(default_factory=set)
     gate: Gate = field(default_factory=Gate)
-    attempts: dict[str, Attempt] = field(default_factory=dict)
-    #: The names of those that wait, first come, first served.
+    attempts: dict[str, LocalAttempt] = field(default_factory=dict)
+    #: The names of the waiting attempts, first come, first served.
     queue: deque[str] = field(default_factory=deque)
-    #: Whether the owner wants all programs frozen, and after how many seconds a frozen one is given back.
+    #: Whether the owner wants all programs frozen, and after how many seconds a frozen program is given back.
     frozen: bool = False
     freeze_limit: float = 60.0
 
-    def add(self, attempt: Attempt) -> None:
-        """Take an attempt, in whatever stage it is. One that runs has its room, whether that is free or not."""
+    def add(self, attempt: LocalAttempt) -> None:
+        """Add an attempt in any stage. A running one gets its room, whether that is free or not."""
         self.attempts[attempt.name] = attempt
         if isinstance(attempt.stage, Done):
             return
@@ -85,25 +86,25 @@ class Machine:
             self.free_gpus -= set(attempt.gpus)
 
 
-def handle(machine: Machine, events: Iterable[steps.Event], now: Moment) -> list[steps.Instruction]:
-    """What is to be done about these events, and about the room that they leave."""
+def handle(machine: Machine, events: Iterable[steps.AttemptEvent], now: Moment) -> list[steps.Instruction]:
+    """What to do about these events, and about the room that they free."""
     found: list[steps.Instruction] = []
     for event in events:
         attempt = machine.attempts.get(event.name)
         if attempt is not None:
             found += TABLE[type(event)][type(attempt.stage)](machine, attempt, attempt.stage, event, now)
     if machine.queue and not machine.gate.closed:
-        found += _fill(machine, now)
+        found += _start_waiting(machine, now)
     return found
 
 
 # The queue
 
 
-def _fill(machine: Machine, now: Moment) -> Instructions:
-    """Start the waiting attempts whose turn has come."""
+def _start_waiting(machine: Machine, now: Moment) -> Instructions:
+    """Start the waiting attempts for which there is room, in their order."""
     passed = 0
-    chains = machine.ledger.chains(now.clock)
+    chains = machine.ledger.should_chain(now.clock)
     for name in list(machine.queue):
         attempt = machine.attempts.get(name)
         stage = attempt.stage if attempt is not None else None
@@ -114,39 +115,39 @@ def _fill(machine: Machine, now: Moment) -> Instructions:
         if fresh and machine.ledger.start(name, now.clock):
             machine.queue.remove(name)
             yield _take_room(machine, attempt, stage, now)
-        elif fresh and chains and attempt.follows and not stage.returned:
+        elif fresh and chains and attempt.can_follow and not stage.returned:
             machine.queue.remove(name)
-            attempt.stage = Queued(stage.since, stage.start_by, now.clock)
+            attempt.stage = Following(stage.since, stage.start_by, now.clock)
             yield steps.Follow(name, stage.start_by)
         else:
-            if fresh and not (attempt.light or stage.touched or attempt.amount.gpus):
-                stage.touched = True  # its image can be fetched while another has the room
+            if fresh and not (attempt.starts_inline or stage.touched or attempt.amount.gpus):
+                stage.touched = True  # fetch its image while it waits for room
                 yield steps.Prepare(name)
             passed += 1
-            if passed == LOOK_AT or machine.ledger.makes_way(now.clock):
+            if passed == EXAMINE_AT_MOST or machine.ledger.reserves_room(now.clock):
                 return
 
 
-def _take_room(machine: Machine, attempt: Attempt, stage: Waiting, now: Moment) -> steps.Instruction:
+def _take_room(machine: Machine, attempt: LocalAttempt, stage: Waiting, now: Moment) -> steps.Instruction:
     gpus = tuple(sorted(machine.free_gpus)[: attempt.amount.gpus])
     machine.free_gpus -= set(gpus)
-    if attempt.light or stage.prepared:
+    if attempt.starts_inline or stage.prepared:
         return _start(attempt, Preparing(stage.since, stage.start_by, gpus), now)
     attempt.stage = Preparing(now.clock, stage.start_by, gpus)
     return steps.Prepare(attempt.name, gpus)
 
 
-def _start(attempt: Attempt, stage: Preparing, now: Moment) -> steps.Instruction:
+def _start(attempt: LocalAttempt, stage: Preparing, now: Moment) -> steps.Instruction:
     attempt.stage = Running(now.clock, now.lease, stage.since, stage.start_by, stage.gpus)
     return steps.Start(attempt.name, stage.start_by, now.lease, stage.gpus)
 
 
 def _wait_again(
-    machine: Machine, attempt: Attempt, stage: Preparing | Queued | Running, prepared: bool = True
+    machine: Machine, attempt: LocalAttempt, stage: Preparing | Following | Running, prepared: bool = True
 ) -> Instructions:
-    """It was not started after all: it is the next one. What was made for its GPUs, which another may get now, goes."""
+    """Put an attempt that was not started at the head of the queue. Discard what was made for the GPUs it had."""
     gpus = attempt.gpus
-    machine.ledger.back(attempt.name)
+    machine.ledger.put_back(attempt.name)
     machine.free_gpus |= set(gpus)
     attempt.stage = Waiting(stage.since, stage.start_by, touched=True, prepared=prepared and not gpus, returned=True)
     machine.queue.appendleft(attempt.name)
@@ -154,16 +155,16 @@ def _wait_again(
         yield steps.Discard(attempt.name, folder=False)
 
 
-# One function per move. `_over` is where every attempt ends.
+# One function per transition. Every attempt ends in `_finish`.
 
 
-def _over(machine: Machine, attempt: Attempt, exit_: Exit, stop: Stop | None, now: Moment) -> Instructions:
-    """It runs no more, or never will: its room is free, and its result is put together."""
+def _finish(machine: Machine, attempt: LocalAttempt, exit_: Exit, stop: Stop | None, now: Moment) -> Instructions:
+    """Free the room of an attempt that does not run any more, or never will, and have its result put together."""
     stage = attempt.stage
-    # The time of a program in a chain of short ones is its own; a container keeps its room for longer than it runs.
-    machine.ledger.end(attempt.name, now.clock, exit_.seconds if attempt.follows else None)
+    # A short program in a chain uses its room only while it runs; a container keeps its room for longer.
+    machine.ledger.release(attempt.name, now.clock, exit_.seconds if attempt.can_follow else None)
     machine.free_gpus |= set(attempt.gpus)
-    if stop is not None and stop.ending is Ending.STALE:
+    if stop is not None and stop.cause is StopCause.STALE:
         del machine.attempts[attempt.name]
         touched = not isinstance(stage, Waiting) or stage.touched
         yield from (steps.Forget(attempt.name), steps.Discard(attempt.name, touched))
@@ -180,231 +181,252 @@ def _over(machine: Machine, attempt: Attempt, exit_: Exit, stop: Stop | None, no
 
 
 def outcome_of(stop: Stop | None, exit_: Exit, timeout: float) -> tuple[Outcome, str]:
-    """What the attempt ended as, and the reason in words. What the worker did to it comes first, then the machinery's
-    failures, then the program's own end."""
-    if stop is not None and stop.ending is not Ending.STALE:
-        return stop.ending.value, stop.reason
+    """The outcome of an attempt, and the reason in words.
+
+    If the worker ended it, that decides. Otherwise a failure of the machinery does, and then the program's own end.
+    """
+    if stop is not None and stop.cause is not StopCause.STALE:
+        return stop.cause.value, stop.reason
     if exit_.error:
         return Outcome.ERROR, exit_.error
     if exit_.timed_out:
         return Outcome.TIMEOUT, exit_.reason or f"ran longer than its timeout of {timeout:g} s"
     if exit_.out_of_memory:
-        return Outcome.OUT_OF_MEMORY, exit_.reason or "the program wanted more memory than the job asks for"
+        return Outcome.OUT_OF_MEMORY, exit_.reason or "the program needed more memory than the job asks for"
     return (Outcome.SUCCEEDED, "") if exit_.code == 0 else (Outcome.FAILED, exit_.reason)
 
 
-def _ignore(_machine: Machine, _attempt: Attempt, _stage: Any, _event: Any, _now: Moment) -> Instructions:
+def _ignore(_machine: Machine, _attempt: LocalAttempt, _stage: Any, _event: Any, _now: Moment) -> Instructions:
     return ()
 
 
-def _renew(
-    _machine: Machine, attempt: Attempt, stage: Waiting | Preparing | Queued, event: steps.Renewed, _now: Moment
+def _extend_lease(
+    _machine: Machine, attempt: LocalAttempt, stage: Waiting | Preparing | Following, event: steps.Renewed, _now: Moment
 ) -> Instructions:
     stage.start_by = event.start_by
     return ()
 
 
-def _name(_machine: Machine, attempt: Attempt, stage: Running, event: steps.Renewed, _now: Moment) -> Instructions:
-    stage.named |= 0 < stage.began <= event.sent
+def _mark_reported(
+    _machine: Machine, attempt: LocalAttempt, stage: Running, event: steps.Renewed, _now: Moment
+) -> Instructions:
+    stage.reported |= 0 < stage.began <= event.sent
     return ()
 
 
-def _end_unbegun(machine: Machine, attempt: Attempt, _stage: Any, event: steps.StopAsked, now: Moment) -> Instructions:
-    """What waits for its turn, its files or its image has nothing to be signalled: it is over at once."""
-    return _over(machine, attempt, Exit(error=event.reason), Stop(event.ending, event.reason, now.clock), now)
+def _end_unstarted(
+    machine: Machine, attempt: LocalAttempt, _stage: Any, event: steps.StopAsked, now: Moment
+) -> Instructions:
+    """End an attempt that has no program yet, and so needs no signal."""
+    return _finish(machine, attempt, Exit(error=event.reason), Stop(event.cause, event.reason, now.clock), now)
 
 
 def _end_program(
-    _machine: Machine, attempt: Attempt, stage: Queued | Running, event: steps.StopAsked, now: Moment
+    _machine: Machine, attempt: LocalAttempt, stage: Following | Running, event: steps.StopAsked, now: Moment
 ) -> Instructions:
-    """TERM, and KILL after the grace period; KILL at once for what is somebody else's now."""
-    stale = event.ending is Ending.STALE
+    """Send TERM, and later KILL. A stale attempt gets KILL at once."""
+    stale = event.cause is StopCause.STALE
     if stage.stop is not None and not stale:
         return
-    stage.stop = Stop(event.ending, event.reason, stage.stop.asked_at if stage.stop is not None else now.clock)
+    stage.stop = Stop(event.cause, event.reason, stage.stop.asked_at if stage.stop is not None else now.clock)
     frozen = isinstance(stage, Running) and stage.frozen_at is not None
     yield steps.Signal(attempt.name, "KILL" if stale else "TERM", stage.stop, frozen)
 
 
-def _want_nothing(
-    _machine: Machine, attempt: Attempt, stage: Collecting, event: steps.StopAsked, _now: Moment
+def _mark_stale(
+    _machine: Machine, attempt: LocalAttempt, stage: Collecting, event: steps.StopAsked, _now: Moment
 ) -> Instructions:
-    stage.stale |= event.ending is Ending.STALE
+    stage.stale |= event.cause is StopCause.STALE
     return ()
 
 
 def _prepared_ahead(
-    _machine: Machine, attempt: Attempt, stage: Waiting, _event: steps.Prepared, _now: Moment
+    _machine: Machine, attempt: LocalAttempt, stage: Waiting, _event: steps.Prepared, _now: Moment
 ) -> Instructions:
     stage.prepared = True
     return ()
 
 
 def _prepared(
-    machine: Machine, attempt: Attempt, stage: Preparing, _event: steps.Prepared, now: Moment
+    machine: Machine, attempt: LocalAttempt, stage: Preparing, _event: steps.Prepared, now: Moment
 ) -> Instructions:
-    """Start it, unless a heartbeat must renew its lease first: then another may have its room meanwhile."""
+    """Start it. If a heartbeat must renew its lease first, it waits again, and another may have its room meanwhile."""
     return [_start(attempt, stage, now)] if now.lease < stage.start_by else _wait_again(machine, attempt, stage)
 
 
 def _not_started(
-    machine: Machine, attempt: Attempt, stage: Preparing | Queued | Running, event: steps.NotPrepared, now: Moment
+    machine: Machine,
+    attempt: LocalAttempt,
+    stage: Preparing | Following | Running,
+    event: steps.NotPrepared,
+    now: Moment,
 ) -> Instructions:
     stop = stage.stop if not isinstance(stage, Preparing) else None
     attempt.stage = Preparing(stage.since, stage.start_by, attempt.gpus)  # nothing of it has run
     if event.down:
         yield steps.CloseGate(attempt.name, event.error)
-        stop = stop or Stop(Ending.RELEASE, f"the runner of the worker is down: {event.error}", now.clock)
-    yield from _over(machine, attempt, Exit(error=event.error), stop, now)
+        stop = stop or Stop(StopCause.RELEASE, f"the worker's runner is down: {event.error}", now.clock)
+    yield from _finish(machine, attempt, Exit(error=event.error), stop, now)
 
 
-def _begin(machine: Machine, attempt: Attempt, stage: Queued, _event: steps.Began, now: Moment) -> Instructions:
+def _mark_begun(
+    machine: Machine, attempt: LocalAttempt, stage: Following, _event: steps.Began, now: Moment
+) -> Instructions:
     machine.ledger.follow(attempt.name, now.clock)
     attempt.stage = Running(now.clock, now.lease, stage.since, stage.start_by, stop=stage.stop)
     return ()
 
 
 def _take_back(
-    machine: Machine, attempt: Attempt, stage: Queued | Running, _event: steps.Returned, now: Moment
+    machine: Machine, attempt: LocalAttempt, stage: Following | Running, _event: steps.Returned, now: Moment
 ) -> Instructions:
     if stage.stop is not None:
-        return _over(machine, attempt, Exit(error=stage.stop.reason), stage.stop, now)
+        return _finish(machine, attempt, Exit(error=stage.stop.reason), stage.stop, now)
     return _wait_again(machine, attempt, stage)
 
 
 def _exit(
-    machine: Machine, attempt: Attempt, stage: Queued | Running, event: steps.Exited, now: Moment
+    machine: Machine, attempt: LocalAttempt, stage: Following | Running, event: steps.Exited, now: Moment
 ) -> Instructions:
-    return _over(machine, attempt, event.exit, stage.stop, now)
+    return _finish(machine, attempt, event.exit, stage.stop, now)
 
 
-def _adopt(machine: Machine, attempt: Attempt, stage: Running, event: steps.Adopted, now: Moment) -> Instructions:
-    stage.unknown = False  # the end of one that has ended is told by another event
+def _adopt(machine: Machine, attempt: LocalAttempt, stage: Running, event: steps.Adopted, now: Moment) -> Instructions:
+    stage.adoption_pending = False  # if it has ended, `Exited` follows
     match event.standing:
         case Standing.RUNNING:
-            # The next tick brings it to what its owner wants now.
+            # The next tick freezes or wakes it, as the owner wants now.
             stage.frozen_at, stage.frozen_seconds = now.clock if event.frozen else None, event.stopped
-            if stage.stop is not None:  # an earlier session was ending it, and died before it was over
+            if stage.stop is not None:  # an earlier session was ending it, and died before it ended
                 stage.stop.asked_at = now.clock
-                word = "KILL" if stage.stop.ending is Ending.STALE else "TERM"
+                word = "KILL" if stage.stop.cause is StopCause.STALE else "TERM"
                 yield steps.Signal(attempt.name, word, stage.stop, event.frozen)
         case Standing.NEVER_STARTED:
             stop, stage.stop, stage.start_by = stage.stop, None, 0.0
             yield from _wait_again(machine, attempt, stage, prepared=False)
             if stop is not None:
-                yield from _over(machine, attempt, Exit(error=stop.reason), stop, now)
+                yield from _finish(machine, attempt, Exit(error=stop.reason), stop, now)
         case Standing.GONE:
-            yield from _over(machine, attempt, Exit(error="it was gone when its runner answered"), stage.stop, now)
+            yield from _finish(
+                machine, attempt, Exit(error="its program was gone when its runner answered"), stage.stop, now
+            )
 
 
 def _not_frozen(
-    _machine: Machine, attempt: Attempt, stage: Running, event: steps.NotFrozen, now: Moment
+    _machine: Machine, attempt: LocalAttempt, stage: Running, event: steps.NotFrozen, now: Moment
 ) -> Instructions:
     stage.frozen_at, stage.freeze_tries = None, stage.freeze_tries + 1
     if stage.freeze_tries == FREEZE_TRIES:
-        yield steps.Say(attempt.name, f"{attempt.name} cannot be frozen here ({event.error}): it is given back")
-        stop = steps.StopAsked(attempt.name, Ending.RELEASE, "paused by its owner, and it cannot be frozen")
+        yield steps.Say(attempt.name, f"{attempt.name} cannot be frozen here ({event.error}): giving it back")
+        stop = steps.StopAsked(attempt.name, StopCause.RELEASE, "the owner paused the worker, and it cannot be frozen")
         yield from _end_program(_machine, attempt, stage, stop, now)
 
 
 def _not_thawed(
-    _machine: Machine, attempt: Attempt, stage: Running, _event: steps.NotThawed, now: Moment
+    _machine: Machine, attempt: LocalAttempt, stage: Running, _event: steps.NotThawed, now: Moment
 ) -> Instructions:
-    if stage.stop is None:  # the next tick tries again
+    if stage.stop is None:  # the next tick retries
         stage.frozen_at = now.clock
     return ()
 
 
 def _collected(
-    _machine: Machine, attempt: Attempt, stage: Collecting, _event: steps.Collected, _now: Moment
+    _machine: Machine, attempt: LocalAttempt, stage: Collecting, _event: steps.Collected, _now: Moment
 ) -> Instructions:
     attempt.stage = Done(stage.ended)
     yield steps.Send(attempt.name)
 
 
-def _settle(machine: Machine, attempt: Attempt, stage: Stage, _event: steps.Settled, now: Moment) -> Instructions:
+def _settle(machine: Machine, attempt: LocalAttempt, stage: Stage, _event: steps.Settled, now: Moment) -> Instructions:
     del machine.attempts[attempt.name]
-    machine.ledger.end(attempt.name, now.clock)
+    machine.ledger.release(attempt.name, now.clock)
     machine.free_gpus |= set(attempt.gpus)
     yield steps.Discard(attempt.name, not isinstance(stage, Waiting) or stage.touched)
 
 
 def _tick_waiting(
-    machine: Machine, attempt: Attempt, stage: Waiting, _event: steps.Ticked, now: Moment
+    machine: Machine, attempt: LocalAttempt, stage: Waiting, _event: steps.Ticked, now: Moment
 ) -> Instructions:
     reason = machine.gate.reason if machine.gate.closed else ""
     if not reason and now.clock - stage.since > ROOM_SECONDS and now.lease < stage.start_by:
-        reason = "the worker had no room for it after all"
+        reason = "the worker had no room for it"
     if reason:
-        yield from _end_unbegun(machine, attempt, stage, steps.StopAsked(attempt.name, Ending.RELEASE, reason), now)
+        yield from _end_unstarted(
+            machine, attempt, stage, steps.StopAsked(attempt.name, StopCause.RELEASE, reason), now
+        )
 
 
 def _tick_preparing(
-    machine: Machine, attempt: Attempt, stage: Preparing, _event: steps.Ticked, now: Moment
+    machine: Machine, attempt: LocalAttempt, stage: Preparing, _event: steps.Ticked, now: Moment
 ) -> Instructions:
     if now.clock - stage.since > PREPARE_SECONDS:
-        error = f"its files and its image were not there after {PREPARE_SECONDS:g} s"
-        yield from _over(machine, attempt, Exit(error=error), None, now)
+        error = f"its files and its image were not ready after {PREPARE_SECONDS:g} s"
+        yield from _finish(machine, attempt, Exit(error=error), None, now)
 
 
-def _tick_queued(machine: Machine, attempt: Attempt, stage: Queued, _event: steps.Ticked, now: Moment) -> Instructions:
-    if machine.gate.closed or now.clock - stage.handed >= FOLLOW_SECONDS:
+def _tick_following(
+    machine: Machine, attempt: LocalAttempt, stage: Following, _event: steps.Ticked, now: Moment
+) -> Instructions:
+    if machine.gate.closed or now.clock - stage.handed_over >= FOLLOW_WAIT_SECONDS:
         yield steps.Recall(attempt.name)
 
 
 def _tick_running(
-    machine: Machine, attempt: Attempt, stage: Running, _event: steps.Ticked, now: Moment
+    machine: Machine, attempt: LocalAttempt, stage: Running, _event: steps.Ticked, now: Moment
 ) -> Instructions:
     stop = stage.stop
     if stop is None:
-        yield from _tick_time(machine, attempt, stage, now)
+        yield from _tick_limits(machine, attempt, stage, now)
     elif stop.killed_at is not None:
         if now.clock - stop.killed_at > AFTER_KILL_SECONDS:
-            yield from _over(machine, attempt, Exit(error="it did not end, even after KILL"), stop, now)
+            yield from _finish(machine, attempt, Exit(error="it did not end, even after KILL"), stop, now)
     elif now.clock - stop.asked_at > machine.kill_grace:
         stop.killed_at = now.clock
         yield steps.Signal(attempt.name, "KILL", stop)
 
 
-def _tick_time(machine: Machine, attempt: Attempt, stage: Running, now: Moment) -> Instructions:
-    """The time limit of a program that runs, and the freeze that its owner wants or does not want any more."""
+def _tick_limits(machine: Machine, attempt: LocalAttempt, stage: Running, now: Moment) -> Instructions:
+    """Apply a running program's time limit, and freeze or wake it as the owner wants."""
     if stage.frozen_at is None:
         if stage.used_seconds(now.clock) > attempt.timeout:
             reason = f"ran longer than its timeout of {attempt.timeout:g} s"
-            yield from _end_program(machine, attempt, stage, steps.StopAsked(attempt.name, Ending.TIMEOUT, reason), now)
-        elif machine.frozen and not stage.unknown:
+            yield from _end_program(
+                machine, attempt, stage, steps.StopAsked(attempt.name, StopCause.TIMEOUT, reason), now
+            )
+        elif machine.frozen and not stage.adoption_pending:
             stage.frozen_at = now.clock
             yield steps.Freeze(attempt.name)
     elif not machine.frozen:
         stage.frozen_seconds, stage.frozen_at, stage.freeze_tries = stage.frozen_for(now.clock), None, 0
         yield steps.Thaw(attempt.name)
     elif now.clock - stage.frozen_at > machine.freeze_limit:
-        yield steps.Say(attempt.name, f"{attempt.name} was frozen for longer than its owner allows: it is given back")
-        reason = "paused by its owner for longer than its lease"
-        yield from _end_program(machine, attempt, stage, steps.StopAsked(attempt.name, Ending.RELEASE, reason), now)
+        yield steps.Say(attempt.name, f"{attempt.name} was frozen for longer than the limit: giving it back")
+        reason = "the owner paused the worker for longer than a job may stay frozen"
+        yield from _end_program(machine, attempt, stage, steps.StopAsked(attempt.name, StopCause.RELEASE, reason), now)
 
 
-Move = Callable[[Machine, Attempt, Any, Any, Moment], Instructions]
+Transition = Callable[[Machine, LocalAttempt, Any, Any, Moment], Instructions]
 
 
-def _row(*moves: Move) -> dict[type[Stage], Move]:
+def _transitions(*moves: Transition) -> dict[type[Stage], Transition]:
     return dict(zip(STAGES, moves, strict=True))
 
 
-#: What each event means in each stage, in the order of STAGES: Waiting, Preparing, Queued, Running, Collecting, Done.
-TABLE: dict[type[steps.Event], dict[type[Stage], Move]] = {
-    steps.Renewed: _row(_renew, _renew, _renew, _name, _ignore, _ignore),
-    steps.StopAsked: _row(_end_unbegun, _end_unbegun, _end_program, _end_program, _want_nothing, _ignore),
-    steps.Prepared: _row(_prepared_ahead, _prepared, _ignore, _ignore, _ignore, _ignore),
-    steps.NotPrepared: _row(_ignore, _not_started, _ignore, _ignore, _ignore, _ignore),
-    steps.NotStarted: _row(_ignore, _ignore, _not_started, _not_started, _ignore, _ignore),
-    steps.Began: _row(_ignore, _ignore, _begin, _ignore, _ignore, _ignore),
-    steps.Returned: _row(_ignore, _ignore, _take_back, _take_back, _ignore, _ignore),
-    steps.Exited: _row(_ignore, _ignore, _exit, _exit, _ignore, _ignore),
-    steps.Adopted: _row(_ignore, _ignore, _ignore, _adopt, _ignore, _ignore),
-    steps.NotThawed: _row(_ignore, _ignore, _ignore, _not_thawed, _ignore, _ignore),
-    steps.NotFrozen: _row(_ignore, _ignore, _ignore, _not_frozen, _ignore, _ignore),
-    steps.Collected: _row(_ignore, _ignore, _ignore, _ignore, _collected, _ignore),
-    steps.Settled: _row(_settle, _settle, _settle, _settle, _settle, _settle),
-    steps.Ticked: _row(_tick_waiting, _tick_preparing, _tick_queued, _tick_running, _ignore, _ignore),
+#: The transition of each event in each stage. The order is that of STAGES: Waiting, Preparing, Following, Running,
+#: Collecting, Done.
+TABLE: dict[type[steps.AttemptEvent], dict[type[Stage], Transition]] = {
+    steps.Renewed: _transitions(_extend_lease, _extend_lease, _extend_lease, _mark_reported, _ignore, _ignore),
+    steps.StopAsked: _transitions(_end_unstarted, _end_unstarted, _end_program, _end_program, _mark_stale, _ignore),
+    steps.Prepared: _transitions(_prepared_ahead, _prepared, _ignore, _ignore, _ignore, _ignore),
+    steps.NotPrepared: _transitions(_ignore, _not_started, _ignore, _ignore, _ignore, _ignore),
+    steps.NotStarted: _transitions(_ignore, _ignore, _not_started, _not_started, _ignore, _ignore),
+    steps.Began: _transitions(_ignore, _ignore, _mark_begun, _ignore, _ignore, _ignore),
+    steps.Returned: _transitions(_ignore, _ignore, _take_back, _take_back, _ignore, _ignore),
+    steps.Exited: _transitions(_ignore, _ignore, _exit, _exit, _ignore, _ignore),
+    steps.Adopted: _transitions(_ignore, _ignore, _ignore, _adopt, _ignore, _ignore),
+    steps.NotThawed: _transitions(_ignore, _ignore, _ignore, _not_thawed, _ignore, _ignore),
+    steps.NotFrozen: _transitions(_ignore, _ignore, _ignore, _not_frozen, _ignore, _ignore),
+    steps.Collected: _transitions(_ignore, _ignore, _ignore, _ignore, _collected, _ignore),
+    steps.Settled: _transitions(_settle, _settle, _settle, _settle, _settle, _settle),
+    steps.Ticked: _transitions(_tick_waiting, _tick_preparing, _tick_following, _tick_running, _ignore, _ignore),
 }

@@ -1,4 +1,4 @@
-"""Sends what jobs write, output and events: while they run, and the rest of the events once they have ended."""
+"""Sends the output and the events of jobs while they run, and the rest of the events once they have ended."""
 
 from __future__ import annotations
 
@@ -6,40 +6,40 @@ from deborgen_shared.client.transport import Refused, Unreachable
 from deborgen_shared.errors import Code
 from deborgen_shared.program_events import EVENTS_PER_REQUEST
 from deborgen_worker.agent import Agent
-from deborgen_worker.attempts import Ending
-from deborgen_worker.contact import Line
+from deborgen_worker.attempts import StopCause
+from deborgen_worker.contact import Link
 from deborgen_worker.execution import Execution
-from deborgen_worker.heartbeat import Heart
-from deborgen_worker.steps import Event, StopAsked
+from deborgen_worker.heartbeat import HeartbeatLoop
+from deborgen_worker.steps import AttemptEvent, StopAsked
 
-#: The most bytes of a log in one request.
-LOG_PART = 1 << 20
-#: For a running job at most this many requests with events are made in a row, so that the other jobs have their turn.
+#: Send at most this many bytes of a log per request.
+LOG_PART_BYTES = 1 << 20
+#: Make at most this many requests with events in a row for one running job, so that the other jobs get their share.
 REQUESTS_IN_A_ROW = 4
-#: What is wrong with events that may be right without one of them.
-UNFIT = frozenset({Code.MALFORMED.status, Code.TOO_LARGE.status})
-#: A refusal that is about the attempt or the worker, and not about the events.
+#: Statuses that one event of a request may cause: fewer events, or all but that one, may be accepted.
+MALFORMED_STATUSES = frozenset({Code.MALFORMED.status, Code.TOO_LARGE.status})
+#: Refusals that concern the attempt or the worker, not the events.
 NOT_ABOUT_EVENTS = frozenset({Code.STALE_ATTEMPT, Code.SUPERSEDED, Code.UNAUTHENTICATED, Code.FORBIDDEN})
 
 
 class LogPump:
-    """Sends what running jobs write, output and events, so that people see it at most a second later."""
+    """Sends the output and the events of running jobs, so that people see them within about a second."""
 
-    def __init__(self, agent: Agent, line: Line, heart: Heart) -> None:
-        self._agent, self._line, self._heart = agent, line, heart
+    def __init__(self, agent: Agent, link: Link, heartbeats: HeartbeatLoop) -> None:
+        self._agent, self._link, self._heartbeats = agent, link, heartbeats
         self._not_before = 0.0
 
     def retry(self) -> None:
-        """The coordinator is there again: do not wait any longer."""
+        """Retry now, because the coordinator answers again."""
         self._not_before = 0.0
 
     def step(self) -> None:
-        """Send what every running attempt has newly written, and give disk back for what will never be sent."""
-        running = self._agent.look(
+        """Send what running attempts have newly written, and free the disk space of output that will not be sent."""
+        running = self._agent.read_state(
             lambda machine, executions: [executions[name] for name in machine.attempts if self._agent.is_running(name)]
         )
         stale: list[str] = []
-        superseded: list[Event] = []
+        superseded: list[AttemptEvent] = []
         for attempt in running:
             with attempt.log_lock:
                 if not self._agent.is_running(attempt.id):
@@ -49,51 +49,53 @@ class LogPump:
                     continue
                 try:
                     self._send(attempt)
-                    if send_events(self._line, attempt):
-                        self._line.contact.ok("log")
+                    if send_events(self._link, attempt):
+                        self._link.contact.ok("log")
                 except Unreachable as error:
-                    self._not_before = self._agent.clock() + self._line.contact.failed("log", error)
+                    self._not_before = self._agent.clock() + self._link.contact.failed("log", error)
                 except Refused as refused:
                     if refused.code == Code.STALE_ATTEMPT:
                         stale.append(attempt.id)
                     elif refused.code == Code.SUPERSEDED:
-                        superseded.append(StopAsked(attempt.id, Ending.STALE))
+                        superseded.append(StopAsked(attempt.id, StopCause.STALE))
         if superseded:
             self._agent.handle(superseded)
         for name in stale:
-            self._heart.ask_about(name)
+            self._heartbeats.ask_about(name)
 
     def _send(self, attempt: Execution) -> None:
         for _ in range(16):
-            data = attempt.log.read(attempt.log_sent, LOG_PART)
-            if not data or not self._agent.is_running(attempt.id):  # once it is over, `Outbox` sends the rest
+            data = attempt.log.read(attempt.log_sent, LOG_PART_BYTES)
+            if not data or not self._agent.is_running(attempt.id):  # once it has ended, `Outbox` sends the rest
                 return
-            attempt.log_sent = self._line.coordinator.log(attempt.id, attempt.log_sent, data, self._line.session)
-            self._line.contact.ok("log")
+            attempt.log_sent = self._link.coordinator.log(attempt.id, attempt.log_sent, data, self._link.session)
+            self._link.contact.ok("log")
 
 
-def send_events(line: Line, attempt: Execution, *, ended: bool = False) -> bool:
-    """Send the events that the coordinator does not have; of a job that has ended, all. Whether anything was sent.
+def send_events(link: Link, attempt: Execution, *, ended: bool = False) -> bool:
+    """Send events that the coordinator lacks: all of them if the job has ended. Returns whether anything was sent.
 
-    Each is sent once, in order, and never so that they hold up anything for ever. The caller holds the attempt's
-    `log_lock`, and handles what is refused for the attempt's sake. An event that the coordinator does not take for its
-    own sake is left out. Should it take none, they are given up, in words.
+    Each event is sent once and in order. The caller holds the attempt's `log_lock`, and handles refusals that concern
+    the attempt. An event that the coordinator refuses is left out. If it accepts none, the rest is given up with a
+    message, so that events never hold up a result forever.
     """
     file, most, requests = attempt.events, EVENTS_PER_REQUEST, 0
     while (ended or requests < REQUESTS_IN_A_ROW) and (events := file.batch(ended)[:most]):
         requests += 1
         try:
-            file.sent = line.coordinator.events(attempt.id, file.sent, events, line.session)
+            file.sent = link.coordinator.events(attempt.id, file.sent, events, link.session)
             most = EVENTS_PER_REQUEST
         except Refused as refused:
             if refused.code in NOT_ABOUT_EVENTS:
                 raise
-            if refused.status in UNFIT and len(events) > 1:
+            if refused.status in MALFORMED_STATUSES and len(events) > 1:
                 most = len(events) // 2
-            elif refused.status in UNFIT and events != [None]:
-                line.say(f"event {file.sent} of {attempt.id} is not taken, and left out: {refused.message}")
+            elif refused.status in MALFORMED_STATUSES and events != [None]:
+                link.say(
+                    f"the coordinator refused event {file.sent} of {attempt.id}, leaving it out: {refused.message}"
+                )
                 file.left_out = file.sent
             else:
-                line.say(f"the events of {attempt.id} are not taken, and given up: {refused.message}")
+                link.say(f"the coordinator refused the events of {attempt.id}, giving them up: {refused.message}")
                 file.given_up = True
     return requests > 0

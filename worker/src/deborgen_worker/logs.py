@@ -1,9 +1,9 @@
-"""What a job wrote, as one exact stream of bytes that can be read from any offset while it grows.
+"""A job's output as one exact stream of bytes, which can be read from any offset while it grows.
 
-The program's output goes straight to a file of the attempt, written by the kernel or by conmon and not by the worker,
-so it survives the worker. Here that file is read: as it is (`RawLog`), or in the line format that conmon uses
-(`K8sLog`). `CappedLog` makes of it the stream that is sent: all of it, or the head and the tail with one line between
-them that says how many bytes are missing. What is neither to be sent nor sent later is given back to the disk.
+The program's output goes straight to a file of the attempt. The kernel or conmon writes it, not the worker, so it
+survives the worker. This module reads the file: as it is (`RawLog`), or in the line format of conmon (`K8sLog`).
+`CappedLog` turns it into the stream that is sent: all of it, or the head and the tail with a line between them that
+says how many bytes are missing. The disk space of bytes that will never be sent is freed.
 """
 
 from __future__ import annotations
@@ -17,15 +17,17 @@ from pathlib import Path
 from typing import Protocol
 
 BLOCK = 1 << 20
+#: Keep a mark about every this many bytes of the file.
 MARK_EVERY = 1 << 18
+#: How many bytes conmon puts before the text of each line.
 PREFIX = len("2026-11-16T03:16:04.681550054+00:00 stdout F ")
 _PUNCH_HOLE_KEEP_SIZE = 0x02 | 0x01
 #: Linux only.
 _fallocate = getattr(ctypes.CDLL(None, use_errno=True), "fallocate", None)
 
 
-def give_back(path: Path, start: int, end: int) -> None:
-    """Free the disk behind these bytes of a file that others append to. Where it cannot be done, nothing happens."""
+def free_disk(path: Path, start: int, end: int) -> None:
+    """Free the disk space of these bytes of a file that others append to. Where that is impossible, do nothing."""
     first, last = -(-start // 4096) * 4096, end - end % 4096
     if _fallocate is None or last <= first:
         return
@@ -41,7 +43,7 @@ class Log(Protocol):
     def read(self, offset: int, count: int) -> bytes: ...
 
     def forget(self, start: int, end: int) -> None:
-        """The bytes between will not be read again."""
+        """Note that these bytes will not be read again."""
 
 
 class RawLog:
@@ -61,15 +63,14 @@ class RawLog:
         return b""
 
     def forget(self, start: int, end: int) -> None:
-        give_back(self._path, start, end)
+        free_disk(self._path, start, end)
 
 
 class K8sLog:
     """The lines of conmon's k8s-file format: `TIME STREAM F text` for a whole line, `P` for a piece of one.
 
-    Decoding keeps a mark now and then (an offset of the stream, an offset of the file), so that any offset is found
-    again without starting over. The marks are in a file before anything is given back to the disk: a new worker goes
-    on from them.
+    Decoding keeps marks (an offset in the stream with the same offset in the file), so that any offset is found again
+    without decoding everything. They are saved before disk space is freed, because the next worker needs them.
     """
 
     def __init__(self, path: Path) -> None:
@@ -81,8 +82,10 @@ class K8sLog:
         self._decoded, self._raw = self._marks[-1]
 
     def size(self) -> int:
-        """Decode what came before this call, and return the size of the stream so far. A program that goes on writing
-        cannot keep the caller here."""
+        """Decode what was written before this call, and return the size of the stream so far.
+
+        A program that goes on writing cannot keep the caller here.
+        """
         with contextlib.suppress(FileNotFoundError), self._path.open("rb") as file:
             size = os.fstat(file.fileno()).st_size
             while self._raw < size:
@@ -118,11 +121,11 @@ class K8sLog:
         temporary = self._mark_file.with_name("log-marks.tmp")
         temporary.write_text(json.dumps(self._marks[: low + 2]))
         temporary.rename(self._mark_file)
-        give_back(self._path, self._marks[low][1], self._marks[low + 1][1])
+        free_disk(self._path, self._marks[low][1], self._marks[low + 1][1])
 
 
 def decode(lines: bytes) -> bytes:
-    """The bytes that were written, from whole lines of the k8s-file format."""
+    """The program's bytes, from complete lines of the k8s-file format."""
     tag = PREFIX - 2
     return b"".join(
         [
@@ -134,26 +137,26 @@ def decode(lines: bytes) -> bytes:
 
 
 def seam(dropped: int, cap: int) -> bytes:
-    """The line that stands in a log where bytes of it were dropped."""
+    """The line that replaces dropped bytes in a log."""
     return f"\n[deborgen: {dropped} bytes of this log were dropped here, to stay below {cap} bytes]\n".encode()
 
 
 class CappedLog:
-    """The stream that is sent: at most `cap` bytes of the program's, then the worker's own `notes`.
+    """The stream that is sent: at most `cap` bytes of the program's output, then the worker's own `notes`.
 
-    While the program runs, everything up to the head is available. Beyond it nothing can be sent, because nobody
-    knows yet which bytes will be the last. `finish` fixes the rest.
+    While the program runs, only the head is available, because nobody knows yet which bytes will be the last. `finish`
+    decides the rest.
     """
 
     def __init__(self, log: Log, cap: int) -> None:
         self._log, self._cap = log, cap
         self._tail = min(cap // 4, 8 << 20)
         self._head = cap - self._tail
-        #: Once the program is over, all that the stream is made of: parts of its output, and words of the worker.
+        #: Once the program has ended, what the stream consists of: ranges of its output, and text of the worker.
         self._sealed: list[range | bytes] | None = None
 
     def finish(self, notes: bytes = b"") -> int:
-        """The program is over: the size of the whole stream, which changes no more."""
+        """Seal the stream once the program has ended. Returns its final size."""
         total = self._log.size()
         if total <= self._cap:
             self._sealed = [range(total), notes]
@@ -185,7 +188,7 @@ class CappedLog:
         return found
 
     def trim(self) -> None:
-        """Give the disk back for what will never be sent. It keeps a flood of output bounded."""
+        """Free the disk space of bytes that will never be sent, so that a flood of output stays bounded."""
         if self._sealed is None:
             end = self._log.size() - self._tail - BLOCK
             if end > self._head:

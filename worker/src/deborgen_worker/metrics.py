@@ -1,4 +1,4 @@
-"""How this machine is doing right now: its load, memory, disk, temperature and GPUs."""
+"""Metrics of this machine: its load, memory, disk, temperature and GPUs."""
 
 from __future__ import annotations
 
@@ -13,17 +13,18 @@ import psutil
 from deborgen_shared.messages import MOST_GPUS, Celsius, GpuMetrics, Load, Metrics, Size
 from deborgen_worker import host
 
-#: How often the temperature is taken, and how old it may be when it is told.
+#: Seconds between two readings of the temperature.
 TEMPERATURE_SECONDS = 30.0
-TEMPERATURE_AGE = 100.0
+#: Do not report a temperature that is older than this many seconds.
+MAX_TEMPERATURE_AGE_SECONDS = 100.0
 
-#: The chips that measure the processor itself, by the names that Linux gives them. Of other chips nobody knows whether
-#: they measure a disk, a network card or the air.
+#: The chips that measure the processor itself, by their names in Linux. Other chips may measure a disk, a network card
+#: or the air.
 PROCESSOR_CHIPS = frozenset({"coretemp", "k10temp", "zenpower", "cpu_thermal", "cpu-thermal", "soc_thermal", "acpitz"})
 
 
 class Gauges:
-    """Measures the machine. `disk_free` is of the disk that holds the folder."""
+    """Measures the machine. `disk_free` is that of the disk with the folder."""
 
     def __init__(self, folder: Path, clock: Callable[[], float] = time.monotonic) -> None:
         self._folder, self._clock = folder, clock
@@ -31,22 +32,22 @@ class Gauges:
         self._taken = 0.0
 
     def read(self) -> Metrics:
-        """What can be measured at once, and the last temperature. It waits for nothing and raises nothing."""
-        fresh = self._clock() - self._taken < TEMPERATURE_AGE
+        """What can be measured at once, and the last temperature. It never waits and never raises."""
+        fresh = self._clock() - self._taken < MAX_TEMPERATURE_AGE_SECONDS
         return Metrics(
             load=_reading(Load, lambda: psutil.getloadavg()[0]),
             memory_free=_reading(Size, lambda: psutil.virtual_memory().available),
             disk_free=_reading(Size, lambda: psutil.disk_usage(str(self._folder)).free),
             temperature=self._temperature if fresh else None,
-            # How much of a GPU is in use is not known yet: nvidia-smi takes too long to be asked with every heartbeat.
+            # The load of a GPU is not measured yet: nvidia-smi takes too long to be called for every heartbeat.
             gpus=[GpuMetrics(name=model[:200]) for _, model in host.gpus()[:MOST_GPUS]],
         )
 
     def take_temperature(self) -> float:
-        """Read the slow sensors; the seconds until the next time.
+        """Read the slow sensors. Returns the seconds until the next reading.
 
-        A machine has dozens of them, and a driver may ask a disk or a firmware that answers late or never. So this has
-        a thread of its own, and the heartbeat tells what was found last.
+        A machine has dozens of sensors, and a driver may query a disk or a firmware that answers late or never. So
+        this has a thread of its own, and the heartbeat reports the last reading.
         """
         self._temperature = _reading(Celsius, _processor_temperature)
         self._taken = self._clock()
@@ -59,9 +60,9 @@ def _processor_temperature() -> float:
 
 
 def _reading(kind: Any, sensor: Callable[[], Any]) -> Any:
-    """What the sensor says, or None if it fails or says what the coordinator would refuse.
+    """The sensor's value, or None if it fails or if the coordinator would refuse the value.
 
-    A container may lack files, a system may lack functions, and a driver may answer with anything. That costs this one
+    A container may lack files, a system may lack functions, and a driver may return anything. That costs this one
     reading, never the heartbeat.
     """
     try:

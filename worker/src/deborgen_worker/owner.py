@@ -1,4 +1,4 @@
-"""The owner's commands. They work with the coordinator gone, and hold over a restart."""
+"""The owner's commands. They work without the coordinator, and a pause survives a restart."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from deborgen_shared.jobfile.units import format_duration
 from deborgen_worker.agent import Agent
-from deborgen_worker.attempts import Attempt, Collecting, Done, Preparing, Queued, Running, Waiting
+from deborgen_worker.attempts import Collecting, Done, Following, LocalAttempt, Preparing, Running, Waiting
 from deborgen_worker.contact import Contact
 from deborgen_worker.execution import Execution
 from deborgen_worker.lifecycle import Machine
@@ -18,7 +18,7 @@ from deborgen_worker.spool import Spool
 
 
 class Owner:
-    """Pauses and resumes; looks at what runs. `wall` is the wall clock: pauses are said in people's time."""
+    """Pauses, resumes, and describes what the worker does. `wall` is the wall clock, in which pauses are given."""
 
     def __init__(
         self, settings: Settings, agent: Agent, spool: Spool, contact: Contact, pauses: PauseFile,
@@ -33,12 +33,13 @@ class Owner:
         until = self._wall() + seconds if seconds is not None else None
         self._pauses.write(until, now)
         self.apply()
-        kept = self._agent.look(
+        kept = self._agent.read_state(
             lambda machine, _: sum(isinstance(each.stage, Running) for each in machine.attempts.values())
         )
         tail = ""
         if kept:
-            tail = f"; {kept} running {'is' if kept == 1 else 'are'} frozen" if now else f"; {kept} running will finish"
+            jobs = f"{kept} running {'job' if kept == 1 else 'jobs'}"
+            tail = f"; {jobs} {'is' if kept == 1 else 'are'} frozen" if now else f"; {jobs} will finish"
         return f"paused {self._until(until)}{tail}"
 
     def resume(self) -> str:
@@ -47,13 +48,13 @@ class Owner:
         return "open for work"
 
     def apply(self) -> None:
-        """Bring the worker in line with the pause on disk. Called on every tick: a pause may have run out."""
+        """Apply the pause file. Called on every tick, because a pause may have run out."""
         pause = self._pauses.read(self._wall())
         if pause is None:
-            self._agent.keep("owner", "")
+            self._agent.set_gate("owner", "")
         else:
-            self._agent.keep("owner", f"paused by its owner {self._until(pause.until)}", pause.until)
-        self._agent.freeze(pause is not None and pause.frozen)
+            self._agent.set_gate("owner", f"paused by its owner {self._until(pause.until)}", pause.until)
+        self._agent.set_frozen(pause is not None and pause.frozen)
 
     def _until(self, until: float | None) -> str:
         if until is None:
@@ -62,11 +63,11 @@ class Owner:
             "%Y-%m-%d %H:%M" if until - self._wall() > 43200 else "%H:%M", time.localtime(until)
         )
 
-    # Looking
+    # Status
 
     def headline(self) -> str:
-        """What the worker is doing, in one line."""
-        running, reason = self._agent.look(
+        """What the worker is doing right now, in one line."""
+        running, reason = self._agent.read_state(
             lambda machine, _: (
                 sorted(name for name, attempt in machine.attempts.items() if attempt.on_machine),
                 machine.gate.reason if machine.gate.closed else "",
@@ -79,7 +80,7 @@ class Owner:
             doing = reason or "idle, waiting for work"
         unsent = len(self._spool.unsent())
         if unsent and self._contact.lost_since is not None:
-            doing += f"; {unsent} results wait to be sent"
+            doing += f"; {unsent} results not sent yet"
         return f"{doing}; {self.last_contact()}"
 
     def last_contact(self) -> str:
@@ -107,26 +108,26 @@ class Owner:
             "coordinator": self._settings.coordinator,
             "last_contact_seconds": None if self._contact.last is None else round(now - self._contact.last, 1),
             "unsent": len(self._spool.unsent()),
-            **self._agent.look(view),
+            **self._agent.read_state(view),
         }
 
 
-#: The words for the stages.
+#: The stages as the owner sees them.
 WORDS = {
-    Waiting: "waiting", Preparing: "preparing", Queued: "next", Running: "running", Collecting: "collecting",
+    Waiting: "waiting", Preparing: "preparing", Following: "next", Running: "running", Collecting: "collecting",
     Done: "ended",
 }  # fmt: skip
 
 
-def _described(attempt: Attempt, made: Execution, now: float) -> dict[str, Any]:
+def _described(attempt: LocalAttempt, execution: Execution, now: float) -> dict[str, Any]:
     running = attempt.stage if isinstance(attempt.stage, Running) else None
     frozen = running is not None and running.frozen_at is not None
     return {
         "attempt": attempt.name,
-        "name": made.assignment.name,
-        "submitter": made.assignment.submitter,
+        "name": execution.assignment.name,
+        "submitter": execution.assignment.submitter,
         "stage": "frozen" if frozen else WORDS[type(attempt.stage)],
-        "runner": made.runner.name,
+        "runner": execution.runner.name,
         "seconds": round(running.used_seconds(now), 1) if running is not None else 0,
         "cpus": attempt.amount.cpus,
         "memory": attempt.amount.memory,

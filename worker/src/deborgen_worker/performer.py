@@ -1,4 +1,4 @@
-"""Carries out what `lifecycle` has decided: quick instructions at once, in their order, and slow ones in `Strands`."""
+"""Carries out the instructions of `lifecycle`: quick ones at once and in order, slow ones in `Strands`."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from deborgen_shared.messages import Result
 from deborgen_shared.states import Outcome
 from deborgen_worker import steps, workspace
 from deborgen_worker.cache import BlobCache
-from deborgen_worker.crash import point
+from deborgen_worker.crash import crash_point
 from deborgen_worker.execution import Execution, result_of
 from deborgen_worker.folders import remove
 from deborgen_worker.journal import SpoolFullError
 from deborgen_worker.runners.protocol import CannotStart, Runner, RunnerDown
-from deborgen_worker.spool import Ended, Spool
+from deborgen_worker.spool import ResultRecord, Spool
 from deborgen_worker.strands import Strands, Work
 
-#: How long the files of a job are asked for when the coordinator cannot be reached.
+#: Retry fetching the files of a job for this many seconds while the coordinator cannot be reached.
 FETCH_SECONDS = 600.0
-#: How many attempts are prepared at the same time.
+#: Prepare at most this many attempts at the same time.
 PREPARE_AT_ONCE = 8
-#: Why a start can fail; anything else is a fault of the worker.
-FORESEEN = (CannotStart, OSError, SpoolFullError, Refused, Unreachable)
+#: Errors with which a start may fail. Any other is a bug of the worker.
+EXPECTED_ERRORS = (CannotStart, OSError, SpoolFullError, Refused, Unreachable)
 
 
 class Performer:
-    """What comes of an instruction is told to `handle`. `is_wanted` says whether an attempt may still be prepared."""
+    """Passes the outcome of each instruction to `handle`. `is_wanted`: should an attempt still be prepared?"""
 
     def __init__(
         self,
@@ -43,75 +43,83 @@ class Performer:
         lease_clock: Callable[[], float],
         say: Callable[[str], None],
         run_slow: Callable[[Work], object],
-        handle: Callable[[list[steps.Event]], None],
+        handle: Callable[[list[steps.AttemptEvent]], None],
         is_wanted: Callable[[str], bool],
     ) -> None:
         self._spool, self._cache, self._clock, self._lease_clock = spool, cache, clock, lease_clock
         self._say, self._handle, self._is_wanted = say, handle, is_wanted
         self._strands = Strands(run_slow)
-        #: What takes minutes must not keep all threads from what takes a moment: signals, freezes, results.
+        #: Preparations take minutes. They must not occupy all threads: signals, freezes and results need some, too.
         self._preparing = threading.BoundedSemaphore(PREPARE_AT_ONCE)
-        #: What a runner could not remove, by attempt: it is tried again once the runner is well.
+        #: Attempts whose programs or containers could not be removed, with their runners. The removal is retried.
         self.leftovers: dict[str, Runner] = {}
 
     def perform(self, todo: list[tuple[steps.Instruction, Execution]]) -> None:
-        """Quick starts and quick results go together: each of them shares one write and one message."""
-        starts = [(do, made) for do, made in todo if isinstance(do, steps.Start | steps.Follow) and made.light]
-        ends = [(do, made) for do, made in todo if isinstance(do, steps.Collect) and (made.quick or not do.ran)]
+        """Carry out instructions in order. All inline starts share one journal write, and so do all inline results."""
+        starts = [
+            (do, execution)
+            for do, execution in todo
+            if isinstance(do, steps.Start | steps.Follow) and execution.starts_inline
+        ]
+        ends = [
+            (do, execution)
+            for do, execution in todo
+            if isinstance(do, steps.Collect) and (execution.collects_inline or not do.ran)
+        ]
         if starts:
-            self._start_light(starts)
+            self._start_inline(starts)
         done = {id(do) for do, _ in [*starts, *ends]}
-        for do, made in todo:
+        for do, execution in todo:
             if id(do) not in done:
                 failed = {steps.Prepare: steps.NotPrepared, steps.Start: steps.NotStarted}.get(type(do))
-                work = partial(self._guarded, partial(self._do, do, made), made.id, failed)
-                slow = not made.light or isinstance(do, steps.Collect)
-                self._strands.run(made.id, work) if slow else work()
+                work = partial(self._guarded, partial(self._carry_out, do, execution), execution.id, failed)
+                slow = not execution.starts_inline or isinstance(do, steps.Collect)
+                self._strands.run(execution.id, work) if slow else work()
         if ends:
-            self._write_down([self._result(made, do) for do, made in ends])
-            self._handle([steps.Collected(made.id) for _, made in ends])
+            self._write_results([self._result(execution, do) for do, execution in ends])
+            self._handle([steps.Collected(execution.id) for _, execution in ends])
 
     def _guarded(self, work: Work, name: str, failed: type[steps.NotPrepared] | None) -> None:
-        """A fault of ours must not silence a thread, nor leave an attempt without an end."""
+        """Do this work. A bug in it must neither end the thread nor leave the attempt without an end."""
         try:
             work()
         except Exception as error:
             self._failed([name], failed, error)
 
     def _failed(self, names: Iterable[str], failed: type[steps.NotPrepared] | None, error: Exception) -> None:
-        if not isinstance(error, FORESEEN) or failed is None:
-            self._say(f"a fault in the worker: {''.join(traceback.format_exception(error))}")
+        if not isinstance(error, EXPECTED_ERRORS) or failed is None:
+            self._say(f"internal error in the worker: {''.join(traceback.format_exception(error))}")
         if failed is not None:
             words, down = str(error) or type(error).__name__, isinstance(error, RunnerDown)
             self._handle([failed(name, words, down) for name in names])
 
-    def _do(self, do: steps.Instruction, made: Execution) -> None:
-        runner, name = made.runner, made.id
+    def _carry_out(self, do: steps.Instruction, execution: Execution) -> None:
+        runner, name = execution.runner, execution.id
         match do:
             case steps.Prepare(gpus=gpus):
                 with self._preparing:
                     if self._is_wanted(name):
-                        if name in self.leftovers:  # what was made of it for other GPUs
+                        if name in self.leftovers:  # a container that was made for other GPUs
                             runner.discard(name)
                             del self.leftovers[name]
-                        self._make(made)
-                        made.launch.gpus = gpus
-                        runner.prepare(made.launch)
+                        self._lay_out(execution)
+                        execution.launch.gpus = gpus
+                        runner.prepare(execution.launch)
                         self._handle([steps.Prepared(name)])
             case steps.Start(start_by=start_by) if self._lease_clock() >= start_by:
-                self._handle([steps.Returned(name)])  # its thread was late: a heartbeat must renew its lease first
+                self._handle([steps.Returned(name)])  # too late: a heartbeat must renew its lease first
             case steps.Start(start_by=start_by, began=began, gpus=gpus):
                 self._spool.started({name: gpus}, runner.name, self._clock(), began)
-                made.launch.start_by = start_by
-                runner.start(made.launch)
-                point("after-started")
+                execution.launch.start_by = start_by
+                runner.start(execution.launch)
+                crash_point("after-started")
             case steps.Recall():
                 runner.recall(name)  # type: ignore[attr-defined]
             case steps.Signal(word=word, stop=stop, thaw=thaw):
                 if stop.killed_at is None:
-                    with contextlib.suppress(SpoolFullError):  # only a crash before the program's end would miss it
-                        self._spool.stopped(name, stop.ending.value, stop.reason)
-                self._quietly(name, f"could not be sent {word}", partial(signal_to, runner, name, word, thaw))
+                    with contextlib.suppress(SpoolFullError):  # the record matters only after a crash
+                        self._spool.stopped(name, stop.cause.value, stop.reason)
+                self._report_failure(name, f"could not be sent {word}", partial(signal_to, runner, name, word, thaw))
             case steps.Freeze():
                 try:
                     runner.freeze(name)
@@ -123,93 +131,95 @@ class Performer:
                 except CannotStart:
                     self._handle([steps.NotThawed(name)])
             case steps.Collect():
-                self._write_down([self._result(made, do)])
+                self._write_results([self._result(execution, do)])
                 self._handle([steps.Collected(name)])
             case steps.Discard(touched=touched, folder=folder):
-                self._discard(made, touched, folder)
+                self._discard(execution, touched, folder)
 
-    def _quietly(self, name: str, words: str, work: Work) -> None:
+    def _report_failure(self, name: str, words: str, work: Work) -> None:
         try:
             work()
         except CannotStart as error:
             self._say(f"{name} {words}: {error}")
 
-    def _make(self, made: Execution) -> None:
-        """Lay out the workspace; while the coordinator cannot be reached for its files, wait and ask again."""
+    def _lay_out(self, execution: Execution) -> None:
+        """Lay out the workspace. While the coordinator cannot be reached for its files, wait and retry."""
         end, pause = self._clock() + FETCH_SECONDS, threading.Event()
-        while not made.is_made:
+        while not execution.workspace_ready:
             try:
-                workspace.make(made.launch, made.assignment, made.spec, self._cache, self._spool.folders)
-                made.is_made = True
+                workspace.lay_out(
+                    execution.launch, execution.assignment, execution.spec, self._cache, self._spool.folders
+                )
+                execution.workspace_ready = True
             except Unreachable as error:
-                if self._clock() > end or not self._is_wanted(made.id):
+                if self._clock() > end or not self._is_wanted(execution.id):
                     raise CannotStart(f"the files of the job cannot be fetched: {error}") from None
                 pause.wait(2.0)
             except Refused as error:
                 raise CannotStart(f"the files of the job cannot be fetched: {error}") from None
 
-    def _start_light(self, todo: list[tuple[steps.Start | steps.Follow, Execution]]) -> None:
-        """Start these, or let them follow others, with one write to the journal and one message to their runner."""
-        for _, made in todo:
-            self._guarded(partial(self._make, made), made.id, steps.NotStarted)
-        ready = [(do, made) for do, made in todo if made.is_made]
+    def _start_inline(self, todo: list[tuple[steps.Start | steps.Follow, Execution]]) -> None:
+        """Start these attempts, or let them follow others, with one journal write and one message to their runner."""
+        for _, execution in todo:
+            self._guarded(partial(self._lay_out, execution), execution.id, steps.NotStarted)
+        ready = [(do, execution) for do, execution in todo if execution.workspace_ready]
         for kind in (steps.Start, steps.Follow):
-            if some := [(do, made) for do, made in ready if isinstance(do, kind)]:
+            if some := [(do, execution) for do, execution in ready if isinstance(do, kind)]:
                 self._hand_over(some, kind)
-        point("after-started")
+        crash_point("after-started")
 
     def _hand_over(self, todo: list[tuple[Any, Execution]], kind: type[steps.Start | steps.Follow]) -> None:
         runner: Any = todo[0][1].runner
         try:
-            gpus = {made.id: getattr(do, "gpus", ()) for do, made in todo}
+            gpus = {execution.id: getattr(do, "gpus", ()) for do, execution in todo}
             self._spool.started(gpus, runner.name, self._clock(), self._lease_clock())
-            for do, made in todo:
-                made.launch.start_by = do.start_by
-            launches = [made.launch for _, made in todo]
+            for do, execution in todo:
+                execution.launch.start_by = do.start_by
+            launches = [execution.launch for _, execution in todo]
             runner.start_all(launches) if kind is steps.Start else runner.follow(launches)
         except Exception as error:
-            self._failed([made.id for _, made in todo], steps.NotStarted, error)
+            self._failed([execution.id for _, execution in todo], steps.NotStarted, error)
 
-    def _result(self, made: Execution, end: steps.Collect) -> Ended:
+    def _result(self, execution: Execution, end: steps.Collect) -> ResultRecord:
         try:
-            return result_of(made, end)
+            return result_of(execution, end)
         except Exception as error:
             reason = f"the output could not be collected: {error}"
             plain = Result(attempt=end.name, outcome=Outcome.ERROR.value, reason=reason)
-            return Ended(end.name, plain, began=end.began)
+            return ResultRecord(end.name, plain, began=end.began)
 
-    def _write_down(self, results: list[Ended]) -> None:
-        point("after-collected")
+    def _write_results(self, results: list[ResultRecord]) -> None:
+        crash_point("after-collected")
         try:
             self._spool.ended(*results)
         except (SpoolFullError, OSError):
-            # Not even the reserve is left: they are told without being written down, which is the best there is.
+            # Not even the reserve is left. Sending the results without writing them first is the best we can do.
             for each in results:
                 self._spool.entries[each.attempt].result = each.result
         except Exception as error:
-            # One that cannot be written must not keep the others from it, nor end the thread that brought them.
+            # A result that cannot be encoded must not hold up the others, nor end this thread.
             if len(results) > 1:
                 for each in results:
-                    self._write_down([each])
+                    self._write_results([each])
                 return
             name = results[0].attempt
-            self._say(f"the result of {name} cannot be written down: {error!r}")
-            reason = f"its result cannot be written down: {error!r}"[:2000]
-            self._write_down([Ended(name, Result(attempt=name, outcome=Outcome.ERROR.value, reason=reason))])
+            self._say(f"the result of {name} cannot be written to the spool: {error!r}")
+            reason = f"its result cannot be written to the worker's spool: {error!r}"[:2000]
+            self._write_results([ResultRecord(name, Result(attempt=name, outcome=Outcome.ERROR.value, reason=reason))])
 
     # Removing
 
-    def _discard(self, made: Execution, touched: bool, folder: bool) -> None:
+    def _discard(self, execution: Execution, touched: bool, folder: bool) -> None:
         if touched:
             try:
-                made.runner.discard(made.id)
+                execution.runner.discard(execution.id)
             except CannotStart:
-                self.leftovers[made.id] = made.runner
-        if folder and not made.keep:
-            self.remove(made.launch.folder)
+                self.leftovers[execution.id] = execution.runner
+        if folder and not execution.keep_folder:
+            self.remove(execution.launch.folder)
 
     def remove(self, folder: Path) -> None:
-        """Keep the folder for the next attempt if nothing is in it. How long the rest takes, its job has decided."""
+        """Keep the folder for a later attempt if it is clean. Otherwise remove it in a thread: it may be large."""
         if not self._spool.folders.recycle(folder):
             self._strands.run(str(folder), partial(self._remove_slowly, folder))
 
@@ -217,8 +227,8 @@ class Performer:
         if not remove(folder):
             self._say(f"{folder} could not be removed")
 
-    def clean_again(self) -> None:
-        """Remove what could not be removed before, and nothing else: another pool's worker may have our name."""
+    def retry_cleanup(self) -> None:
+        """Retry only the removals that failed before: a worker of another pool may have the same name as this one."""
         for name, runner in list(self.leftovers.items()):
             with contextlib.suppress(CannotStart):
                 runner.discard(name)
@@ -226,7 +236,7 @@ class Performer:
 
 
 def signal_to(runner: Runner, name: str, word: str, thaw: bool) -> None:
-    """Send TERM or KILL. A program that is frozen would not notice."""
+    """Send TERM or KILL, after waking a frozen program, which would not notice the signal."""
     if thaw:
         with contextlib.suppress(CannotStart):
             runner.thaw(name)

@@ -1,4 +1,4 @@
-"""What the owner allows: how much, at what hours, and whether just now. Time is an argument."""
+"""What the owner allows: how many resources, at which hours, and whether the worker is paused. Time is an argument."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from deborgen_worker.settings import Settings
 
 
 def offered(settings: Settings, disk: Disk, state: Path) -> Amount:
-    """What jobs may have in all, as the owner says, or else what the machine has with some left for its owner."""
+    """The resources for all jobs together: the owner's settings, or what the machine has less a share for its owner."""
     space = max(0, disk.free(state) - settings.min_free_disk)
     return Amount(
         cpus=settings.cpus or float(host.processors()),
@@ -26,7 +26,7 @@ def offered(settings: Settings, disk: Disk, state: Path) -> Amount:
 
 
 def within(hours: str, now: datetime) -> bool:
-    """Whether the local time of day is in the hours that the owner offers; they may go over midnight."""
+    """Whether the local time of day is within the owner's hours, which may span midnight."""
     if not hours:
         return True
     first, last = (time.fromisoformat(part) for part in hours.split("-"))
@@ -35,14 +35,14 @@ def within(hours: str, now: datetime) -> bool:
 
 
 class Pause(msgspec.Struct):
-    """The owner's pause. `until` is wall-clock time, None means until `resume`. `frozen` is what `--now` asked for."""
+    """The owner's pause. `until` is wall-clock time, or None until `resume`. `--now` sets `frozen`."""
 
     until: float | None = None
     frozen: bool = False
 
 
 class PauseFile:
-    """The pause on disk: it holds over a restart, and can be set while no worker runs."""
+    """The pause on disk. It survives a restart, and can be set while no worker is running."""
 
     def __init__(self, state: Path, disk: Disk) -> None:
         self._path, self._disk = state / "pause.json", disk

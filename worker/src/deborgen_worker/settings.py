@@ -1,8 +1,8 @@
 """One table of settings. The flags, the environment, the configuration files and docs/worker.md all follow it.
 
-A setting is given by its flag, else by its variable `DEBORGEN_WORKER_…`, else by its line in the owner's
-`worker.local.toml` beside the file that `--config` names, else by its line in that file, else it has its default. So an
-owner's word on a machine always wins over the file that a fleet's administrator rolls out.
+A setting comes from its flag, else from its variable `DEBORGEN_WORKER_…`, else from the owner's `worker.local.toml`
+beside the file that `--config` names, else from that file, else it has its default. So the owner of a machine always
+wins over the file that a fleet's administrator rolls out.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ __all__ = ["TABLE", "Settings", "SettingsError"]
 
 def _name(text: str) -> str:
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}", text):
-        raise ValueError("it may have letters, digits, '.', '_' and '-', at most 63, and begins with a letter or digit")
+        raise ValueError("use at most 63 letters, digits, '.', '_' and '-', and begin with a letter or a digit")
     return text
 
 
@@ -63,7 +63,7 @@ def default_name() -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """What the worker was told. Durations are seconds, sizes are bytes; 0 means "as much as the machine has"."""
+    """The worker's settings. Durations are in seconds, sizes in bytes; 0 means "as much as the machine has"."""
 
     coordinator: str = setting("", TEXT, "address of the coordinator, for example https://pool.example")
     name: str = setting(default_name, Kind("name", _name), "name of this worker; its token is bound to it", "host name")
@@ -75,42 +75,39 @@ class Settings:
     )  # fmt: skip
     runner: str = setting(
         "auto", choice("auto", "podman", "subprocess", "both"),
-        "how jobs run: in Podman, as plain processes of this user, or either; auto means Podman, and "
-        "the worker does not start where that does not work",
+        "how jobs run: in Podman, as plain processes of this user, or either; auto means Podman, "
+        "and the worker does not start if Podman does not work",
     )  # fmt: skip
     podman_socket: str = setting(
-        "", TEXT, "Podman's socket; empty means that of the user or of root, or a service of our own"
+        "", TEXT, "Podman's socket; empty means the user's or root's socket, or a service that the worker starts"
     )
     supervisor: str = setting(
         "own", choice("own", "apart"),
-        "where the supervisor of running jobs is started: by the worker, or in a container of its own",
+        "where the supervisor of running jobs runs: started by the worker, or apart in a container of its own",
     )  # fmt: skip
-    slots: int = setting(0, whole(), "jobs that run at once, whatever they ask for", "as many as fit")
+    slots: int = setting(0, whole(), "jobs that may run at once, whatever they ask for", "as many as fit")
     cpus: float = setting(0.0, number(most=65536), "processors offered to jobs", "all")
     memory: int = setting(0, SIZE, "memory offered to jobs", "all but 1/8 of the machine's")
-    gpus: int = setting(-1, whole(), "GPUs offered to jobs", "all that are found")
+    gpus: int = setting(-1, whole(), "GPUs offered to jobs", "all")
     disk: int = setting(0, SIZE, "disk offered to workspaces", "what is free, less min_free_disk")
-    network: str = setting(
-        "none", choice("none", "internet"), "the most that a job may have: no network, or the internet"
-    )
+    network: str = setting("none", choice("none", "internet"), "network that jobs may ask for: none, or the internet")
     hours: str = setting(
-        "", Kind("hours", _hours), "time of day in which work is taken, for example 22:00-07:00", "always"
+        "", Kind("hours", _hours), "time of day at which work is taken, for example 22:00-07:00", "always"
     )
-    labels: dict[str, str] = setting(  # noqa: RUF009 - it makes a field, as the others
+    labels: dict[str, str] = setting(  # noqa: RUF009 - it makes a field, like the others
         dict, Kind("list of labels", _labels), "further labels, for example site=garage,disk=fast", "none"
     )
     pids: int = setting(1024, whole(), "processes that one job may have")
     tmp_size: int = setting(256 << 20, SIZE, "size of /tmp in a container", "256MiB")
     cache_size: int = setting(10 << 30, SIZE, "disk for input files kept for the next job", "10GiB")
-    log_cap: int = setting(64 << 20, SIZE, "size above which a job's log keeps its head and its tail only", "64MiB")
+    log_cap: int = setting(64 << 20, SIZE, "size above which a job's log keeps only its head and its tail", "64MiB")
     min_free_disk: int = setting(1 << 30, SIZE, "free disk below which no work is taken", "1GiB")
     keep_failed: bool = setting(False, SWITCH, "keep the workspace of a job that failed", "false")
-    kill_grace: float = setting(10.0, duration(), "from TERM to KILL when a job is stopped", "10s")
-    drain_grace: float = setting(30.0, duration(), "from SIGTERM until what still runs is given back", "30s")
+    kill_grace: float = setting(10.0, duration(), "time from TERM to KILL when a job is stopped", "10s")
+    drain_grace: float = setting(30.0, duration(), "time from SIGTERM until running jobs are given back", "30s")
     freeze_limit: float = setting(
-        0.0, duration(), "how long `pause --now` freezes a job before it is given back", "the lease"
+        0.0, duration(), "how long `pause --now` freezes a job before it is given back", "the lease time"
     )
 
 
-#: The owner's file wins over the one that an administrator rolls out.
 TABLE = Table(Settings, "DEBORGEN_WORKER_", local_file="worker.local.toml")

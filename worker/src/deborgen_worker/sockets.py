@@ -1,4 +1,4 @@
-"""Unix sockets in folders whose names are too long for the address of a socket."""
+"""Unix sockets whose paths are too long for a socket address."""
 
 from __future__ import annotations
 
@@ -8,21 +8,22 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-#: How many bytes the path of a socket may have. Linux allows 107, macOS 103.
-MOST_BYTES = 103
+#: The path of a socket may have at most this many bytes. Linux allows 107, macOS 103.
+MAX_PATH_BYTES = 103
 
 
 @contextlib.contextmanager
 def short_path(path: Path) -> Iterator[str]:
-    """A path to the socket that is short enough. If it leads through a link, it is good as long as the context lasts.
+    """A path to the socket that is short enough. It may lead through a link that exists only within the context.
 
-    The link lies in a new folder that only this user can enter, so nobody can lay another one in its place.
+    The link lies in a new folder that only this user can enter, so nobody can replace it.
     """
-    if len(os.fsencode(path)) <= MOST_BYTES:
+    if len(os.fsencode(path)) <= MAX_PATH_BYTES:
         yield str(path)
         return
-    places = (os.environ.get("XDG_RUNTIME_DIR"), "/run")  # nothing tidies these while we run; else the usual place
-    base = next((place for place in places if place and os.access(place, os.W_OK)), None)
+    # Nothing tidies these folders while we run. The fallback is the system's folder for temporary files.
+    folders = (os.environ.get("XDG_RUNTIME_DIR"), "/run")
+    base = next((each for each in folders if each and os.access(each, os.W_OK)), None)
     with tempfile.TemporaryDirectory(prefix="deborgen-", dir=base) as folder:
         link = Path(folder) / "to"
         link.symlink_to(path.parent.absolute())

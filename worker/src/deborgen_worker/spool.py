@@ -1,6 +1,6 @@
-"""What this worker has promised, on disk: claims asked for, attempts it holds, results nobody has acknowledged yet.
+"""What this worker has promised, on disk: its claims, its attempts, and results that are not acknowledged yet.
 
-Everything is a record of one journal, so short jobs share their fsyncs. A folder per attempt holds the rest: the
+Everything is a record in one journal, so short jobs share their fsyncs. A folder per attempt holds the rest: the
 workspace, the output, the artifacts. After a start, `requests` and `entries` are what an earlier session left.
 """
 
@@ -18,30 +18,32 @@ from typing import Any
 import msgspec
 
 from deborgen_shared.messages import Assignment, Result
-from deborgen_worker.crash import point
+from deborgen_worker.crash import crash_point
 from deborgen_worker.disk import Disk
 from deborgen_worker.folders import Folders
 from deborgen_worker.journal import Journal, SpoolFullError
 
+#: Compact the journal once it has grown by this many bytes and to three times its compacted size.
 COMPACT_ABOVE = 8 << 20
+#: The history, which starts anew above this many bytes.
 HISTORY, HISTORY_BYTES = "history.jsonl", 8 << 20
 
 
 class Record(msgspec.Struct, tag=True, omit_defaults=True):
-    """One line of the journal."""
+    """One record of the journal. Tags and fields are a format on disk: a later release reads them."""
 
 
-class ClaimAsked(Record, tag="claim"):
+class ClaimRecord(Record, tag="claim"):
     request: str
 
 
-class ClaimAnswered(Record, tag="answered"):
+class AnswerRecord(Record, tag="answered"):
     request: str
     boot: str
     assignments: list[Assignment]
 
 
-class Started(Record, tag="start"):
+class StartRecord(Record, tag="start"):
     attempt: str
     runner: str
     at: float
@@ -49,14 +51,14 @@ class Started(Record, tag="start"):
     began: float = 0.0
 
 
-class Stopped(Record, tag="stop"):
+class StopRecord(Record, tag="stop"):
     attempt: str
     ending: str
     reason: str = ""
 
 
-class Ended(Record, tag="result"):
-    """How an attempt ended, the worker's own lines for its log, and when its program began, if that is known."""
+class ResultRecord(Record, tag="result"):
+    """An attempt's result, the worker's own lines for its log, and when its program began, or 0 if unknown."""
 
     attempt: str
     result: Result
@@ -64,20 +66,20 @@ class Ended(Record, tag="result"):
     began: float = 0.0
 
 
-class Settled(Record, tag="settled"):
+class SettledRecord(Record, tag="settled"):
     attempt: str
     how: str = ""
 
 
-_decoder = msgspec.json.Decoder(ClaimAsked | ClaimAnswered | Started | Stopped | Ended | Settled)
+_decoder = msgspec.json.Decoder(ClaimRecord | AnswerRecord | StartRecord | StopRecord | ResultRecord | SettledRecord)
 _encode = msgspec.json.Encoder().encode
 
 
 class Entry(msgspec.Struct):
-    """One attempt in the spool. `boot` is the kernel's boot in which it was taken: only there can it still run.
+    """One attempt in the spool. `boot` is the boot in which it was taken: it can still run only in that boot.
 
-    `started` is the monotonic time of that boot, `began` the same moment on the clock of `leases`. `ending` says that
-    the worker itself was ending it, and why.
+    `started` is the start on that boot's monotonic clock, `began` the same moment on the clock of `leases`. `ending` is
+    set if the worker itself was ending it, and `reason` says why.
     """
 
     assignment: Assignment
@@ -104,64 +106,64 @@ class Spool:
         self._compacted = 0
         self._journal = Journal(root / "journal", disk)
         for line in self._journal.records:
-            self._replay(_decoder.decode(line))
+            self._apply(_decoder.decode(line))
         self._journal.records.clear()
         self._compact()
 
-    # Writing down: nothing is durable before `commit` has returned.
+    # Writing: nothing is durable before `commit` has returned.
 
     def claim_asked(self, request: str) -> None:
-        """A claim that is about to be sent; `commit` must come first."""
-        point("before-claim-written")
-        self._write(ClaimAsked(request))
+        """Record a claim. Call `commit` before sending it."""
+        crash_point("before-claim-written")
+        self._write(ClaimRecord(request))
 
     def claim_answered(self, request: str, assignments: list[Assignment]) -> None:
-        """The answer to a claim.
+        """Record the answer to a claim.
 
-        It must outlive the worker, but it may be lost with the power: nothing runs after that, and attempts that are
-        never named are released.
+        The record must survive the worker, but not a power cut: nothing runs after that, and the coordinator releases
+        attempts that are never named.
         """
-        point("after-claim-answered")
-        self._write(ClaimAnswered(request, self._boot, assignments))
+        crash_point("after-claim-answered")
+        self._write(AnswerRecord(request, self._boot, assignments))
         if assignments:
-            point("after-assignment-written")
+            crash_point("after-assignment-written")
 
     def started(self, attempts: Mapping[str, Iterable[str]], runner: str, at: float, began: float) -> None:
-        """About to start these, each with its GPUs. It must outlive the worker but not the power: then nothing runs."""
-        self._write(*[Started(attempt, runner, at, list(gpus), began) for attempt, gpus in attempts.items()])
-        point("after-start-written")
+        """Record attempts that are about to start, with their GPUs. As in `claim_answered`, a power cut may lose it."""
+        self._write(*[StartRecord(attempt, runner, at, list(gpus), began) for attempt, gpus in attempts.items()])
+        crash_point("after-start-written")
 
     def stopped(self, attempt: str, ending: str, reason: str) -> None:
-        """About to be ended by the worker, so that its exit code is not taken for the program's own. As `started`."""
-        self._write(Stopped(attempt, ending, reason))
+        """Record that the worker is about to end an attempt, so that its exit code is not blamed on the program."""
+        self._write(StopRecord(attempt, ending, reason))
 
-    def ended(self, *results: Ended) -> None:
-        """Results; `commit` must come before they are told, and serves many of them."""
+    def ended(self, *results: ResultRecord) -> None:
+        """Record results. Call `commit` before sending them; one call serves many."""
         self._write(*results)
-        point("after-result-appended")
+        crash_point("after-result-appended")
 
     def commit(self) -> None:
         self._journal.commit()
 
     def settle(self, answers: Mapping[str, str]) -> None:
-        """The coordinator has said its word: these are forgotten. Lost on a power cut, it is only said again."""
+        """Forget attempts that the coordinator has acknowledged. If a power cut loses this, they are sent again."""
         with self._lock:
             known = [(self.entries[attempt], how) for attempt, how in answers.items() if attempt in self.entries]
         if not known:
             return
-        self._remember(known)
-        records = [Settled(entry.assignment.attempt, how) for entry, how in known]
+        self._write_history(known)
+        records = [SettledRecord(entry.assignment.attempt, how) for entry, how in known]
         try:
             self._write(*records)
-        except SpoolFullError:  # what they leave must be removed all the same: it may be what fills the disk
+        except SpoolFullError:  # forget them all the same: their folders may be what fills the disk
             with self._lock:
                 for record in records:
-                    self._replay(record)
+                    self._apply(record)
         if self._journal.size > COMPACT_ABOVE + 2 * self._compacted:
             self._compact()
         self._journal.refill_reserve()
 
-    # Looking
+    # Reading
 
     def folder(self, attempt: str) -> Path:
         return self.folders.of(attempt)
@@ -171,61 +173,61 @@ class Spool:
             return [attempt for attempt, entry in self.entries.items() if entry.result is not None]
 
     def began(self, attempt: str) -> float | None:
-        """When the program of an attempt began, on the clock of `leases`; None if that was before a reboot."""
+        """When an attempt's program began, on the clock of `leases`; None if unknown or before a reboot."""
         entry = self.entries.get(attempt)
         return entry.began if entry is not None and entry.began and entry.boot == self._boot else None
 
     def close(self) -> None:
         self._journal.close()
 
-    # Inside
+    # Internals
 
     def _write(self, *records: Record) -> None:
         lines = [_encode(record) for record in records]
         with self._lock:
             self._journal.append(*lines)
             for record in records:
-                self._replay(record)
+                self._apply(record)
 
-    def _replay(self, record: Record) -> None:
+    def _apply(self, record: Record) -> None:
         match record:
-            case ClaimAsked(request):
+            case ClaimRecord(request):
                 self.requests.add(request)
-            case ClaimAnswered(request, boot, assignments):
+            case AnswerRecord(request, boot, assignments):
                 self.requests.discard(request)
                 for assignment in assignments:
                     self.entries.setdefault(assignment.attempt, Entry(assignment, boot))
-            case Started(attempt, runner, at, gpus, began):
+            case StartRecord(attempt, runner, at, gpus, began):
                 if attempt in self.entries:
                     entry = self.entries[attempt]
                     entry.runner, entry.started, entry.gpus, entry.began = runner, at, gpus, began
-            case Stopped(attempt, ending, reason):
+            case StopRecord(attempt, ending, reason):
                 if attempt in self.entries:
                     self.entries[attempt].ending, self.entries[attempt].reason = ending, reason
-            case Ended(attempt, result, notes, began):
+            case ResultRecord(attempt, result, notes, began):
                 if attempt in self.entries:
                     entry = self.entries[attempt]
                     entry.result, entry.notes, entry.began = result, notes, began or entry.began
-            case Settled(attempt):
+            case SettledRecord(attempt):
                 self.entries.pop(attempt, None)
 
     def _compact(self) -> None:
         with self._lock:
-            live: list[Record] = [ClaimAsked(request) for request in sorted(self.requests)]
+            live: list[Record] = [ClaimRecord(request) for request in sorted(self.requests)]
             for attempt, entry in self.entries.items():
-                live.append(ClaimAnswered("", entry.boot, [entry.assignment]))
+                live.append(AnswerRecord("", entry.boot, [entry.assignment]))
                 if entry.runner:
-                    live.append(Started(attempt, entry.runner, entry.started, entry.gpus, entry.began))
+                    live.append(StartRecord(attempt, entry.runner, entry.started, entry.gpus, entry.began))
                 if entry.ending:
-                    live.append(Stopped(attempt, entry.ending, entry.reason))
+                    live.append(StopRecord(attempt, entry.ending, entry.reason))
                 if entry.result is not None:
-                    live.append(Ended(attempt, entry.result, entry.notes, entry.began))
-            # On a full disk the journal stays as long as it is: a worker must start there to deliver its results.
+                    live.append(ResultRecord(attempt, entry.result, entry.notes, entry.began))
+            # On a full disk the journal stays as it is: the worker must be able to start and deliver its results.
             with contextlib.suppress(OSError):
                 self._journal.rewrite(map(_encode, live))
             self._compacted = self._journal.size
 
-    def _remember(self, settled: Iterable[tuple[Entry, str]]) -> None:
+    def _write_history(self, settled: Iterable[tuple[Entry, str]]) -> None:
         at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         lines = []
         for entry, how in settled:
@@ -242,7 +244,7 @@ class Spool:
             }
             lines.append(msgspec.json.encode(line) + b"\n")
         path = self.root / HISTORY
-        with contextlib.suppress(OSError), self._lock:  # a full disk must not keep a result from being settled
+        with contextlib.suppress(OSError), self._lock:  # a full disk must not keep attempts from being settled
             with open(path, "ab", opener=partial(os.open, mode=0o600)) as file:
                 file.writelines(lines)
             if path.stat().st_size > HISTORY_BYTES:
@@ -250,7 +252,7 @@ class Spool:
 
 
 def read_history(state: Path, limit: int) -> list[dict[str, Any]]:
-    """What ran here, the newest last. A line of which a loss of power has left a part is passed over."""
+    """The jobs that ran here, the newest last. A line that was torn by a power cut is skipped."""
     found = []
     with contextlib.suppress(FileNotFoundError):
         for line in (state / HISTORY).read_bytes().splitlines()[-limit:]:

@@ -5,96 +5,96 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from deborgen_shared.states import Outcome
-from deborgen_worker.attempts import Ending, Exit, Standing, Stop
+from deborgen_worker.attempts import Exit, Standing, Stop, StopCause
 
-# What happens to one attempt.
+# Events of one attempt.
 
 
 @dataclass(slots=True)
-class Event:
+class AttemptEvent:
     name: str
 
 
 @dataclass(slots=True)
-class Renewed(Event):
-    """A heartbeat that named it was answered: its lease is alive until `start_by`. `sent` is when it was sent."""
+class Renewed(AttemptEvent):
+    """A heartbeat renewed its lease, so it may start until `start_by`. `sent` is when the heartbeat was sent."""
 
     start_by: float
     sent: float
 
 
 @dataclass(slots=True)
-class StopAsked(Event):
+class StopAsked(AttemptEvent):
     """The coordinator, the owner or the clock wants it ended."""
 
-    ending: Ending
+    cause: StopCause
     reason: str = ""
 
 
-class Prepared(Event):
-    """All is ready for its start."""
+class Prepared(AttemptEvent):
+    """Everything is ready for its start."""
 
 
 @dataclass(slots=True)
-class NotPrepared(Event):
-    """It could not be prepared. `down`: nothing can be prepared now, which is not the attempt's fault."""
+class NotPrepared(AttemptEvent):
+    """It could not be prepared. `down`: its runner does not work at all, which is not the attempt's fault."""
 
     error: str
     down: bool = False
 
 
 class NotStarted(NotPrepared):
-    """It could not be started, and nothing of it runs."""
+    """It could not be started, and nothing of it is running."""
 
 
-class Began(Event):
-    """Its runner has begun it in the room of another that has ended."""
+class Began(AttemptEvent):
+    """Its runner has started it in the room of another program that has ended."""
 
 
-class Returned(Event):
-    """Its runner gives it back: it never began."""
+class Returned(AttemptEvent):
+    """Its runner gives it back without having started it."""
 
 
 @dataclass(slots=True)
-class Exited(Event):
-    """Its program is over."""
+class Exited(AttemptEvent):
+    """Its program has ended."""
 
     exit: Exit
 
 
 @dataclass(slots=True)
-class Adopted(Event):
-    """Its runner says what became of it since an earlier session: whether it is frozen, and how long it was, in all."""
+class Adopted(AttemptEvent):
+    """Its runner says what became of it since an earlier session, and for how many seconds it was frozen in total."""
 
     standing: Standing
     frozen: bool = False
     stopped: float = 0.0
 
 
-class NotThawed(Event):
-    """Its program could not be woken: it is still frozen."""
+class NotThawed(AttemptEvent):
+    """Its program could not be woken and is still frozen."""
 
 
 @dataclass(slots=True)
-class NotFrozen(Event):
+class NotFrozen(AttemptEvent):
     """Its program could not be frozen."""
 
     error: str
 
 
-class Collected(Event):
+class Collected(AttemptEvent):
     """Its result is in the spool."""
 
 
-class Settled(Event):
-    """The coordinator has had the last word: nothing of it is needed any more."""
+class Settled(AttemptEvent):
+    """The coordinator has acknowledged its end, so nothing of it is needed any more."""
 
 
-class Ticked(Event):
+class Ticked(AttemptEvent):
     """Time has passed."""
 
 
-# What is to be done.
+# Instructions.
 
 
 @dataclass(slots=True)
@@ -104,14 +104,14 @@ class Instruction:
 
 @dataclass(slots=True)
 class Prepare(Instruction):
-    """Lay out the workspace, fetch the image, create the container; then say `Prepared` or `NotPrepared`."""
+    """Lay out the workspace, fetch the image, create the container. Leads to `Prepared` or `NotPrepared`."""
 
     gpus: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
 class Start(Instruction):
-    """Start its program before `start_by`; say `NotStarted` if that cannot be done. `began` is now."""
+    """Start its program before `start_by`. Leads to `NotStarted` if that fails. `began` is now."""
 
     start_by: float
     began: float
@@ -120,18 +120,18 @@ class Start(Instruction):
 
 @dataclass(slots=True)
 class Follow(Instruction):
-    """Let its runner begin it when another program leaves it its room, before `start_by`, or give it back."""
+    """Let its runner start it when another program ends, before `start_by`, or else give it back."""
 
     start_by: float
 
 
 class Recall(Instruction):
-    """Have it back from its runner, unless it has begun."""
+    """Take it back from its runner, unless it has begun."""
 
 
 @dataclass(slots=True)
 class Signal(Instruction):
-    """Send TERM or KILL to its program. The journal is told why, if that is new."""
+    """Send TERM or KILL to its program, after waking it if `thaw` is set. The first signal's cause is recorded."""
 
     word: str
     stop: Stop
@@ -139,19 +139,19 @@ class Signal(Instruction):
 
 
 class Freeze(Instruction):
-    """Stop its program where it is; say `NotFrozen` if that cannot be done."""
+    """Freeze its program. Leads to `NotFrozen` if that fails."""
 
 
 class Thaw(Instruction):
-    """Let its program go on."""
+    """Wake its program. Leads to `NotThawed` if that fails."""
 
 
 @dataclass(slots=True)
 class Collect(Instruction):
-    """Put its result together, write it to the spool, and say `Collected`.
+    """Put its result together and write it to the spool. Leads to `Collected`.
 
-    `seconds` is the time that it used since it began, `stopped` the time that it did not. One that never `ran` has left
-    nothing to collect.
+    `seconds` is the time that it ran since it began, `stopped` the time in which it did not. If it never `ran`, there
+    is nothing to collect.
     """
 
     outcome: Outcome
@@ -164,16 +164,16 @@ class Collect(Instruction):
 
 
 class Send(Instruction):
-    """Tell the coordinator how it ended."""
+    """Send its result to the coordinator."""
 
 
 class Forget(Instruction):
-    """Nobody wants its result: strike it from the spool."""
+    """Remove it from the spool: nobody wants its result."""
 
 
 @dataclass(slots=True)
 class Discard(Instruction):
-    """Remove it from its runner, if that may have something of it, and remove its folder unless a new start follows."""
+    """Remove it from its runner if it was `touched`, and its folder unless a new start follows."""
 
     touched: bool = True
     folder: bool = True
@@ -181,13 +181,13 @@ class Discard(Instruction):
 
 @dataclass(slots=True)
 class CloseGate(Instruction):
-    """The runner of this attempt does not work: take no new work until it does."""
+    """Take no new work until this attempt's runner works again."""
 
     error: str
 
 
 @dataclass(slots=True)
 class Say(Instruction):
-    """Tell the owner."""
+    """Print a line for the owner."""
 
     text: str

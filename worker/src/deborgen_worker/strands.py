@@ -1,4 +1,4 @@
-"""Slow work on a few threads: what belongs to the same attempt is done in its order, one piece at a time."""
+"""Slow work on a few threads. The pieces of work of one attempt are done in order, one at a time."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ Work = Callable[[], None]
 
 
 class Strands:
-    """`submit` runs a function soon, in some thread; a piece of work must not raise."""
+    """A strand is a queue of work that is done one piece at a time.
+
+    `submit` runs a function soon, in some thread. Work must not raise.
+    """
 
     def __init__(self, submit: Callable[[Work], object]) -> None:
         self._submit = submit
@@ -18,15 +21,15 @@ class Strands:
         self._waiting: dict[str, deque[Work]] = {}
 
     def run(self, strand: str, work: Work) -> None:
-        """Do this after all earlier work of the same strand."""
+        """Do this work after all earlier work of the same strand."""
         with self._lock:
             if strand in self._waiting:
                 self._waiting[strand].append(work)
                 return
             self._waiting[strand] = deque([work])
-        self._submit(lambda: self._work_off(strand))
+        self._submit(lambda: self._drain(strand))
 
-    def _work_off(self, strand: str) -> None:
+    def _drain(self, strand: str) -> None:
         while True:
             with self._lock:
                 if not self._waiting[strand]:

@@ -1,18 +1,15 @@
-"""The worker's token, in a file that may change while it runs."""
+"""The worker's token, in a file that may change while the worker runs."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-
-class CannotRun(Exception):
-    def __init__(self, code: int, message: str) -> None:
-        super().__init__(message)
-        self.code = code
+from deborgen_worker.exit import CannotRun
 
 
 class TokenFile:
-    """The token, read again when the file changes. It is never in an argument, a log or a job's environment."""
+    """Returns the token, and reads it again when the file changes. It is never in an argument, a log or a job's
+    environment."""
 
     def __init__(self, path: Path) -> None:
         self._path, self._read_at, self._token = path, -1.0, ""

@@ -1,7 +1,8 @@
-"""The folder in which a job runs, and what it is told there.
+"""The folder in which a job runs, and the variables and files that describe the job to its program.
 
-An attempt's folder holds `work`, which the job may write to, and beside it what is the worker's: the output, the
-artifacts on their way. Inside `work`, `.deborgen` has the parameters, and takes the result, the progress and events.
+An attempt's folder holds `work`, where the job may write, and beside it the worker's own files: the output, and
+artifacts that are being uploaded. Inside `work`, `.deborgen` has the parameters, and the job writes its result, its
+progress and its events there.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ _host_path = os.environ.get("PATH", os.defpath)
 
 
 def spec_of(assignment: Assignment) -> JobSpec:
-    """The job's spec; what this version cannot read is refused in words."""
+    """The job's spec. Raises `CannotStart` if this version does not understand it."""
     try:
         return msgspec.convert(assignment.spec, JobSpec)
     except msgspec.ValidationError as error:
@@ -46,7 +47,7 @@ def spec_of(assignment: Assignment) -> JobSpec:
 
 
 def launch_of(assignment: Assignment, spec: JobSpec, folder: Path, *, pids: int, tmp_size: int) -> Launch:
-    """What the runner needs. It is the same again in a later session."""
+    """What the runner needs to run the attempt. A later session computes the same."""
     container = bool(spec.image)
     workspace = folder / WORK
     inside = IN_CONTAINER if container else str(workspace)
@@ -94,27 +95,27 @@ def _environment(
     }
 
 
-def make(launch: Launch, assignment: Assignment, spec: JobSpec, cache: BlobCache, folders: Folders) -> None:
-    """Lay everything out, fresh: what an interrupted try left is removed first."""
+def lay_out(launch: Launch, assignment: Assignment, spec: JobSpec, cache: BlobCache, folders: Folders) -> None:
+    """Make the workspace and put the job's files into it. Leftovers of an interrupted try are removed first."""
     folders.make(launch.folder)
     fd = os.open(f"{launch.workspace}/{OWN}/{PARAMS}", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
         params = msgspec.json.encode(assignment.params)
         os.write(fd, params)
-        if os.fstat(fd).st_size > len(params):  # an attempt before this one had longer ones
+        if os.fstat(fd).st_size > len(params):  # in a reused folder, the last attempt's parameters were longer
             os.ftruncate(fd, len(params))
     finally:
         os.close(fd)
     for each in spec.files:
-        cache.copy(each.sha256, place(launch.workspace, each.path), each.mode)
+        cache.copy(each.sha256, target_path(launch.workspace, each.path), each.mode)
     for given in assignment.inputs:
-        cache.copy(given.sha256, place(launch.workspace, given.target), 0o644)
+        cache.copy(given.sha256, target_path(launch.workspace, given.target), 0o644)
     if launch.image:
         _open_for_anyone(launch.workspace)
 
 
-def place(workspace: Path, path: str) -> Path:
-    """Where a relative path lies in the workspace, with its folders made. The workspace has no links yet."""
+def target_path(workspace: Path, path: str) -> Path:
+    """The absolute path of a file in the workspace. Its folders are created. The workspace has no links yet."""
     problem = check_path(path)
     if problem:
         raise CannotStart(f"the path {path!r} {problem}")
@@ -124,7 +125,8 @@ def place(workspace: Path, path: str) -> Path:
 
 
 def _open_for_anyone(workspace: Path) -> None:
-    """The image may run as any user, and no user has a capability. The attempt's folder around it stays closed."""
+    """Let any user write, because an image may run as any user and without capabilities. The folder around it stays
+    closed to others."""
     for folder, folders, files in os.walk(workspace):
         for name in folders:
             Path(folder, name).chmod(0o777)
@@ -135,11 +137,11 @@ def _open_for_anyone(workspace: Path) -> None:
 
 
 def progress_of(workspace: Path) -> tuple[float | None, str]:
-    """What the job last wrote to $DEBORGEN_PROGRESS: a share of the whole, and words."""
+    """What the job last wrote to $DEBORGEN_PROGRESS: a fraction between 0 and 1, and a message."""
     text = read_small(workspace, f"{OWN}/progress", PROGRESS_BYTES)
     if not text:
         return None, ""
-    # A program that empties the file and writes on where it was leaves NULs before it, which no database holds.
+    # A program that truncates the file and goes on writing at its old offset leaves NULs, which no database stores.
     lines = text.decode(errors="replace").replace("\0", "").strip().splitlines()
     first, _, message = (lines[-1] if lines else "").strip().partition(" ")
     with contextlib.suppress(ValueError):
@@ -150,12 +152,12 @@ def progress_of(workspace: Path) -> tuple[float | None, str]:
 
 
 def read_small(workspace: Path, path: str, limit: int) -> bytes | None:
-    """A small regular file below the workspace, reached without following any link; None if there is none.
+    """The content of a small regular file in the workspace, read without following any link; None if there is none.
 
-    One byte more than the limit is read, so that the caller can tell that it is too large.
+    It reads one byte more than the limit, so that the caller can tell that the file is too large.
     """
     with contextlib.suppress(OSError):
-        os.stat(f"{workspace}/{path}", follow_symlinks=False)  # noqa: PTH116 - mostly it is not there: one call tells
+        os.stat(f"{workspace}/{path}", follow_symlinks=False)  # noqa: PTH116 - mostly missing: one call finds out
         fd = open_inside(workspace, path)
         with os.fdopen(fd, "rb") as file:
             return file.read(limit + 1)
@@ -163,11 +165,11 @@ def read_small(workspace: Path, path: str, limit: int) -> bytes | None:
 
 
 def open_inside(workspace: Path, path: str) -> int:
-    """Open a regular file below the workspace for reading. A link anywhere on the way is an error, as is a device."""
+    """Open a regular file in the workspace for reading. A link anywhere in the path is an error, and so is a device."""
     parent, _, name = path.rpartition("/")
     folder = open_folder(workspace, parent)
     try:
-        # O_NONBLOCK: a FIFO of that name must not hold us up.
+        # O_NONBLOCK: opening a FIFO must not block.
         fd = os.open(name, NO_LINK | os.O_NONBLOCK, dir_fd=folder)
     finally:
         os.close(folder)
@@ -178,7 +180,7 @@ def open_inside(workspace: Path, path: str) -> int:
 
 
 def parse_result(data: bytes) -> tuple[dict[str, str | int | float | bool | None] | None, str]:
-    """The job's result, or what is wrong with it: a flat JSON object of at most 64 KiB."""
+    """The job's result, which must be a flat JSON object of at most 64 KiB, or else what is wrong with it."""
     if len(data) > RESULT_BYTES:
         return None, "the result is larger than 64 KiB and was left out"
     try:

@@ -1,1 +1,1 @@
-"""How a job's program is run: in a container, as a process, or by script in tests."""
+"""Runs the programs of jobs: in containers, or as plain processes."""

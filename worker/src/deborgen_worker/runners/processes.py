@@ -1,7 +1,7 @@
-"""The plain processes of the supervisor, which run in lanes. Of the standard library alone.
+"""The plain processes of the supervisor, which run in chains. It uses the standard library alone.
 
-One that is asked for in a lane that is busy waits there, and is started the moment the one before it has ended; so
-short jobs follow each other without a word from the worker between them.
+A program that is submitted to a busy chain waits there, and starts the moment the one before it has ended. So short
+jobs follow each other without a message from the worker between them.
 """
 
 from __future__ import annotations
@@ -16,108 +16,109 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from deborgen_worker.runners.programs import NEVER, Program, find
+from deborgen_worker.runners.programs import NEVER, Program, find_executable
 
-#: While at least so many still wait in a lane, the worker need not hear at once of what ended in it.
-PLENTY = 4
+#: While at least this many programs wait in a chain, reports of ends in it may be held back,
+HOLD_WHEN_WAITING = 4
+#: for at most this many seconds, so that they share a message.
 HOLD_SECONDS = 0.01
-#: How long to wait for the end of what was killed.
+#: Wait at most this many seconds for killed leftovers to end.
 END_SECONDS = 2.0
-#: The clock of the worker's `leases`: it counts sleep.
+#: The same clock as that of the worker's `leases`, which counts the time in which the machine sleeps.
 CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-#: What the system counts the memory of a process in: bytes on macOS, else KiB.
+#: The unit in which the system counts the memory of a process: bytes on macOS, KiB elsewhere.
 RSS_UNIT = 1 if sys.platform == "darwin" else 1024
-#: In the environment of every program that we start: the name of its attempt, and a place below our `attempts`.
-MARK, PLACE = b"DEBORGEN_ATTEMPT_ID=", b"DEBORGEN_RESULT="
-#: Python and we ignore some signals; a program starts with none ignored.
+#: Variables in the environment of every program that we start: its attempt, and a path below our folder `attempts`.
+ATTEMPT_VARIABLE, RESULT_VARIABLE = b"DEBORGEN_ATTEMPT_ID=", b"DEBORGEN_RESULT="
+#: Python and this module ignore some signals. A program starts with none of them ignored.
 DEFAULT_SIGNALS = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGCHLD)
 
 
 class Processes:
-    """Starts them, and waits for them. What runs is in `running`, by attempt, among the supervisor's other programs.
+    """Starts processes and waits for them. `running` has them by attempt, among the supervisor's other programs.
 
-    `over(attempt, record, hold)` tells of an end, and `give_back(attempt)` of one that was not started. `lanes` has
-    what waits, in its order, for each lane in which something runs; `waiting` says in which lane.
+    It calls `on_end(attempt, report, hold)` for each end, and `give_back(attempt)` for a program that was not started.
+    `chains` has the waiting requests of each busy chain in order, and `waiting` the chain of each waiting attempt.
     """
 
     def __init__(
-        self, running: dict[str, Program], over: Callable[..., None], give_back: Callable[[str], None]
+        self, running: dict[str, Program], on_end: Callable[..., None], give_back: Callable[[str], None]
     ) -> None:
-        self.running, self.over, self.give_back = running, over, give_back
+        self.running, self.on_end, self.give_back = running, on_end, give_back
         self.by_pid: dict[int, str] = {}
-        self.lanes: dict[str, deque[dict[str, Any]]] = {}
+        self.chains: dict[str, deque[dict[str, Any]]] = {}
         self.waiting: dict[str, str] = {}
         self.home = os.open(".", os.O_RDONLY | os.O_DIRECTORY)
         self.null = os.open(os.devnull, os.O_RDWR)
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
-    # Lanes
+    # Chains
 
-    def ask(self, ask: dict[str, Any]) -> None:
-        """Start a program, or let it wait in its lane until the one before it has ended."""
-        attempt, lane = ask["attempt"], ask["lane"]
+    def submit(self, request: dict[str, Any]) -> None:
+        """Start a program, or let it wait in its chain until the one before it has ended."""
+        attempt, chain = request["attempt"], request["lane"]  # the key of release 0.1: worker and supervisor may differ
         if attempt in self.waiting:
             return
-        if lane in self.lanes:
-            self.lanes[lane].append(ask)
-            self.waiting[attempt] = lane
+        if chain in self.chains:
+            self.chains[chain].append(request)
+            self.waiting[attempt] = chain
         else:
-            self.lanes[lane] = deque([ask])
-            self.go_on(lane)
+            self.chains[chain] = deque([request])
+            self.start_next(chain)
 
-    def go_on(self, lane: str) -> None:
-        """Start the next one of a lane in which nothing runs; a lane with nothing left is gone."""
-        queue = self.lanes[lane]
+    def start_next(self, chain: str) -> None:
+        """Start the next program of a chain in which none runs. Forget the chain if no program is left."""
+        queue = self.chains[chain]
         while queue:
-            ask = queue.popleft()
-            self.waiting.pop(ask["attempt"], None)
-            # After its moment, also when the machine has slept meanwhile, its lease may be over.
-            if time.clock_gettime(CLOCK) > ask.get("start_by", NEVER):  # a worker of release 0.1 sends none
-                self.give_back(ask["attempt"])
-            elif self.start(ask):
+            request = queue.popleft()
+            self.waiting.pop(request["attempt"], None)
+            # After that moment its lease may have expired, perhaps while the machine slept.
+            if time.clock_gettime(CLOCK) > request.get("start_by", NEVER):  # a worker of release 0.1 sends none
+                self.give_back(request["attempt"])
+            elif self.start(request):
                 return
-        del self.lanes[lane]
+        del self.chains[chain]
 
-    def take_out(self, attempt: str) -> bool:
-        """Take an attempt out of the lane in which it waits. False if it does not wait there."""
-        lane = self.waiting.pop(attempt, None)
-        if lane is None:
+    def remove_waiting(self, attempt: str) -> bool:
+        """Remove an attempt that waits in a chain. False if it does not wait."""
+        chain = self.waiting.pop(attempt, None)
+        if chain is None:
             return False
-        self.lanes[lane] = deque(ask for ask in self.lanes[lane] if ask["attempt"] != attempt)
+        self.chains[chain] = deque(request for request in self.chains[chain] if request["attempt"] != attempt)
         return True
 
     # Starting
 
-    def start(self, ask: dict[str, Any]) -> bool:
-        """Whether it runs now. If not, its end has been told."""
-        attempt, program = ask["attempt"], ask["argv"][0]
+    def start(self, request: dict[str, Any]) -> bool:
+        """Start a program. Returns whether it runs; if not, its end has been reported."""
+        attempt, program = request["attempt"], request["argv"][0]
         try:
-            output = open_output(ask["output"], ask["blank"])
+            output = open_output(request["output"], request["blank"])
         except OSError as error:
-            self.over(attempt, {"error": f"the output file cannot be made: {error.strerror}"})
+            self.on_end(attempt, {"error": f"the output file cannot be created: {error.strerror}"})
             return False
-        process = Program(ask)
+        process = Program(request)
         try:
-            with limited(ask["limits"]):
-                process.pid = self.spawn(ask["argv"], ask["env"], ask["cwd"], output)
+            with limited(request["limits"]):
+                process.pid = self.spawn(request["argv"], request["env"], request["cwd"], output)
         except OSError as error:
             missing = isinstance(error, FileNotFoundError)
             with contextlib.suppress(OSError):  # a full disk
                 os.write(output, f"{program}: {'not found' if missing else error.strerror}\n".encode())
-            self.over(attempt, {"code": 127 if missing else 126, "reason": f"cannot execute {program!r}"})
+            self.on_end(attempt, {"code": 127 if missing else 126, "reason": f"cannot execute {program!r}"})
             return False
         finally:
             os.close(output)
-        fix_limits(process.pid, ask["limits"])
+        fix_limits(process.pid, request["limits"])
         self.running[attempt], self.by_pid[process.pid] = process, attempt
         return True
 
     def spawn(self, argv: list[str], env: dict[str, str], cwd: str, output: int) -> int:
-        """The process, in a session of its own. We have one thread, so we may stand in its folder for a moment."""
+        """Start the process in a session of its own. We have one thread, so we may change the folder for a moment."""
         os.chdir(cwd)
         try:
             return os.posix_spawn(
-                find(argv[0], env.get("PATH", os.defpath)),
+                find_executable(argv[0], env.get("PATH", os.defpath)),
                 argv,
                 env,
                 file_actions=[(os.POSIX_SPAWN_DUP2, fd, to) for fd, to in ((self.null, 0), (output, 1), (output, 2))],
@@ -131,7 +132,7 @@ class Processes:
     # Ends
 
     def reap(self) -> None:
-        """Tell of all that have ended, and start what waits behind them."""
+        """Report all ended processes, and start the ones that wait behind them."""
         while ended := self.wait_for_one():
             pid, status, usage = ended
             attempt = self.by_pid.pop(pid, None)
@@ -140,50 +141,50 @@ class Processes:
             process = self.running.pop(attempt)
             self.end_orphans(attempt)
             now = time.monotonic()
-            self.go_on(process.lane)
+            self.start_next(process.chain)
             code = os.waitstatus_to_exitcode(status)
-            record = {"code": code if code >= 0 else 128 - code, "seconds": now - process.since,
+            report = {"code": code if code >= 0 else 128 - code, "seconds": now - process.since,
                       "cpu": usage.ru_utime + usage.ru_stime, "rss": usage.ru_maxrss * RSS_UNIT}  # fmt: skip
             if code < 0:
-                record["signal"] = -code
-            hold = HOLD_SECONDS if len(self.lanes.get(process.lane, ())) >= PLENTY else 0.0
-            self.over(attempt, record | process.end, hold, keep=not process.unwanted)
+                report["signal"] = -code
+            hold = HOLD_SECONDS if len(self.chains.get(process.chain, ())) >= HOLD_WHEN_WAITING else 0.0
+            self.on_end(attempt, report | process.end, hold, keep=not process.unwanted)
 
     def wait_for_one(self) -> tuple[int, int, Any] | None:
-        """The pid, status and usage of a child that has ended, and the end of what is left of its group.
+        """The pid, status and usage of a child that has ended. The rest of its process group is killed.
 
-        The group is killed before the pid is free again. Python on macOS cannot look at a child without freeing its
-        pid before version 3.13; the number of a group that still has members is not given away there either.
+        The group is killed before the pid is free again. On macOS, Python before 3.13 cannot wait for a child without
+        freeing its pid, but there, too, the number of a group that still has members is not reused.
         """
         with contextlib.suppress(ChildProcessError):
             if hasattr(os, "waitid"):
                 found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
                 if found is None:
                     return None
-                self.end_group_of(found.si_pid)
+                self.kill_group_of(found.si_pid)
                 return os.wait4(found.si_pid, 0)
             ended = os.wait4(-1, os.WNOHANG)
-            self.end_group_of(ended[0])
+            self.kill_group_of(ended[0])
             return ended if ended[0] else None
         return None
 
-    def end_group_of(self, pid: int) -> None:
+    def kill_group_of(self, pid: int) -> None:
         if pid in self.by_pid:
             with contextlib.suppress(OSError):
                 os.killpg(pid, signal.SIGKILL)
 
     def end_orphans(self, attempt: str) -> None:
-        """End what the attempt put in the background in a session of its own: it has become our child."""
-        children = read(f"/proc/self/task/{os.getpid()}/children").split()
+        """Kill background processes of the attempt that have a session of their own: they have become our children."""
+        children = read_file(f"/proc/self/task/{os.getpid()}/children").split()
         for pid in map(int, children):
-            if pid not in self.by_pid and MARK + os.fsencode(attempt) in environment(pid):
-                end(pid)
+            if pid not in self.by_pid and ATTEMPT_VARIABLE + os.fsencode(attempt) in environment(pid):
+                kill_group(pid)
 
 
 def open_output(path: str, blank: str) -> int:
-    """The output file, which is also the mark that this attempt was started: a second start fails here."""
+    """Open the output file. It also marks the attempt as started: a second start fails here."""
     try:
-        os.rename(blank, path)  # noqa: PTH104 - the first start takes it away
+        os.rename(blank, path)  # noqa: PTH104 - only the first start finds it
     except FileNotFoundError:
         return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o600)
     return os.open(path, os.O_WRONLY | os.O_APPEND)
@@ -191,7 +192,7 @@ def open_output(path: str, blank: str) -> int:
 
 @contextlib.contextmanager
 def limited(wanted: dict[str, int]) -> Iterator[None]:
-    """A program never runs without its limits: it inherits ours, which are lower while it is made."""
+    """Lower our own limits while a program is started. It inherits them, so it never runs without its limits."""
     own = {getattr(resource, name): resource.getrlimit(getattr(resource, name)) for name in wanted}
     for (kind, (_, hard)), value in zip(own.items(), wanted.values(), strict=True):
         resource.setrlimit(kind, (value if hard == resource.RLIM_INFINITY else min(value, hard), hard))
@@ -203,14 +204,14 @@ def limited(wanted: dict[str, int]) -> Iterator[None]:
 
 
 def fix_limits(pid: int, wanted: dict[str, int]) -> None:
-    """Take from the program the right to raise them again."""
+    """Keep the program from raising its limits again."""
     for name, value in wanted.items():
         with contextlib.suppress(AttributeError, OSError, ValueError):  # macOS has no such call
             resource.prlimit(pid, getattr(resource, name), (value, value))
 
 
-def end(pid: int) -> None:
-    """KILL a process with its group, which is a job's alone."""
+def kill_group(pid: int) -> None:
+    """Send KILL to a process and its group, which belongs to one job alone."""
     with contextlib.suppress(OSError):
         os.killpg(os.getpgid(pid), signal.SIGKILL)
     with contextlib.suppress(OSError):
@@ -218,31 +219,31 @@ def end(pid: int) -> None:
 
 
 def environment(pid: int) -> list[bytes]:
-    return read(f"/proc/{pid}/environ").split(b"\0")
+    return read_file(f"/proc/{pid}/environ").split(b"\0")
 
 
-def read(path: str) -> bytes:
-    """What the kernel says there; nothing where it does not tell."""
+def read_file(path: str) -> bytes:
+    """The content of a file of the kernel; empty if it cannot be read."""
     with contextlib.suppress(OSError), open(path, "rb", buffering=0) as file:  # noqa: PTH123
         return file.read()
     return b""
 
 
-def end_left_running() -> None:
-    """End what a supervisor that was killed left running in this folder: nobody is there to wait for it."""
+def end_leftovers() -> None:
+    """Kill the processes that a killed supervisor left running: nobody would wait for them."""
     until = time.monotonic() + END_SECONDS
-    while (left := left_running()) and time.monotonic() < until:
+    while (left := leftovers()) and time.monotonic() < until:
         for pid in left:
-            end(pid)
+            kill_group(pid)
         time.sleep(0.005)
 
 
-def left_running() -> list[int]:
-    """The processes of our attempts, whoever their parent is now. Another worker's have their place elsewhere."""
+def leftovers() -> list[int]:
+    """The processes of this worker's attempts, whatever their parents. Those of another worker have other paths."""
     found, home = [], os.path.realpath(b".")
-    with contextlib.suppress(FileNotFoundError):  # a system without /proc does not tell
+    with contextlib.suppress(FileNotFoundError):  # there is no /proc on macOS
         for pid in (int(name) for name in os.listdir("/proc") if name.isdigit()):  # noqa: PTH208
-            places = [word[len(PLACE) :] for word in environment(pid) if word.startswith(PLACE)]
-            if any(os.path.realpath(each.rpartition(b"/attempts/")[0] or b"/") == home for each in places):
+            paths = [word[len(RESULT_VARIABLE) :] for word in environment(pid) if word.startswith(RESULT_VARIABLE)]
+            if any(os.path.realpath(each.rpartition(b"/attempts/")[0] or b"/") == home for each in paths):
                 found.append(pid)
     return found

@@ -1,4 +1,4 @@
-"""A program that the supervisor watches over, with a clock of its own. Of the standard library alone."""
+"""A program under the supervisor, with a clock of its own. It uses the standard library alone."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ NEVER = float("inf")
 
 
 class Program:
-    """A process with its group, which is our child, or a container, which is not: for that there are commands.
+    """A process, which is our child and has a group of its own, or a container, which is steered by commands.
 
-    Its clock stands still while its owner has it stopped. `end` says how we have ended it, as a part of the record of
-    its end; nobody wants to hear of the end of one that is `unwanted`.
+    Its clock stands still while the owner has it frozen. `end` says how we have ended it, as a part of the report of
+    its end. The report of an `unwanted` program is not kept.
     """
 
-    def __init__(self, ask: dict[str, Any]) -> None:
-        self.since, self.limit = time.monotonic() - ask.get("used", 0.0), ask["timeout"]
-        self.commands: dict[str, list[str]] = ask.get("verbs", {})
-        self.pid, self.lane = 0, ask.get("lane", "")
+    def __init__(self, request: dict[str, Any]) -> None:
+        self.since, self.limit = time.monotonic() - request.get("used", 0.0), request["timeout"]
+        self.commands: dict[str, list[str]] = request.get("verbs", {})
+        self.pid, self.chain = 0, request.get("lane", "")
         self.end: dict[str, Any] = {}
         self.unwanted = False
         self._stopped, self._stopped_at = 0.0, 0.0
@@ -32,16 +32,16 @@ class Program:
 
     @property
     def stopped(self) -> float:
-        """For how many seconds it was stopped, all in all."""
+        """For how many seconds it was frozen in total."""
         return self._stopped + (time.monotonic() - self._stopped_at if self.frozen else 0.0)
 
     @property
     def until(self) -> float:
-        """The moment at which its time is used up."""
+        """The moment at which its time limit is reached."""
         return NEVER if self.frozen or self.end else self.since + self._stopped + self.limit
 
     def note(self, number: int) -> None:
-        """It was sent this signal, by us or by the worker."""
+        """Note that this signal was sent, by us or by the worker."""
         if number == signal.SIGSTOP and not self.frozen:
             self._stopped_at = time.monotonic()
         elif number == signal.SIGCONT:
@@ -49,15 +49,15 @@ class Program:
 
     def send(self, number: int) -> None:
         self.note(number)
-        with contextlib.suppress(OSError):  # it is over
+        with contextlib.suppress(OSError):  # it has ended
             if self.pid:
                 os.killpg(self.pid, number)
             elif argv := self.commands.get(signal.Signals(number).name):
                 os.posix_spawnp(argv[0], argv, os.environ, setsid=True)
 
 
-def find(program: str, path: str) -> str:
-    """Where the program is, as a shell would look for it; an error if it is nowhere."""
+def find_executable(program: str, path: str) -> str:
+    """The path of a program, found as a shell would. Raises `FileNotFoundError` if there is none."""
     if "/" in program:
         return program
     for folder in path.split(":"):

@@ -8,23 +8,23 @@ from pathlib import Path
 from typing import Protocol
 
 from deborgen_worker.logs import Log
-from deborgen_worker.steps import Adopted, Event
+from deborgen_worker.steps import Adopted, AttemptEvent
 
-#: As a moment by which to start a program: later than any.
+#: A `start_by` that never passes.
 ANY_TIME = 1e18
 
 
 class CannotStart(Exception):
-    """The program could not be started, for a reason that is not the program's: an infrastructure failure."""
+    """The program could not be started, and it was not the program's fault: an infrastructure failure."""
 
 
 class RunnerDown(CannotStart):
-    """The runner itself does not answer. Nothing is known of what it runs; no new work should be taken."""
+    """The runner itself does not answer. It is not known what it runs, and no new work should be taken."""
 
 
 @dataclass(slots=True)
 class Launch:
-    """All that is needed to run an attempt's program. `folder` is the attempt's own, `workspace` lies in it."""
+    """Everything needed to run an attempt's program. `folder` belongs to the attempt, and `workspace` lies in it."""
 
     attempt: str
     argv: tuple[str, ...]
@@ -40,30 +40,30 @@ class Launch:
     disk: int = 0
     network: str = "none"
     timeout_seconds: float = 3600.0
-    #: On the clock of `leases`: after this moment the lease may be over, and the program is not started any more.
+    #: On the clock of `leases`. After this moment the lease may have expired, and the program must not be started.
     start_by: float = ANY_TIME
 
 
-#: Tells what became of programs (`Exited`, `Began`, `Returned`), in that order, from a thread of the runner.
-Tell = Callable[[list[Event]], None]
+#: Takes events of programs (`Exited`, `Began`, `Returned`) in order, from a thread of the runner.
+Report = Callable[[list[AttemptEvent]], None]
 
 
 @dataclass(slots=True)
 class Host:
-    """What a runner found out about the machine: labels to show, limits that cannot be enforced, with the reason."""
+    """What a runner found out about the machine: its labels, and warnings about limits that cannot be enforced."""
 
     labels: dict[str, str | bool | int | float] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
 
 
 class Runner(Protocol):
-    """Runs programs, each in what was made for its attempt.
+    """Runs programs, each in the folder of its attempt.
 
-    - `start` returns when the program runs, or raises `CannotStart`; then nothing runs. It starts an attempt at most
-      once, however often it is asked.
+    - `start` returns when the program runs. If it raises `CannotStart`, nothing runs. It starts an attempt at most
+      once, however often it is called.
     - The program outlives the worker. A later session finds out with `adopt` what became of it.
-    - `Exited` is told exactly once of each attempt that was started or adopted here, with the truth or an error.
-    - No call takes longer than its own deadline, also when the machinery behind it hangs.
+    - `Exited` is reported exactly once for each attempt that was started or adopted here, with its end or an error.
+    - Every call has a deadline, even if the machinery behind it hangs.
     """
 
     name: str
@@ -74,47 +74,48 @@ class Runner(Protocol):
     def describe(self) -> Host: ...
 
     def prepare(self, launch: Launch) -> None:
-        """Do what may be done before the turn of the attempt has come: pull the image, create the container."""
+        """Do what can be done before the attempt may start: pull the image, create the container."""
 
     def start(self, launch: Launch) -> None: ...
 
     def adopt(self, launch: Launch) -> Adopted:
-        """Find out what became of an attempt of an earlier session in this boot, and watch it if it is there."""
+        """Find out what became of an attempt of an earlier session in this boot, and watch it if it still runs."""
 
     def signal(self, attempt: str, name: str) -> None:
-        """Send TERM or KILL to everything that the attempt runs. An attempt that is over is no error."""
+        """Send TERM or KILL to all processes of the attempt. It is not an error if it has ended."""
 
     def freeze(self, attempt: str) -> None: ...
 
     def thaw(self, attempt: str) -> None: ...
 
     def log(self, launch: Launch) -> Log:
-        """The program's output, also after a restart of the worker."""
+        """The program's output. It is available after a restart of the worker, too."""
 
     def discard(self, attempt: str) -> None:
-        """Nothing of the attempt is left after this: no process, no container. What is gone already is no error."""
+        """Remove all processes or the container of the attempt. It is not an error if there are none."""
 
-    def sweep(self, keep: Collection[str]) -> list[str]:
-        """Remove everything that carries this worker's mark and is not in `keep`; never anything else.
+    def cleanup(self, keep: Collection[str]) -> list[str]:
+        """Remove all programs of this worker that are not in `keep`, and nothing else. Returns their attempts.
 
-        First it is found, then `keep` is asked: what is put there before it is started may be put there meanwhile.
+        `keep` is read only after the programs were listed: an attempt is added there before its program starts, which
+        may happen meanwhile.
         """
 
     def close(self) -> None:
-        """Let go of the runner without touching what it runs."""
+        """Close the runner's connections without touching its programs."""
 
 
 class ProcessRunner(Runner, Protocol):
-    """A runner of programs that may be so short that one must follow the other without a word from the worker."""
+    """A runner of programs so short that one must follow the other without a message from the worker."""
 
     def start_all(self, launches: list[Launch]) -> None:
-        """Start each, as `start` does. One whose moment is over by then is not started, but `Returned`."""
+        """Start each program, as `start` does. After its `start_by` a program is not started, but `Returned`."""
 
     def follow(self, launches: list[Launch]) -> None:
-        """Begin each as soon as a program that runs here has ended and leaves it its room, and say so (`Began`).
+        """Start each program as soon as a running one has ended and leaves enough room, and report `Began`.
 
-        One whose moment is over by then is `Returned`.
+        After its `start_by` a program is not started, but `Returned`.
         """
 
     def recall(self, attempt: str) -> None:
-        """Give back a program that waits for the room of another (`Returned`). One that has begun goes on."""
+        """Give back a program that waits to follow another (`Returned`). A program that has begun goes on."""

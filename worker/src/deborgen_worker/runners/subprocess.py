@@ -1,6 +1,7 @@
-"""Jobs as plain processes of this user: own session, own folder, limits on memory and processes. Not a wall.
+"""Jobs as plain processes of this user, each with its own session, its own folder, and limits on memory and processes.
 
-The supervisor (see `supervisor.py`) is their parent, so they and their exit codes outlive the worker.
+This is not isolation: they see the user's files. The supervisor (see `supervisor.py`) is their parent, so the processes
+and their exit codes outlive the worker.
 """
 
 from __future__ import annotations
@@ -17,27 +18,27 @@ from deborgen_worker import host, leases
 from deborgen_worker.attempts import Exit, Standing
 from deborgen_worker.folders import BLANK, OUTPUT
 from deborgen_worker.logs import Log, RawLog
-from deborgen_worker.runners.lanes import Lanes
-from deborgen_worker.runners.protocol import CannotStart, Host, Launch, RunnerDown, Tell
-from deborgen_worker.runners.supervision import Record, Supervision, limit_of
-from deborgen_worker.steps import Adopted, Began, Event, Exited, Returned
+from deborgen_worker.runners.chains import Chains
+from deborgen_worker.runners.protocol import CannotStart, Host, Launch, Report, RunnerDown
+from deborgen_worker.runners.supervision import Message, Supervision, supervised_limit
+from deborgen_worker.steps import Adopted, AttemptEvent, Began, Exited, Returned
 
 
 class SubprocessRunner:
-    """Has the supervisor start programs, in lanes, and tells what became of them."""
+    """Has the supervisor start programs, in chains, and reports what became of them."""
 
     name = "subprocess"
 
-    def __init__(self, supervision: Supervision, tell: Tell) -> None:
-        self._supervision, self._tell = supervision, tell
-        #: Guarded by a lock of its own, which is held while messages about lanes are sent: so they come in order.
-        self._lanes = Lanes(int(leases.clock() * 1000))
-        self._laning = threading.RLock()
+    def __init__(self, supervision: Supervision, report: Report) -> None:
+        self._supervision, self._report = supervision, report
+        #: Its lock is held while messages about chains are sent, so that they arrive in order.
+        self._chains = Chains(int(leases.clock() * 1000))
+        self._chain_lock = threading.RLock()
         self._watched: set[str] = set()
         self.check, self.close = supervision.check, supervision.close
-        supervision.hear, supervision.lost = self._hear, self._lost
+        supervision.on_ends, supervision.on_lost = self._handle_ends, self._handle_loss
 
-    # The promise of a runner
+    # The promises of `protocol.Runner`
 
     def describe(self) -> Host:
         found = Host(labels={RunAs.PROCESS.label: True, RunAs.PROCESS.first_label: True})
@@ -52,47 +53,47 @@ class SubprocessRunner:
         return found
 
     def prepare(self, launch: Launch) -> None:
-        """Nothing to do ahead."""
+        """There is nothing to prepare."""
 
     def start(self, launch: Launch) -> None:
         self.start_all([launch])
 
     def start_all(self, launches: list[Launch]) -> None:
-        with self._laning:
+        with self._chain_lock:
             now = time.monotonic()
-            self._spawn([(launch, self._lanes.open(launch, now)) for launch in launches])
+            self._spawn([(launch, self._chains.open(launch, now)) for launch in launches])
 
     def follow(self, launches: list[Launch]) -> None:
-        with self._laning:
-            self._lanes.backlog |= {launch.attempt: launch for launch in launches}
-            events: list[Event] = []
+        with self._chain_lock:
+            self._chains.backlog |= {launch.attempt: launch for launch in launches}
+            events: list[AttemptEvent] = []
             self._top_up(events)
-        self._tell(events)
+        self._report(events)
 
     def recall(self, attempt: str) -> None:
-        with self._laning:
-            waits_here = self._lanes.backlog.pop(attempt, None) is not None
+        with self._chain_lock:
+            waits_here = self._chains.backlog.pop(attempt, None) is not None
         if waits_here:
-            self._tell([Returned(attempt)])
+            self._report([Returned(attempt)])
         else:
             self._supervision.send_quietly({"do": "recall", "attempt": attempt})
 
     def adopt(self, launch: Launch) -> Adopted:
         self._watched.add(launch.attempt)
-        record = self._supervision.ask({"do": "adopt", "attempt": launch.attempt})
-        if record["standing"] == "unknown":
+        report = self._supervision.ask({"do": "adopt", "attempt": launch.attempt})
+        if report["standing"] == "unknown":
             self._watched.discard(launch.attempt)
             begun = (launch.folder / OUTPUT).exists()
             return Adopted(launch.attempt, Standing.GONE if begun else Standing.NEVER_STARTED)
-        frozen, stopped = record.get("frozen", False), record.get("stopped", 0.0)
-        return Adopted(launch.attempt, Standing(record["standing"]), frozen, stopped)
+        frozen, stopped = report.get("frozen", False), report.get("stopped", 0.0)
+        return Adopted(launch.attempt, Standing(report["standing"]), frozen, stopped)
 
     def signal(self, attempt: str, name: str) -> None:
-        with self._laning:
-            self._lanes.close(attempt, name != "CONT")
-            waits_here = self._lanes.backlog.pop(attempt, None) is not None
+        with self._chain_lock:
+            self._chains.close(attempt, name != "CONT")
+            waits_here = self._chains.backlog.pop(attempt, None) is not None
         if waits_here:
-            self._tell([Exited(attempt, Exit(error="it was ended before it was started"))])
+            self._report([Exited(attempt, Exit(error="it was ended before it started"))])
         else:
             number = int(signal.Signals[f"SIG{name}"])
             self._supervision.send_quietly({"do": "signal", "attempt": attempt, "signal": number})
@@ -107,38 +108,38 @@ class SubprocessRunner:
         return RawLog(launch.folder / OUTPUT)
 
     def discard(self, attempt: str) -> None:
-        with self._laning:
-            self._lanes.backlog.pop(attempt, None)
+        with self._chain_lock:
+            self._chains.backlog.pop(attempt, None)
         message = {"do": "discard", "attempt": attempt}
         if attempt in self._watched:
             self._supervision.send_quietly(message)
-        else:  # it is over: there is no hurry
+        else:  # it has ended, so there is no hurry
             self._supervision.send_later(message)
 
-    def sweep(self, keep: Collection[str]) -> list[str]:
+    def cleanup(self, keep: Collection[str]) -> list[str]:
         found = self._supervision.ask({"do": "list"})
         gone = [attempt for attempt in found["list"] if attempt not in keep]
         self._supervision.send_quietly(*({"do": "discard", "attempt": attempt} for attempt in gone))
         return gone
 
-    # What goes to the supervisor, and comes from it
+    # Messages to the supervisor and from it
 
     def _spawn(self, launches: list[tuple[Launch, str]]) -> None:
-        """Have these started, each in its lane: at once if nothing runs there, else in its turn."""
+        """Have these programs started, each in its chain: at once if no program runs there, else after the others."""
         if any(launch.image for launch, _ in launches):
-            raise CannotStart("a job with an image needs Podman, which is not offered here")
+            raise CannotStart("a job with an image needs Podman, which this worker does not offer")
         names = {launch.attempt for launch, _ in launches}
         self._watched |= names
         try:
             if launches:
-                self._supervision.send(*(_message(launch, lane) for launch, lane in launches))
+                self._supervision.send(*(_message(launch, chain) for launch, chain in launches))
         except RunnerDown:
             self._watched -= names
             for name in names:
-                self._lanes.drop(name)
+                self._chains.drop(name)
             raise
 
-    def _spawn_or_return(self, launches: list[tuple[Launch, str]], events: list[Event]) -> bool:
+    def _spawn_or_return(self, launches: list[tuple[Launch, str]], events: list[AttemptEvent]) -> bool:
         try:
             self._spawn(launches)
         except RunnerDown:
@@ -146,78 +147,78 @@ class SubprocessRunner:
             return False
         return True
 
-    def _hear(self, ends: list[Record]) -> None:
-        events: list[Event] = []
-        with self._laning:
-            for record in ends:
-                attempt = record["exit"]
+    def _handle_ends(self, ends: list[Message]) -> None:
+        events: list[AttemptEvent] = []
+        with self._chain_lock:
+            for report in ends:
+                attempt = report["exit"]
                 if attempt in self._watched:
                     self._watched.discard(attempt)
-                    events.append(Returned(attempt) if "recalled" in record else Exited(attempt, _exit(record)))
-                    self._go_on(attempt, record.get("seconds"), events)
+                    events.append(Returned(attempt) if "recalled" in report else Exited(attempt, _exit_of(report)))
+                    self._start_next(attempt, report.get("seconds"), events)
             self._top_up(events)
         if events:
-            self._tell(events)
+            self._report(events)
 
-    def _go_on(self, attempt: str, seconds: float | None, events: list[Event]) -> None:
-        """It has left its lane: the next one there has begun, or begins now."""
-        following = self._lanes.leave(attempt, time.monotonic(), seconds)
+    def _start_next(self, attempt: str, seconds: float | None, events: list[AttemptEvent]) -> None:
+        """Go on with the chain of an attempt that has left it: the next program has begun there, or starts now."""
+        following = self._chains.remove(attempt, time.monotonic(), seconds)
         if following is not None:
-            name, lane = following
-            if not lane or self._spawn_or_return([(self._lanes.launch_of(name), lane)], events):
+            name, chain = following
+            if not chain or self._spawn_or_return([(self._chains.launch_of(name), chain)], events):
                 events.append(Began(name))
 
-    def _top_up(self, events: list[Event]) -> None:
-        """Fill the lanes from the backlog. What nothing is left for to follow is given back."""
-        if not self._lanes.lane_of:
-            events += [Returned(attempt) for attempt in self._lanes.backlog]
-            self._lanes.backlog.clear()
-        self._spawn_or_return(self._lanes.place(time.monotonic()), events)
+    def _top_up(self, events: list[AttemptEvent]) -> None:
+        """Fill the chains from the backlog. If no program runs that the backlog could follow, give it back."""
+        if not self._chains.chain_of:
+            events += [Returned(attempt) for attempt in self._chains.backlog]
+            self._chains.backlog.clear()
+        self._spawn_or_return(self._chains.assign(time.monotonic()), events)
 
-    def _lost(self) -> None:
-        """The supervisor is gone: what it watched has no known end. Its successor ends what is left of them."""
+    def _handle_loss(self) -> None:
+        """The supervisor is gone, so the ends of its programs are not known. Its successor kills leftovers of them."""
         killed = Exit(error="the supervisor of plain processes was killed")
         lost, self._watched = list(self._watched), set()
-        with self._laning:
-            events: list[Event] = [Returned(attempt) for attempt in self._lanes.backlog]
-            self._lanes.backlog.clear()
-            self._lanes.lane_of.clear()
+        with self._chain_lock:
+            events: list[AttemptEvent] = [Returned(attempt) for attempt in self._chains.backlog]
+            self._chains.backlog.clear()
+            self._chains.chain_of.clear()
         self.check()
-        self._tell(events + [Exited(attempt, killed) for attempt in lost])
+        self._report(events + [Exited(attempt, killed) for attempt in lost])
 
 
-def _message(launch: Launch, lane: str) -> Record:
+def _message(launch: Launch, chain: str) -> Message:
     limits = {"RLIMIT_FSIZE": launch.disk} if launch.disk else {}
     if launch.memory and host.LIMITS_MEMORY:
         limits["RLIMIT_AS"] = max(launch.memory, 64 << 20)
     if os.geteuid() != 0:
-        # The kernel counts all processes of the user, so what is there already comes on top of a job's own.
+        # The kernel counts all processes of the user, so add those that exist already.
         limits["RLIMIT_NPROC"] = launch.pids + host.own_processes()
     return {
         "do": "spawn",
         "attempt": launch.attempt,
-        "lane": lane,
+        "lane": chain,
         "argv": launch.argv,
         "env": {**launch.env, "DEBORGEN_ATTEMPT_ID": launch.attempt},
         "cwd": str(launch.workspace),
         "output": f"{launch.folder}/{OUTPUT}",
         "blank": f"{launch.folder}/{BLANK}",
         "limits": limits,
-        "timeout": limit_of(launch),
+        "timeout": supervised_limit(launch),
         "start_by": launch.start_by,
     }
 
 
-def _exit(record: Record) -> Exit:
-    reason = record.get("reason", "")
+def _exit_of(report: Message) -> Exit:
+    reason = report.get("reason", "")
     with contextlib.suppress(ValueError, KeyError):
-        reason = f"killed by {signal.Signals(record['signal']).name}"
+        reason = f"killed by {signal.Signals(report['signal']).name}"
     return Exit(
-        code=record.get("code"),
-        timed_out=record.get("timed_out", False),
-        error=record.get("error", ""),
+        code=report.get("code"),
+        timed_out=report.get("timed_out", False),
+        error=report.get("error", ""),
         reason=reason,
-        seconds=record.get("seconds"),
-        cpu_seconds=record.get("cpu"),
-        peak_memory=record.get("rss"),
+        seconds=report.get("seconds"),
+        cpu_seconds=report.get("cpu"),
+        peak_memory=report.get("rss"),
     )

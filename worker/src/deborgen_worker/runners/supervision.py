@@ -1,8 +1,8 @@
-"""The worker's side of its supervisor, which is started if there is none. Each side sends lines of JSON.
+"""The worker's connection to its supervisor, which is started if there is none. Both sides send lines of JSON.
 
-The supervisor is the parent of plain processes. Of containers, which are not its children, it is told, so that it ends
-one that has used up its time, or that no worker takes up, and freezes and wakes them at the owner's word while the
-worker is dead.
+The supervisor is the parent of plain processes. Containers are not its children, but it is told of them. While the
+worker is dead it ends a container at its time limit, or if no worker comes back, and freezes and wakes containers at
+the owner's command.
 """
 
 from __future__ import annotations
@@ -28,46 +28,46 @@ from deborgen_worker.runners import supervisor
 from deborgen_worker.runners.protocol import Launch, RunnerDown
 from deborgen_worker.sockets import short_path
 
-#: How much longer than its time limit a program may run when the worker does not end it. A test may make it shorter.
+#: The supervisor ends a program this many seconds after its time limit, if the worker has not. A test may shorten it.
 BACKSTOP_SECONDS = float(os.environ.get("DEBORGEN_BACKSTOP_SECONDS", "30"))
 CONNECT_SECONDS = 10.0
 ANSWER_SECONDS = 10.0
-#: At most this many messages wait for another one to go with.
-LATER_MOST = 64
-#: An answer is known by its attempt. One that is not about any is about all of them.
+#: Hold back at most this many messages that are in no hurry.
+MAX_DEFERRED = 64
+#: Answers are matched by attempt. An answer without an attempt concerns all of them.
 ALL = "all"
-#: What the supervisor, and a command that steers a container, may need of the worker's environment.
+#: Variables of the worker's environment that the supervisor, or a command that steers a container, may need.
 ENVIRONMENT = (
     "PATH", "HOME", "XDG_RUNTIME_DIR", "CONTAINERS_CONF", "CONTAINERS_STORAGE_CONF", "TMPDIR",
     "DEBORGEN_TAKE_UP_SECONDS",
 )  # fmt: skip
 
-Record = dict[str, Any]
+Message = dict[str, Any]
 
 
-def limit_of(launch: Launch) -> float:
-    """After this many seconds of used time the supervisor ends a program."""
+def supervised_limit(launch: Launch) -> float:
+    """The supervisor ends a program after it has run for this many seconds."""
     return launch.timeout_seconds + BACKSTOP_SECONDS
 
 
 class Supervision:
-    """A connection to the supervisor, and a thread that listens to it.
+    """A connection to the supervisor, with a thread that listens to it.
 
-    With `apart` the supervisor is waited for, and not started: it runs in a container of its own.
+    With `apart` the supervisor runs in a container of its own: it is awaited, not started.
     """
 
     def __init__(self, state: Path, apart: bool = False) -> None:
         self._state, self._apart = state, apart
         self._connecting, self._sending = threading.Lock(), threading.Lock()
         self._socket: socket.socket | None = None
-        self._answers: dict[str, Future[Record]] = {}
+        self._answers: dict[str, Future[Message]] = {}
         self._later: list[bytes] = []
-        self._containers: dict[str, Record] = {}
-        self._ends: dict[str, Record] = {}
+        self._containers: dict[str, Message] = {}
+        self._ends: dict[str, Message] = {}
         self._closing = False
-        #: Of the runner of plain processes: it hears of their ends, and that the supervisor is gone.
-        self.hear: Callable[[list[Record]], None] = lambda ends: None
-        self.lost: Callable[[], object] = self.check
+        #: Set by the runner of plain processes: called with the ends of processes, and when the supervisor is gone.
+        self.on_ends: Callable[[list[Message]], None] = lambda ends: None
+        self.on_lost: Callable[[], object] = self.check
         self.open()
 
     def check(self) -> str:
@@ -80,46 +80,46 @@ class Supervision:
     def open(self) -> None:
         """Connect, and start a supervisor if there is none.
 
-        To be connected is not enough: one that is just being killed still takes a connection. It must also answer.
+        The supervisor must also answer, because one that is just being killed still accepts a connection.
         """
         with self._connecting:
             if self._socket is not None:
                 return
             end = time.monotonic() + CONNECT_SECONDS
             child: subprocess.Popen[bytes] | None = None
-            while (found := self._reach(end)) is None:
+            while (found := self._connect(end)) is None:
                 if time.monotonic() > end:
                     raise RunnerDown(f"its supervisor cannot be {'reached' if self._apart else 'started'}")
-                # It may have ended because its predecessor was not quite gone: then it is started again.
+                # It may have ended because its predecessor was still there: start it again.
                 if not self._apart and (child is None or child.poll() is not None):
                     child = self._start_supervisor()
                 time.sleep(0.01)
             self._socket = found[0]
-            # A new supervisor knows of no container yet.
-            self.send_quietly(*(self._about(attempt) for attempt in list(self._containers)))
+            # A new supervisor does not know the containers yet.
+            self.send_quietly(*(self._watch_message(attempt) for attempt in list(self._containers)))
             threading.Thread(target=self._listen, args=found, name="supervisor-line", daemon=True).start()
 
-    def _reach(self, end: float) -> tuple[socket.socket, bytes] | None:
-        """A line to a supervisor that lives, and what it has said on it so far."""
-        line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    def _connect(self, end: float) -> tuple[socket.socket, bytes] | None:
+        """A connection to a living supervisor, with the data received so far; None if there is none."""
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         said = b""
         try:
-            line.settimeout(max(0.1, end - time.monotonic()))
+            connection.settimeout(max(0.1, end - time.monotonic()))
             with short_path(self._state / "supervisor.sock") as path:
-                line.connect(path)
-            line.sendall(encode({"do": "adopt", "attempt": ""}) + b"\n")  # about nothing, just to be answered
+                connection.connect(path)
+            connection.sendall(encode({"do": "adopt", "attempt": ""}) + b"\n")  # no attempt: just to get an answer
             while b"\n" not in said:
-                more = line.recv(1 << 20)
+                more = connection.recv(1 << 20)
                 if not more:
                     raise ConnectionError
                 said += more
-            line.settimeout(None)
-            # Nobody may wait for ever for a supervisor that does not read.
-            line.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", int(ANSWER_SECONDS), 0))
+            connection.settimeout(None)
+            # Do not wait forever for a supervisor that does not read.
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", int(ANSWER_SECONDS), 0))
         except OSError:
-            line.close()
+            connection.close()
             return None
-        return line, said
+        return connection, said
 
     def _start_supervisor(self) -> subprocess.Popen[bytes]:
         with (self._state / "supervisor.log").open("ab") as log:
@@ -137,12 +137,12 @@ class Supervision:
         with self._sending:
             if self._socket is not None:
                 with contextlib.suppress(OSError):
-                    self._socket.shutdown(socket.SHUT_RDWR)  # the thread that listens closes it
+                    self._socket.shutdown(socket.SHUT_RDWR)  # the listening thread closes it
 
-    # What is said
+    # Sending
 
-    def send(self, *messages: Record) -> None:
-        """Raises `RunnerDown` if the supervisor does not take it."""
+    def send(self, *messages: Message) -> None:
+        """Send messages. Raises `RunnerDown` if the supervisor does not accept them."""
         lines = [encode(message) + b"\n" for message in messages]
         with self._sending:
             if self._socket is None:
@@ -151,25 +151,25 @@ class Supervision:
                 later, self._later = self._later, []
                 self._socket.sendall(b"".join([*later, *lines]))
             except OSError as error:
-                with contextlib.suppress(OSError):  # a part of a message may be on its way: no other can follow
+                with contextlib.suppress(OSError):  # a part of a message may have been sent: no other may follow it
                     self._socket.shutdown(socket.SHUT_RDWR)
                 raise RunnerDown(f"the supervisor does not answer: {error}") from None
 
-    def send_quietly(self, *messages: Record) -> None:
-        """A supervisor that is gone need not be told."""
+    def send_quietly(self, *messages: Message) -> None:
+        """Send messages, unless the supervisor is gone."""
         with contextlib.suppress(RunnerDown):
             self.send(*messages)
 
-    def send_later(self, message: Record) -> None:
-        """There is no hurry: it goes with the next message."""
+    def send_later(self, message: Message) -> None:
+        """Send a message that is in no hurry, together with the next one."""
         with self._sending:
             self._later.append(encode(message) + b"\n")
-            many = len(self._later) >= LATER_MOST
+            many = len(self._later) >= MAX_DEFERRED
         if many:
             self.send_quietly()
 
-    def ask(self, message: Record) -> Record:
-        """The supervisor's answer, which is about an attempt or about all. Raises `RunnerDown` if there is none."""
+    def ask(self, message: Message) -> Message:
+        """Send a message and return the supervisor's answer. Raises `RunnerDown` if there is none."""
         key = message.get("attempt", ALL)
         answer = self._answers[key] = Future()
         try:
@@ -182,66 +182,66 @@ class Supervision:
 
     # Containers
 
-    def watch(self, launch: Launch, used: float, commands: dict[str, list[str]]) -> Record:
-        """Have a container watched over, and find out what the supervisor knows of it: nothing, if it is gone.
+    def watch(self, launch: Launch, used: float, commands: dict[str, list[str]]) -> Message:
+        """Have the supervisor watch a container. Returns what it knows about it; empty if the supervisor is gone.
 
         `commands` has for each signal the command that sends it.
         """
         self._containers[launch.attempt] = {
-            "do": "watch", "attempt": launch.attempt, "timeout": limit_of(launch), "verbs": commands,
+            "do": "watch", "attempt": launch.attempt, "timeout": supervised_limit(launch), "verbs": commands,
             "since": time.monotonic() - used,
         }  # fmt: skip
-        found: Record = {}
+        found: Message = {}
         with contextlib.suppress(RunnerDown):
-            found = self.ask(self._about(launch.attempt))
+            found = self.ask(self._watch_message(launch.attempt))
         self._ends |= {launch.attempt: found["end"]} if "end" in found else {}
         return found
 
-    def _about(self, attempt: str) -> Record:
+    def _watch_message(self, attempt: str) -> Message:
         message = self._containers[attempt]
         return {**message, "used": time.monotonic() - message["since"]}
 
-    def note(self, attempt: str, *, frozen: bool) -> None:
-        """The time of a container does not run while it is frozen."""
+    def note_frozen(self, attempt: str, *, frozen: bool) -> None:
+        """Tell the supervisor that a container was frozen or woken: its clock stands still while it is frozen."""
         number = int(signal.SIGSTOP if frozen else signal.SIGCONT)
         self.send_quietly({"do": "note", "attempt": attempt, "signal": number})
 
-    def unwatch(self, attempt: str) -> Record:
-        """A container has ended. If the supervisor has ended it, how: a part of its `Exit`."""
+    def unwatch(self, attempt: str) -> Message:
+        """Stop watching a container that has ended. If the supervisor ended it, returns fields for its `Exit`."""
         if self._containers.pop(attempt, None) is not None:
             self.send_quietly({"do": "unwatch", "attempt": attempt})
         end = self._ends.pop(attempt, {})
         return {name: end[name] for name in ("timed_out", "error") if name in end}
 
-    # What is heard
+    # Listening
 
-    def _listen(self, line: socket.socket, data: bytes) -> None:
+    def _listen(self, connection: socket.socket, data: bytes) -> None:
         rest = b""
         while data:
             *lines, rest = (rest + data).split(b"\n")
             ends = []
-            for record in map(decode, lines):
-                if record.get("exit") in self._containers:
-                    self._ends[record["exit"]] = record
-                elif "exit" in record:
-                    ends.append(record)
-                elif waiting := self._answers.pop(record.get("attempt", ALL), None):
-                    waiting.set_result(record)
+            for message in map(decode, lines):
+                if message.get("exit") in self._containers:
+                    self._ends[message["exit"]] = message
+                elif "exit" in message:
+                    ends.append(message)
+                elif waiting := self._answers.pop(message.get("attempt", ALL), None):
+                    waiting.set_result(message)
             if ends:
-                self._pass_on(self.hear, ends)
+                self._call_safely(self.on_ends, ends)
             try:
-                data = line.recv(1 << 20)
+                data = connection.recv(1 << 20)
             except OSError:
                 break
         with self._sending:
             self._socket = None
-            line.close()
+            connection.close()
         if not self._closing:
-            self._pass_on(self.lost)
+            self._call_safely(self.on_lost)
 
     @staticmethod
-    def _pass_on(call: Callable[..., object], *what: list[Record]) -> None:
-        """A fault in what is told must not end this thread: nobody would hear of any other end."""
+    def _call_safely(call: Callable[..., object], *what: list[Message]) -> None:
+        """Call a function. A bug in it must not end this thread, because then no further end would be noticed."""
         try:
             call(*what)
         except Exception:

@@ -1,12 +1,12 @@
-"""Watches over all programs of a worker, and outlives it. It is the parent of plain processes, so no exit code is lost.
+"""Supervises all programs of a worker, and outlives it. It is the parent of plain processes, so no exit code is lost.
 
-It is a program of its own (`python -I -S supervisor.py STATE_DIR`), with the standard library alone, one thread and a
-few megabytes. A worker connects to its socket, tells it what to start, and is told what ended. What ended is also a
-line in `supervisor.jsonl`, which its successor reads should it be killed; what it left running is known by its
-environment. Of a container it knows the commands that end, stop and wake it, and how much time it may use.
+It is a program of its own (`python -I -S supervisor.py STATE_DIR`) that uses the standard library alone, one thread and
+a few megabytes. A worker connects to its socket, sends requests, and receives a report of every end. The reports are
+also appended to `supervisor.jsonl`, which a successor reads if this one is killed; the successor recognises leftover
+processes by their environment. For a container it knows its time limit, and the commands that end, freeze and wake it.
 
-It ends what has used up its time, and everything when no worker has come for two minutes. While there is no worker, the
-owner's commands come here. With nothing to watch it leaves by itself, but not with `--stay`, as in its own container.
+It ends programs at their time limits, and all programs when no worker has connected for two minutes. While there is no
+worker, the owner's commands come here. With no program left it ends, except with `--stay`, as in its own container.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ import sys
 import time
 from typing import Any
 
-if not __package__:  # `-I -S` keeps our packages from being found
+if not __package__:  # with `-I -S` our packages would not be found
     sys.path.append(os.path.abspath(f"{__file__}/../../.."))  # noqa: PTH100
 
-from deborgen_worker.runners.processes import Processes, end_left_running
+from deborgen_worker.runners.processes import Processes, end_leftovers
 from deborgen_worker.runners.programs import NEVER, Program
 
 IDLE_SECONDS = 30.0
-#: What no worker takes up within this time is ended. A test may make it shorter.
+#: End all programs if no worker connects for this many seconds. A test may shorten it.
 TAKE_UP_SECONDS = float(os.environ.get("DEBORGEN_TAKE_UP_SECONDS", "120"))
 JOURNAL_BYTES = 1 << 20
 PR_SET_CHILD_SUBREAPER = 36
 
 
 class Supervisor:
-    """Has programs by attempt in `running`, and in `ended` the records of ends that no worker has written down yet."""
+    """`running` has the programs by attempt, and `ended` the reports of ends that no worker has recorded yet."""
 
     def __init__(self, folder: str, stay: bool = False) -> None:
         os.chdir(folder)
@@ -45,7 +45,7 @@ class Supervisor:
         self.stay = stay
         self.running: dict[str, Program] = {}
         self.ended: dict[str, dict[str, Any]] = {}
-        self.processes = Processes(self.running, self.over, self.give_back)
+        self.processes = Processes(self.running, self.report_end, self.give_back)
         self.client: socket.socket | None = None
         self.inbox = b""
         self.outbox: list[bytes] = []
@@ -55,22 +55,22 @@ class Supervisor:
         with open("supervisor.jsonl", "rb") as file:  # noqa: PTH123
             for line in file:
                 with contextlib.suppress(ValueError, LookupError, TypeError):
-                    record = json.loads(line)
-                    self.ended[record["exit"]] = record
-        end_left_running()
+                    report = json.loads(line)
+                    self.ended[report["exit"]] = report
+        end_leftovers()
 
-    # What the worker and the owner ask for
+    # Requests of the worker and the owner
 
-    def handle(self, ask: dict[str, Any]) -> None:
-        attempt, number = ask.get("attempt", ""), ask.get("signal", 0)
+    def handle(self, request: dict[str, Any]) -> None:
+        attempt, number = request.get("attempt", ""), request.get("signal", 0)
         program, known = self.running.get(attempt), attempt in self.running or attempt in self.ended
-        match ask["do"]:
+        match request["do"]:
             case "spawn" if not known:
-                self.processes.ask(ask)
-            case "watch":  # a container that the worker has started, or found again
+                self.processes.submit(request)
+            case "watch":  # a container that the worker has started or adopted
                 if not known:
-                    self.running[attempt] = Program(ask)
-                self.find(attempt)
+                    self.running[attempt] = Program(request)
+                self.report_standing(attempt)
             case "unwatch":
                 self.running.pop(attempt, None)
                 self.ended.pop(attempt, None)
@@ -78,15 +78,15 @@ class Supervisor:
                 program.note(number)
             case "signal" if program:
                 program.send(number)
-            case "signal" if number in {signal.SIGTERM, signal.SIGKILL} and self.processes.take_out(attempt):
-                self.over(attempt, {"error": "it was ended before it was started"})
-            case "recall" if self.processes.take_out(attempt):
+            case "signal" if number in {signal.SIGTERM, signal.SIGKILL} and self.processes.remove_waiting(attempt):
+                self.report_end(attempt, {"error": "it was ended before it started"})
+            case "recall" if self.processes.remove_waiting(attempt):
                 self.give_back(attempt)
             case "adopt":
-                self.processes.take_out(attempt)  # it has not begun: the new worker starts it when its lease is alive
-                self.find(attempt)
+                self.processes.remove_waiting(attempt)  # not begun: the new worker starts it once its lease is renewed
+                self.report_standing(attempt)
             case "discard":
-                self.processes.take_out(attempt)
+                self.processes.remove_waiting(attempt)
                 self.ended.pop(attempt, None)
                 if program:
                     program.unwanted = True
@@ -98,8 +98,8 @@ class Supervisor:
             case "quit" if not self.running and not self.stay:
                 sys.exit(0)
 
-    def find(self, attempt: str) -> None:
-        """Say what became of an attempt."""
+    def report_standing(self, attempt: str) -> None:
+        """Report what became of an attempt."""
         if end := self.ended.get(attempt):
             self.send({"standing": "ended", "attempt": attempt, "end": end})
             self.send(end)
@@ -108,8 +108,8 @@ class Supervisor:
         else:
             self.send({"standing": "unknown", "attempt": attempt})
 
-    def obey(self, line: socket.socket) -> None:
-        """Take one command of the owner's, while no worker is there, and answer it."""
+    def answer_owner(self, line: socket.socket) -> None:
+        """Read one command of the owner, who has no worker to ask, and answer it."""
         with line, contextlib.suppress(OSError, ValueError, LookupError, TypeError):
             line.settimeout(1.0)
             do, now = json.loads(line.recv(4096))["do"], time.monotonic()
@@ -119,39 +119,39 @@ class Supervisor:
             programs = {name: [now - each.since - each.stopped, each.frozen] for name, each in self.running.items()}
             line.sendall(json.dumps({"programs": programs}).encode() + b"\n")
 
-    # What ends
+    # Ends
 
-    def end_late(self) -> None:
-        """End what has used up its time, and all that no worker takes up."""
+    def end_overdue(self) -> None:
+        """End programs that have reached their time limit, and all programs if no worker has connected for too long."""
         now = time.monotonic()
         alone = self.client is None and now >= self.idle_since + TAKE_UP_SECONDS
         for attempt, program in list(self.running.items()):
             if not program.end and (alone or now >= program.until):
-                program.end = {"error": "no worker took it up in time"} if alone else {"timed_out": True}
+                program.end = {"error": "no worker came back for it in time"} if alone else {"timed_out": True}
                 program.send(signal.SIGKILL)
                 if not program.pid:
                     del self.running[attempt]
-                    self.over(attempt, program.end)
+                    self.report_end(attempt, program.end)
         for attempt in list(self.processes.waiting) if alone else ():
-            self.processes.take_out(attempt)
+            self.processes.remove_waiting(attempt)
 
-    def over(self, attempt: str, record: dict[str, Any], hold: float = 0.0, keep: bool = True) -> None:
-        """Tell the worker of an end, at the latest after `hold` seconds, and keep it for the next one."""
-        record["exit"] = attempt
+    def report_end(self, attempt: str, report: dict[str, Any], hold: float = 0.0, keep: bool = True) -> None:
+        """Report an end to the worker within `hold` seconds, and keep the report for the next worker."""
+        report["exit"] = attempt
         if keep:
-            self.ended[attempt] = record
-        line = self.send(record, hold)
-        with contextlib.suppress(OSError):  # a full disk: the worker is told all the same
+            self.ended[attempt] = report
+        line = self.send(report, hold)
+        with contextlib.suppress(OSError):  # on a full disk the worker gets the report all the same
             os.write(self.journal, line)
 
     def give_back(self, attempt: str) -> None:
         self.send({"exit": attempt, "recalled": True})
 
-    # The line to the worker
+    # The connection to the worker
 
-    def send(self, record: dict[str, Any], hold: float = 0.0) -> bytes:
-        """Tell the worker, at the latest after `hold` seconds: what comes until then goes with it."""
-        line = json.dumps(record).encode() + b"\n"
+    def send(self, report: dict[str, Any], hold: float = 0.0) -> bytes:
+        """Send a line to the worker within `hold` seconds, together with any others that come until then."""
+        line = json.dumps(report).encode() + b"\n"
         self.outbox.append(line)
         self.due = min(self.due, time.monotonic() + hold)
         return line
@@ -163,14 +163,14 @@ class Supervisor:
             try:
                 self.client.sendall(b"".join(self.outbox))
             except OSError:
-                self.drop()
+                self.replace_client()
         self.outbox.clear()
         self.due = NEVER
         if not self.running and not self.ended and os.fstat(self.journal).st_size > JOURNAL_BYTES:
             os.ftruncate(self.journal, 0)
 
-    def drop(self, client: socket.socket | None = None) -> None:
-        """The worker is gone, or another one takes its place."""
+    def replace_client(self, client: socket.socket | None = None) -> None:
+        """Close the worker's connection, and use that of the next worker if there is one."""
         if self.client is not None:
             self.client.close()
         self.client, self.inbox, self.idle_since = client, b"", time.monotonic()
@@ -180,7 +180,7 @@ class Supervisor:
         with contextlib.suppress(OSError):
             data = client.recv(1 << 20)
         if not data:
-            self.drop()
+            self.replace_client()
         *lines, self.inbox = (self.inbox + data).split(b"\n")
         for line in lines:
             self.handle(json.loads(line))
@@ -196,7 +196,7 @@ class Supervisor:
             wait = min([self.due, *(program.until for program in self.running.values())]) - now
             if self.client is None and self.running:
                 left = self.idle_since + TAKE_UP_SECONDS - now
-                wait = min(wait, left if left > 0 else 1.0)  # after that, only the ends of what was killed are awaited
+                wait = min(wait, left if left > 0 else 1.0)  # after that, killed programs are ending
             elif self.client is None and not self.stay:
                 left = self.idle_since + IDLE_SECONDS - now
                 if left <= 0:
@@ -210,17 +210,17 @@ class Supervisor:
                 self.receive(self.client)
             if listener in ready:
                 client, _ = listener.accept()
-                client.settimeout(5.0)  # a worker that does not listen must not stop us for ever
-                self.drop(client)
+                client.settimeout(5.0)  # a worker that does not read must not block us forever
+                self.replace_client(client)
             if owner in ready:
-                self.obey(owner.accept()[0])
+                self.answer_owner(owner.accept()[0])
             self.processes.reap()
-            self.end_late()
+            self.end_overdue()
             self.flush()
 
 
 def listen(name: str) -> socket.socket:
-    """A socket of this name in the folder in which we are, for this user alone."""
+    """A socket of this name in the current folder, for this user alone."""
     with contextlib.suppress(FileNotFoundError):
         os.unlink(name)  # noqa: PTH108
     found = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -231,7 +231,7 @@ def listen(name: str) -> socket.socket:
 
 
 def main(folder: str, *words: str) -> None:
-    """There is one supervisor for a state directory. One that stays waits for its turn."""
+    """Run the only supervisor of a state directory. If there is one, end; with `--stay`, wait until it ends."""
     stay = "--stay" in words
     os.makedirs(folder, 0o700, exist_ok=True)  # noqa: PTH103
     lock = os.open(os.path.join(folder, "supervisor.lock"), os.O_RDWR | os.O_CREAT, 0o600)  # noqa: PTH118
@@ -241,7 +241,7 @@ def main(folder: str, *words: str) -> None:
         return
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    with contextlib.suppress(AttributeError):  # Linux only: elsewhere what leaves its session is not our child
+    with contextlib.suppress(AttributeError):  # Linux only: elsewhere, processes that leave their session are not ours
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     Supervisor(folder, stay).serve()
 

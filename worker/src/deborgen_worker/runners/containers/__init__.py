@@ -1,1 +1,1 @@
-"""Jobs in containers, with any engine: what an engine promises is in `engine.py`, and each engine has a package."""
+"""Jobs in containers, with any engine. `engine.py` says what an engine promises, and each engine has a package."""

@@ -1,18 +1,18 @@
-"""Containers are created and removed here, and what an interrupted start or removal left is found again."""
+"""Creates and removes containers, also after an interrupted start or removal."""
 
 from __future__ import annotations
 
 import contextlib
 import time
 
-from deborgen_worker.runners.containers.engine import Engine, EngineError, ImageMissing, NameTaken, State
+from deborgen_worker.runners.containers.engine import ContainerState, Engine, EngineError, ImageMissing, NameTaken
 from deborgen_worker.runners.protocol import CannotStart, Launch
 
 REMOVE_TRIES = 5
 
 
 def create(engine: Engine, launch: Launch) -> str:
-    """The id of the attempt's new container. Raises `CannotStart`."""
+    """Create the attempt's container and return its id. Raises `CannotStart`."""
     try:
         try:
             return engine.create(launch)
@@ -33,23 +33,23 @@ def pull(engine: Engine, image: str) -> None:
 
 
 def _remove_unstarted(engine: Engine, launch: Launch) -> None:
-    """Remove a container that an interrupted start left. One that was started is never started again."""
+    """Remove a container that an interrupted start left. One that was started must not be started again."""
     seen = engine.inspect(engine.name_of(launch.attempt))
     if seen is not None:
-        if seen.state is not State.CREATED:
-            raise CannotStart("it was started before")
+        if seen.state is not ContainerState.CREATED:
+            raise CannotStart("the attempt's container was started before")
         engine.remove(seen.id)
 
 
 def remove(engine: Engine, container: str) -> None:
-    """End it and remove it. One that does not exist is not an error."""
+    """Kill and remove a container. It is not an error if it does not exist."""
     for tries in range(1, REMOVE_TRIES + 1):
-        with contextlib.suppress(EngineError):  # one that does not run cannot be killed
+        with contextlib.suppress(EngineError):  # it may have ended already
             engine.kill(container, "KILL")
         try:
             return engine.remove(container)
         except EngineError:
-            # One whose monitor was killed is only found to be over at the second try.
+            # If its monitor was killed, the engine notices the end only at the second try.
             if tries == REMOVE_TRIES:
                 raise
         time.sleep(0.3)

@@ -1,4 +1,4 @@
-"""What a container engine promises to `ContainerRunner`. Another engine is one more module that keeps this promise."""
+"""What a container engine promises to `ContainerRunner`. To support another engine, write a module that keeps it."""
 
 from __future__ import annotations
 
@@ -20,29 +20,29 @@ class ImageMissing(EngineError):
 
 
 class NameTaken(EngineError):
-    """There is a container for this attempt already."""
+    """There is already a container for this attempt."""
 
 
-class State(Enum):
+class ContainerState(Enum):
     """What an engine knows about the program of a container."""
 
     CREATED = auto()
     RUNNING = auto()
     PAUSED = auto()
     ENDED = auto()
-    #: The program is gone, and its end is not recorded: not yet, or never, because the power failed while it ran.
+    #: The program is gone and its end is not recorded: not yet, or never because of a power cut.
     LOST = auto()
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
-    """A container as its engine describes it. The times are those of the wall clock, 0 if there is none."""
+class ContainerInfo:
+    """A container as its engine describes it. Times are wall-clock times, or 0 if there is none."""
 
     id: str
     attempt: str
-    state: State
+    state: ContainerState
     pid: int = 0
-    #: The process without which nobody would learn the exit code.
+    #: The process that records the exit code.
     monitor: int = 0
     cgroup: str = ""
     code: int = -1
@@ -56,30 +56,30 @@ class Seen:
 class Engine(Protocol):
     """The calls that the runner makes, from any thread, for the containers of one worker.
 
-    Each call has a deadline of its own. One that the engine refuses raises `EngineError`, and `RunnerDown` says that
-    the engine does not answer. A container is named by its id or by `name_of` its attempt.
+    Each call has a deadline of its own. It raises `EngineError` if the engine refuses, and `RunnerDown` if the engine
+    does not answer. A container is named by its id, or by `name_of` its attempt.
     """
 
     name: str
-    #: Touched when a container runs out of memory, where the engine does not tell it of the container itself.
+    #: Touched when any container runs out of memory, if the engine does not say so for each container.
     oom_file: Path
 
     def check(self) -> None:
-        """Raises an error if nothing can be run now."""
+        """Raise an error if the engine cannot run anything now."""
 
     def describe(self) -> Host: ...
 
     def name_of(self, attempt: str) -> str: ...
 
     def create(self, launch: Launch) -> str:
-        """The id of a new container, isolated as the launch says. Raises `ImageMissing` or `NameTaken`."""
+        """Create a container, isolated as the launch says, and return its id. Raises `ImageMissing` or `NameTaken`."""
 
     def pull(self, image: str) -> None: ...
 
     def start(self, container: str) -> None: ...
 
-    def inspect(self, container: str) -> Seen | None:
-        """All that is known about a container, or None if it does not exist."""
+    def inspect(self, container: str) -> ContainerInfo | None:
+        """What the engine knows about a container, or None if it does not exist."""
 
     def kill(self, container: str, signal: str) -> None: ...
 
@@ -88,10 +88,10 @@ class Engine(Protocol):
     def unpause(self, container: str) -> None: ...
 
     def commands(self, container: str) -> dict[str, list[str]]:
-        """For SIGKILL, SIGSTOP and SIGCONT the command that does as much, for when the worker is dead."""
+        """Commands that do for a container what SIGKILL, SIGSTOP and SIGCONT do, for use while the worker is dead."""
 
     def remove(self, container: str) -> None:
-        """Remove it and end what it runs. One that does not exist is not an error."""
+        """End and remove a container. It is not an error if it does not exist."""
 
     def containers(self) -> list[tuple[str, str]]:
         """The id and the attempt of every container of this worker, running or not."""
@@ -99,4 +99,4 @@ class Engine(Protocol):
     def log(self, launch: Launch) -> Log: ...
 
     def close(self) -> None:
-        """Let go of the engine without touching what it runs."""
+        """Close the connection to the engine without touching its containers."""

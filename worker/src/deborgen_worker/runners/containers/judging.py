@@ -1,10 +1,10 @@
-"""How a program in a container ended, judged by its state and not by its exit code alone. All of it is pure."""
+"""Decides how a program in a container ended, by its state and not by its exit code alone. Pure."""
 
 from __future__ import annotations
 
 from deborgen_shared.jobfile.units import format_size
 from deborgen_worker.attempts import Exit
-from deborgen_worker.runners.containers.engine import Seen
+from deborgen_worker.runners.containers.engine import ContainerInfo
 from deborgen_worker.runners.containers.usage import Usage
 from deborgen_worker.runners.protocol import Launch
 
@@ -12,20 +12,26 @@ KILLED = 137
 
 
 def judge(
-    launch: Launch, seen: Seen, usage: Usage, *, signalled: bool = False, watched: float = 0.0, marked: bool = False
+    launch: Launch,
+    seen: ContainerInfo,
+    usage: Usage,
+    *,
+    signalled: bool = False,
+    watched: float = 0.0,
+    marked: bool = False,
 ) -> Exit:
-    """The end of a container that its engine calls ended.
+    """How a container ended, if its engine says that it has ended.
 
-    `signalled` says that the worker sent it a signal, `watched` for how many seconds the worker knows it, and `marked`
-    that a container ran out of memory in that time.
+    `signalled`: the worker sent it a signal. `watched`: for how many seconds the worker has watched it. `marked`: some
+    container ran out of memory in that time.
     """
     seconds = watched
-    if seen.started_at and seen.finished_at >= seen.started_at:  # it may have ended long before it was asked about
+    if seen.started_at and seen.finished_at >= seen.started_at:  # it may have ended long before anyone asked
         seconds = seen.finished_at - seen.started_at
     oom = seen.code != 0 and not signalled and out_of_memory(launch, seen, usage, marked)
     reason = ""
     if oom:
-        reason = f"the program wanted more memory than the {format_size(launch.memory)} that the job has"
+        reason = f"the program needed more memory than the {format_size(launch.memory)} that the job has"
     elif seen.code == KILLED and not signalled:
         reason = "killed by SIGKILL"
     return Exit(
@@ -40,8 +46,8 @@ def judge(
     )
 
 
-def out_of_memory(launch: Launch, seen: Seen, usage: Usage, marked: bool) -> bool:
-    """Several signs together, because each of them is missing somewhere."""
+def out_of_memory(launch: Launch, seen: ContainerInfo, usage: Usage, marked: bool) -> bool:
+    """Whether it ran out of memory, by several signs, because each of them is missing on some systems."""
     if seen.oom_killed or usage.oom_kills:
         return True
     if seen.code != KILLED:
@@ -51,8 +57,8 @@ def out_of_memory(launch: Launch, seen: Seen, usage: Usage, marked: bool) -> boo
     return bool(launch.memory) and usage.peak_memory >= launch.memory * 0.99
 
 
-def fault_of_the_program(launch: Launch, message: str) -> Exit | None:
-    """A start that failed because of the program ends as a shell would end it. None: the machine failed."""
+def program_fault(launch: Launch, message: str) -> Exit | None:
+    """The end of a program that could not be executed, as a shell would report it. None if it was not its fault."""
     words, program = message.lower(), launch.argv[0]
     if not any(sign in words for sign in ("executable file", f'exec: "{program.lower()}": ', f"`{program.lower()}`")):
         return None

@@ -1,4 +1,4 @@
-"""Jobs in containers: the promise of `protocol.Runner`, kept with any engine."""
+"""Jobs in containers: keeps the promises of `protocol.Runner` with any engine."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from deborgen_worker.attempts import Standing
 from deborgen_worker.folders import OUTPUT
 from deborgen_worker.logs import Log
 from deborgen_worker.runners.containers.creating import create, remove
-from deborgen_worker.runners.containers.engine import Engine, EngineError, Seen, State
+from deborgen_worker.runners.containers.engine import ContainerInfo, ContainerState, Engine, EngineError
 from deborgen_worker.runners.containers.following import Container, Follower
-from deborgen_worker.runners.containers.judging import fault_of_the_program
-from deborgen_worker.runners.protocol import CannotStart, Host, Launch, RunnerDown, Tell
+from deborgen_worker.runners.containers.judging import program_fault
+from deborgen_worker.runners.protocol import CannotStart, Host, Launch, Report, RunnerDown
 from deborgen_worker.runners.supervision import Supervision
 from deborgen_worker.steps import Adopted
 
-#: For how many seconds a call is tried again that fails without an apparent reason.
+#: Retry a call that fails for no apparent reason for this many seconds.
 STEER_SECONDS = 1.0
 
 
 class ContainerRunner:
-    """Each attempt has a container of its own, which the engine keeps when the worker is gone."""
+    """Each attempt has a container of its own, which goes on while no worker runs."""
 
-    def __init__(self, engine: Engine, tell: Tell, supervision: Supervision) -> None:
+    def __init__(self, engine: Engine, report: Report, supervision: Supervision) -> None:
         self.name = engine.name.lower()
         self._engine, self._supervision = engine, supervision
         self._containers: dict[str, Container] = {}
-        self._follower = Follower(engine, tell, supervision)
+        self._follower = Follower(engine, report, supervision)
 
     def check(self) -> str:
         try:
@@ -66,20 +66,20 @@ class ContainerRunner:
         return self._follower.follow(container)
 
     def _start(self, container: Container) -> None:
-        """What was asked for before the start holds: a signal prevents it, and one that is frozen starts frozen."""
+        """Start a container. A signal sent before prevents the start, and one that was frozen before starts frozen."""
         if container.signalled:
-            raise CannotStart("it was ended before it was started")
+            raise CannotStart("it was ended before it started")
         container.started = time.monotonic()
         self._engine.start(container.id)
         self._supervision.watch(container.launch, 0.0, self._engine.commands(container.id))
         if container.frozen:
-            self._steer(container, self._engine.pause, State.RUNNING)
+            self._steer(container, self._engine.pause, ContainerState.RUNNING)
 
     def _not_started(self, container: Container, message: str) -> None:
         with contextlib.suppress(CannotStart):
             self._engine.remove(container.id)
         self._containers.pop(container.launch.attempt, None)
-        exit_ = fault_of_the_program(container.launch, message)
+        exit_ = program_fault(container.launch, message)
         if exit_ is None:
             raise CannotStart(f"the container cannot be started: {message}")
         self._follower.ended(container, exit_)
@@ -90,19 +90,19 @@ class ContainerRunner:
         if seen is None:
             begun = (launch.folder / OUTPUT).exists()
             return gone if begun else Adopted(launch.attempt, Standing.NEVER_STARTED)
-        if seen.attempt != launch.attempt or seen.state is State.LOST:
+        if seen.attempt != launch.attempt or seen.state is ContainerState.LOST:
             return gone
-        if seen.state is State.CREATED:
-            with contextlib.suppress(EngineError):  # if it stays, its start finds it and tries again
+        if seen.state is ContainerState.CREATED:
+            with contextlib.suppress(EngineError):  # if this fails, the start removes it
                 self._engine.remove(seen.id)
             return Adopted(launch.attempt, Standing.NEVER_STARTED)
         age = max(0.0, time.time() - seen.started_at) if seen.started_at else 0.0
-        frozen = seen.state is State.PAUSED
+        frozen = seen.state is ContainerState.PAUSED
         container = Container(seen.id, launch, started=time.monotonic() - age, frozen=frozen)
         self._containers[launch.attempt] = container
         found = self._supervision.watch(launch, age, self._engine.commands(seen.id))
         self._follower.follow(container)
-        standing = Standing.ENDED if seen.state is State.ENDED else Standing.RUNNING
+        standing = Standing.ENDED if seen.state is ContainerState.ENDED else Standing.RUNNING
         return Adopted(launch.attempt, standing, frozen, found.get("stopped", 0.0))
 
     # Steering
@@ -111,31 +111,33 @@ class ContainerRunner:
         if container := self._containers.get(attempt):
             with container.steering:
                 container.signalled = True
-                self._steer(container, lambda id_: self._engine.kill(id_, name), State.RUNNING, State.PAUSED)
+                self._steer(
+                    container, lambda id_: self._engine.kill(id_, name), ContainerState.RUNNING, ContainerState.PAUSED
+                )
 
     def freeze(self, attempt: str) -> None:
         if container := self._containers.get(attempt):
             with container.steering:
                 container.frozen = True
-                self._steer(container, self._engine.pause, State.RUNNING)
-                self._supervision.note(attempt, frozen=True)
+                self._steer(container, self._engine.pause, ContainerState.RUNNING)
+                self._supervision.note_frozen(attempt, frozen=True)
 
     def thaw(self, attempt: str) -> None:
         if container := self._containers.get(attempt):
             with container.steering:
                 container.frozen = False
-                self._steer(container, self._engine.unpause, State.PAUSED)
-                self._supervision.note(attempt, frozen=False)
+                self._steer(container, self._engine.unpause, ContainerState.PAUSED)
+                self._supervision.note_frozen(attempt, frozen=False)
 
-    def _steer(self, container: Container, call: Callable[[str], None], *states: State) -> None:
-        """Make a call that is meant for a container in one of these states. In any other, nothing is left to do.
+    def _steer(self, container: Container, call: Callable[[str], None], *states: ContainerState) -> None:
+        """Make a call that applies to a container in one of these states. In any other state there is nothing to do.
 
-        The state is asked for when the call has failed, and not before it: the container may end at any moment. So one
-        that is paused already, is not paused, or has ended is not an error, and neither is an answer that was lost. A
-        runtime that fails because the program is just ending is asked again.
+        The state is checked only after the call has failed, because the container may end at any moment. So it is not
+        an error if it is already paused, is not paused, or has ended, or if an answer was lost. If the runtime fails
+        because the program is just ending, the call is retried.
         """
         end = time.monotonic() + STEER_SECONDS
-        while container.started and not container.over:
+        while container.started and not container.finished:
             try:
                 call(container.id)
                 break
@@ -147,7 +149,7 @@ class ContainerRunner:
                     raise
             time.sleep(0.05)
 
-    def _inspect(self, container: str) -> Seen | None:
+    def _inspect(self, container: str) -> ContainerInfo | None:
         try:
             return self._engine.inspect(container)
         except EngineError as error:
@@ -158,12 +160,12 @@ class ContainerRunner:
     def discard(self, attempt: str) -> None:
         container = self._containers.get(attempt)
         if container is not None:
-            container.over = True
+            container.finished = True
         remove(self._engine, container.id if container is not None else self._engine.name_of(attempt))
         self._supervision.unwatch(attempt)
-        self._containers.pop(attempt, None)  # not before: if it has to be tried again, its id is surer than its name
+        self._containers.pop(attempt, None)  # not earlier: for a retry, its id is safer than its name
 
-    def sweep(self, keep: Collection[str]) -> list[str]:
+    def cleanup(self, keep: Collection[str]) -> list[str]:
         gone = []
         for container, attempt in self._engine.containers():
             if attempt not in keep:

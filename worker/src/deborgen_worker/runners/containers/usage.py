@@ -1,4 +1,4 @@
-"""What the kernel counted for a container, in either version of cgroups."""
+"""The resources that a container used, from the kernel's counters in either version of cgroups."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ CGROUPS = Path("/sys/fs/cgroup")
 
 @dataclass(frozen=True)
 class Usage:
-    """Read when a container's program is gone and its cgroup is not yet."""
+    """Read after a container's program has ended and before its cgroup is gone."""
 
     cpu_seconds: float | None = None
     peak_memory: int | None = None
@@ -19,16 +19,16 @@ class Usage:
 
 
 def groups_of(container: str, pid: int, path: str) -> dict[str, str]:
-    """The cgroups of a container by controller, by its process or else by the path that its engine gives.
+    """The cgroups of a container by controller, found by its process or else by the path that its engine gives.
 
-    The empty name is that of version 2. The cgroup's name must have the container's id: else it is that of a process
-    elsewhere, or of the whole machine.
+    In version 2 the controller's name is empty. A cgroup's name must contain the container's id. Otherwise it belongs
+    to another process, or to the whole machine.
     """
     found: dict[str, str] = {}
     with contextlib.suppress(OSError):
         for line in Path(f"/proc/{pid}/cgroup").read_text().splitlines():
-            _, names, place = line.split(":", 2)
-            found |= {name.removeprefix("name="): place for name in names.split(",")}
+            _, names, path_of_group = line.split(":", 2)
+            found |= {name.removeprefix("name="): path_of_group for name in names.split(",")}
     if container in found.get("memory", found.get("", "")):
         return found
     if container in path:
@@ -37,7 +37,7 @@ def groups_of(container: str, pid: int, path: str) -> dict[str, str]:
 
 
 def usage_of(groups: dict[str, str]) -> Usage:
-    """What the kernel counted; nothing where it cannot be read."""
+    """What the container used; empty if it cannot be read."""
     if "memory" in groups:
         memory, cpu = (CGROUPS / each / groups.get(each, "").lstrip("/") for each in ("memory", "cpuacct"))
         used, parts = _read(cpu / "cpuacct.usage"), 1e9
@@ -54,7 +54,7 @@ def usage_of(groups: dict[str, str]) -> Usage:
 
 
 def _read(path: Path, word: str = "") -> int | None:
-    """The number in a file, or the one behind this word in it."""
+    """The number in a file, or the number after this word in it."""
     with contextlib.suppress(OSError, ValueError, IndexError):
         words = path.read_text().split()
         return int(words[words.index(word) + 1 if word else 0])

@@ -1,7 +1,7 @@
-"""Notices at once when a container's program is gone, without asking its engine again and again.
+"""Notices at once when a container's program is gone, without polling its engine.
 
-The kernel tells by a pidfd. Two processes are watched: the container's first one, whose end is the end of the job, and
-its monitor (Podman's is conmon), without which nobody would ever learn the exit code.
+The kernel reports it through a pidfd. Two processes are watched: the container's first process, whose end is the end of
+the job, and its monitor (Podman's is conmon), without which the exit code would never be known.
 """
 
 from __future__ import annotations
@@ -21,8 +21,11 @@ class Gone(Enum):
 
 
 def wait_until_gone(pid: int, monitor: int) -> Gone | None:
-    """Which of the two is gone first. None at once if there is nothing to watch: the program has ended, or it runs
-    where it cannot be seen (the engine is in another machine or namespace). The caller must then ask the engine."""
+    """Wait until one of the two is gone, and return which.
+
+    Returns None at once if there is nothing to watch: the program has ended, or it runs in another machine or
+    namespace. The caller must then ask the engine.
+    """
     if pid <= 0 or parent_of(pid) != monitor:
         return None
     poll, opened = select.poll(), []
@@ -32,7 +35,7 @@ def wait_until_gone(pid: int, monitor: int) -> Gone | None:
             poll.register(opened[-1], select.POLLIN)
         return Gone.PROGRAM if opened[0] in dict(poll.poll()) else Gone.MONITOR
     except ProcessLookupError:
-        return Gone.PROGRAM  # just now: the engine will soon say how it ended, or never
+        return Gone.PROGRAM  # it ended just now: the engine will soon know how
     except OSError:
         return None
     finally:

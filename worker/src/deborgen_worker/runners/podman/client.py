@@ -1,6 +1,6 @@
-"""podman-py with what it lacks: a deadline for every call, and two kinds of failure.
+"""podman-py, with a deadline for every call and two kinds of errors, which it lacks.
 
-It is the only module that imports podman.
+This is the only module that imports podman.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from podman.errors import PodmanError
 from deborgen_worker.runners.containers.engine import EngineError
 from deborgen_worker.runners.protocol import RunnerDown
 
-CONNECT = 5.0
+CONNECT_SECONDS = 5.0
 #: A program that steers a container without the worker. Its arguments are the service's address, the verb, and the id.
 STEER = (
     "import podman, sys\n"
@@ -25,8 +25,8 @@ STEER = (
 )
 
 
-class Refused(EngineError):
-    """Podman understood and refused, with this status."""
+class PodmanRefused(EngineError):
+    """Podman understood the request and refused it, with this status."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -35,24 +35,24 @@ class Refused(EngineError):
 
 @contextlib.contextmanager
 def connected(url: str, seconds: float) -> Iterator[Any]:
-    """podman-py's client, each of whose requests must be answered within this time.
+    """podman-py's client. Each of its requests must be answered within this many seconds.
 
-    A service that cannot be reached, or does not answer in time, is `RunnerDown`; what it refuses is `Refused`.
+    Raises `RunnerDown` if the service cannot be reached or does not answer in time, and `PodmanRefused` if it refuses.
     """
     try:
         with PodmanClient(base_url=url) as client:
-            # Its managers give no timeout with their requests: then that of the client holds, which may be a pair.
-            client.api.timeout = (min(seconds, CONNECT), seconds)  # type: ignore[assignment]
+            # podman-py's managers set no timeout for their requests, so the client's applies, which may be a pair.
+            client.api.timeout = (min(seconds, CONNECT_SECONDS), seconds)  # type: ignore[assignment]
             yield client
     except (PodmanError, OSError) as error:  # all of requests' errors are OSErrors, and so is podman-py's APIError
         answer = getattr(error, "response", None)
         if answer is not None:
-            raise Refused(answer.status_code, str(getattr(error, "explanation", None) or error)[:500]) from None
+            raise PodmanRefused(answer.status_code, str(getattr(error, "explanation", None) or error)[:500]) from None
         slow = isinstance(error.__cause__ or error, requests.Timeout)
         raise RunnerDown("Podman does not answer in time" if slow else "Podman's service cannot be reached") from None
 
 
 def ping(url: str) -> None:
-    with connected(url, CONNECT) as podman:
+    with connected(url, CONNECT_SECONDS) as podman:
         if not podman.ping():
-            raise RunnerDown("Podman's service is not well")
+            raise RunnerDown("Podman's service is unhealthy")

@@ -1,4 +1,4 @@
-"""What Podman says about a container and about its host, in the words of the runner. All of it is pure."""
+"""Translates Podman's descriptions of a container and of its host into the runner's types. Pure."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from datetime import datetime
 from typing import Any
 
 from deborgen_shared.states import RunAs
-from deborgen_worker.runners.containers.engine import Seen, State
+from deborgen_worker.runners.containers.engine import ContainerInfo, ContainerState
 from deborgen_worker.runners.podman.spec import ATTEMPT_LABEL
 from deborgen_worker.runners.protocol import Host
 
 NEVER = "0001-01-01"
 
 
-def seen_in(found: Mapping[str, Any]) -> Seen:
-    """A container, from what Podman's `inspect` says."""
+def container_info(found: Mapping[str, Any]) -> ContainerInfo:
+    """A container, from the answer of Podman's `inspect`."""
     state = found["State"]
     began, finished = moment(state.get("StartedAt")), moment(state.get("FinishedAt"))
-    return Seen(
+    return ContainerInfo(
         id=found["Id"],
         attempt=(found["Config"].get("Labels") or {}).get(ATTEMPT_LABEL, ""),
         state=_state(state["Status"], began, finished),
@@ -35,19 +35,19 @@ def seen_in(found: Mapping[str, Any]) -> Seen:
     )
 
 
-def _state(status: str, began: float, finished: float) -> State:
+def _state(status: str, began: float, finished: float) -> ContainerState:
     if status in {"exited", "stopped"}:
-        return State.ENDED if finished else State.LOST
+        return ContainerState.ENDED if finished else ContainerState.LOST
     if status in {"created", "configured", "initialized"}:
-        # With a start in its past it ran when the power went: Podman calls that `created`, exit code 0.
-        return State.LOST if began else State.CREATED
+        # If it was started before, it ran during a power cut: Podman then says `created`, with exit code 0.
+        return ContainerState.LOST if began else ContainerState.CREATED
     if status == "removing":
-        return State.LOST
-    return State.PAUSED if status == "paused" else State.RUNNING
+        return ContainerState.LOST
+    return ContainerState.PAUSED if status == "paused" else ContainerState.RUNNING
 
 
 def moment(text: object) -> float:
-    """A time as Podman writes it, in any time zone; 0 if there is none."""
+    """A time in Podman's format, in any time zone; 0 if there is none."""
     if not text or str(text).startswith(NEVER):
         return 0.0
     with contextlib.suppress(ValueError, OverflowError):
@@ -55,8 +55,8 @@ def moment(text: object) -> float:
     return 0.0
 
 
-def host_in(info: Mapping[str, Any]) -> Host:
-    """What this machine can run and limit, from what Podman's `info` says."""
+def host_from(info: Mapping[str, Any]) -> Host:
+    """What this machine can run and limit, from the answer of Podman's `info`."""
     host = info.get("host", {})
     security, version = host.get("security", {}), host.get("cgroupVersion")
     rootless = bool(security.get("rootless"))

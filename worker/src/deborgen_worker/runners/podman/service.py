@@ -1,7 +1,7 @@
-"""Podman's service: the one that is there, or one of our own.
+"""Podman's service: a running one, or one that we start.
 
-Our own has a folder of the worker as its working directory. It may die with the worker or outlive it: containers need
-neither. It ends when nobody has called it for a while.
+Our own service has a folder of the worker as its working directory. It may die with the worker or outlive it, because
+running containers do not need it. It ends when it has not been called for a while.
 """
 
 from __future__ import annotations
@@ -18,30 +18,30 @@ from deborgen_worker.runners.protocol import RunnerDown
 from deborgen_worker.sockets import short_path
 
 START_SECONDS = 20.0
-#: The worker calls more often than this, to see whether it is well.
+#: Our own service ends after this many seconds without a call. The worker checks it more often than that.
 IDLE_SECONDS = 60
 
 
 class Service:
-    """Finds or starts the service. `folder` is the working directory of our own, where conmon leaves its `oom` file."""
+    """Finds or starts the service. `folder` is our own's working directory, where conmon puts its `oom` file."""
 
     def __init__(self, configured: str, state: Path) -> None:
         self.folder = state / "podman"
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self.own = False
         self._links = contextlib.ExitStack()
-        self.url = configured or usual()
+        self.url = configured or default_socket()
         if "://" not in self.url:
             self.url = f"unix://{self.url}"
-        if not answers(self.url):
+        if not is_reachable(self.url):
             if configured:
-                raise RunnerDown(f"nothing answers on {configured}")
+                raise RunnerDown(f"no service answers on {configured}")
             self.own = True
             self.url = f"unix://{self._links.enter_context(short_path(self.folder / 'podman.sock'))}"
             self.check()
 
     def check(self) -> None:
-        """The service answers, or is started again if it is our own."""
+        """Check that the service answers. Our own is started again if it does not."""
         try:
             return ping(self.url)
         except RunnerDown:
@@ -49,14 +49,14 @@ class Service:
                 raise
         program = shutil.which("podman")
         if program is None:
-            raise RunnerDown("it is not installed (there is no program podman)")
+            raise RunnerDown("it is not installed (the program podman was not found)")
         with (self.folder / "service.log").open("ab") as log:
             child = subprocess.Popen(
                 [program, "system", "service", "--time", str(IDLE_SECONDS), self.url],
                 cwd=self.folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
             )  # fmt: skip
         end = time.monotonic() + START_SECONDS
-        while not answers(self.url):
+        while not is_reachable(self.url):
             if child.poll() is not None or time.monotonic() > end:
                 last = (self.folder / "service.log").read_text(errors="replace").strip().splitlines()[-1:]
                 raise RunnerDown(f"its service does not start: {last[0] if last else 'no reason given'}")
@@ -67,15 +67,15 @@ class Service:
         self._links.close()
 
 
-def answers(url: str) -> bool:
+def is_reachable(url: str) -> bool:
     with contextlib.suppress(RunnerDown):
         ping(url)
         return True
     return False
 
 
-def usual() -> str:
-    """Where Podman's socket usually is: the user's, or root's for root."""
+def default_socket() -> str:
+    """The usual path of Podman's socket, of this user or of root."""
     user = os.geteuid()
     folder = os.environ.get("XDG_RUNTIME_DIR", f"/run/user/{user}") if user else "/run"
     return f"{folder}/podman/podman.sock"

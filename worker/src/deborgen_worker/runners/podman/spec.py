@@ -1,4 +1,4 @@
-"""A container as Podman's service takes it: everything that isolates a job is in this one pure function."""
+"""The specification of a container for Podman's service. Everything that isolates a job is in one pure function."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def container_spec(worker: str, launch: Launch, *, swap: bool = True, relabel: b
     """No capability, no new privileges, the default seccomp filter, a read-only root, limits on everything."""
     memory = {"limit": launch.memory} if launch.memory else {}
     if memory and swap:
-        memory["swap"] = launch.memory  # memory and swap together: so no swap
+        memory["swap"] = launch.memory  # the limit of memory and swap together, so there is no swap
     spec: dict[str, Any] = {
         "name": container_name(worker, launch.attempt),
         "image": launch.image,
@@ -39,7 +39,7 @@ def container_spec(worker: str, launch: Launch, *, swap: bool = True, relabel: b
         "init": True,
         "httpproxy": False,
         "image_volume_mode": "ignore",
-        "stop_timeout": 0,  # of a removal, which does not send TERM first; podman-py's cannot say so itself
+        "stop_timeout": 0,  # so that a removal sends no TERM first; podman-py's `remove` cannot ask for that
         "log_configuration": {"driver": "k8s-file", "path": str(launch.folder / OUTPUT)},
         "mounts": [
             {
@@ -52,7 +52,7 @@ def container_spec(worker: str, launch: Launch, *, swap: bool = True, relabel: b
                 "destination": IN_CONTAINER,
                 "type": "bind",
                 "source": str(launch.workspace),
-                # With SELinux the workspace gets a label that this container alone may touch.
+                # With SELinux, label the workspace so that only this container may touch it.
                 "options": ["rbind", "rw", "nosuid", "nodev"] + (["Z"] if relabel else []),
             },
         ],
@@ -70,17 +70,17 @@ def container_spec(worker: str, launch: Launch, *, swap: bool = True, relabel: b
 
 
 def _rlimits(launch: Launch) -> list[dict[str, Any]]:
-    """Named ones replace Podman's defaults altogether, so those are given again; never above what this host allows."""
+    """Limits of a process. They replace all of Podman's defaults, so those are repeated, within this host's limits."""
 
-    def most(which: int, wanted: int) -> int:
+    def at_most(which: int, wanted: int) -> int:
         hard = resource.getrlimit(which)[1]
         return wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
 
     limits = {
-        "nofile": most(resource.RLIMIT_NOFILE, OPEN_FILES),
-        "nproc": most(resource.RLIMIT_NPROC, max(PROCESSES, launch.pids)),
+        "nofile": at_most(resource.RLIMIT_NOFILE, OPEN_FILES),
+        "nproc": at_most(resource.RLIMIT_NPROC, max(PROCESSES, launch.pids)),
         "core": 0,
     }
     if launch.disk:
-        limits["fsize"] = most(resource.RLIMIT_FSIZE, launch.disk)
+        limits["fsize"] = at_most(resource.RLIMIT_FSIZE, launch.disk)
     return [{"type": name, "hard": value, "soft": value} for name, value in limits.items()]

@@ -1,4 +1,4 @@
-"""What a heartbeat says of the worker and of its machine."""
+"""What a heartbeat reports about the worker and its machine."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def last_heartbeat(world: World) -> Heartbeat:
     return message
 
 
-def test_a_heartbeat_tells_how_the_machine_is_doing_and_one_about_an_attempt_does_not(world: World) -> None:
+def test_a_heartbeat_carries_metrics_but_one_about_a_single_attempt_does_not(world: World) -> None:
     """Seen to fail when every heartbeat measures the machine."""
     measured: list[Metrics] = []
 
@@ -33,11 +33,11 @@ def test_a_heartbeat_tells_how_the_machine_is_doing_and_one_about_an_attempt_doe
         return measured[-1]
 
     world.measure = measure  # type: ignore[method-assign]
-    world.heart.step()
+    world.heartbeats.step()
     assert last_heartbeat(world).metrics == Metrics(load=0.5)
     world.queue("1.1/1")
     world.take()
-    world.heart.ask_about("1.1/1")
+    world.heartbeats.ask_about("1.1/1")
     assert last_heartbeat(world).metrics is None
     assert len(measured) == 1
 
@@ -48,53 +48,53 @@ def test_metrics_that_the_coordinator_refuses_never_cost_a_lease(world: World) -
     world.take()
     world.measure = lambda: Metrics(load=0.5)  # type: ignore[method-assign]
     world.coordinator.refuse_if = lambda message: message.metrics is not None
-    world.heart.step()
+    world.heartbeats.step()
     taken = last_heartbeat(world)
     assert (taken.metrics, [each.attempt for each in taken.holding]) == (None, ["1.1/1"])
 
 
-def test_a_coordinator_of_release_0_1_is_told_a_state_that_it_knows(world: World) -> None:
-    """Seen to fail when the second try says the same state: then every lease would be lost."""
+def test_a_coordinator_of_release_0_1_gets_a_state_that_it_knows(world: World) -> None:
+    """Seen to fail when the second try has the same state: then every lease would expire."""
     world.queue("1.1/1")
     world.take()
     world.machine.gate.close("disk", "only 200MiB of disk are free")
     world.coordinator.refuse_if = lambda message: message.state not in ("open", "paused", "draining")
-    world.heart.step()
+    world.heartbeats.step()
     taken = last_heartbeat(world)
     assert (taken.state, taken.reason) == ("paused", "only 200MiB of disk are free")
     assert [each.attempt for each in taken.holding] == ["1.1/1"]
 
 
-def test_a_timed_pause_is_told_with_its_end_in_every_heartbeat(world: World) -> None:
+def test_every_heartbeat_carries_the_end_of_a_timed_pause(world: World) -> None:
     """Seen to fail when a heartbeat about one attempt forgets the end."""
     world.now = 1_800_000_000.0
     world.owner.pause(7200.0, now=False)
     ends = datetime(2027, 1, 15, 10, 0, tzinfo=UTC)
-    world.heart.step()
+    world.heartbeats.step()
     assert (last_heartbeat(world).state, last_heartbeat(world).until) == ("paused", ends)
-    world.heart.ask_about("1.1/1")
+    world.heartbeats.ask_about("1.1/1")
     assert (last_heartbeat(world).state, last_heartbeat(world).until) == ("paused", ends)
     world.owner.pause(None, now=False)
-    world.heart.step()
+    world.heartbeats.step()
     assert (last_heartbeat(world).state, last_heartbeat(world).until) == ("paused", None)
     world.owner.resume()
-    world.heart.step()
+    world.heartbeats.step()
     assert (last_heartbeat(world).state, last_heartbeat(world).until) == ("open", None)
 
 
-def test_time_in_which_a_job_is_frozen_is_told_as_stopped(world: World) -> None:
-    """In each heartbeat, and with its result. Seen to fail when only the time since its begin is told."""
+def test_time_in_which_a_job_is_frozen_is_reported_as_stopped(world: World) -> None:
+    """Each heartbeat and the result carry it. Seen to fail when only the time since the start is reported."""
     world.queue("1.1/1")
     world.take()
     world.now += 10
     world.owner.pause(None, now=True)
     world.now += 30
-    world.heart.step()
+    world.heartbeats.step()
     [held] = last_heartbeat(world).holding
     assert (held.began_seconds_ago, held.stopped_seconds, held.standing) == (40.0, 30.0, "frozen")
     world.owner.resume()
     world.now += 5
-    world.heart.step()
+    world.heartbeats.step()
     [held] = last_heartbeat(world).holding
     assert (held.began_seconds_ago, held.stopped_seconds, held.standing) == (45.0, 30.0, "running")
     world.runner.end("1.1/1", Exit(code=0))
@@ -105,13 +105,13 @@ def test_time_in_which_a_job_is_frozen_is_told_as_stopped(world: World) -> None:
 
 def test_nothing_is_free_while_every_slot_is_taken(tmp_path: Path) -> None:
     world = World(tmp_path, running, slots=1)
-    world.heart.step()
+    world.heartbeats.step()
     free = last_heartbeat(world).free
     assert free is not None
     assert free.cpus == 2
     world.queue("1.1/1")
     world.take()
-    world.heart.step()
+    world.heartbeats.step()
     free = last_heartbeat(world).free
     assert free is not None
     assert (free.cpus, free.memory, free.disk) == (0, 0, 0)

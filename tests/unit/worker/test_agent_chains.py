@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from deborgen_worker.attempts import Exit
-from deborgen_worker.lifecycle import FOLLOW_SECONDS
+from deborgen_worker.lifecycle import FOLLOW_WAIT_SECONDS
 from deborgen_worker.owner import WORDS
 from deborgen_worker.runners.protocol import CannotStart, Launch
 from support.taken_apart import World, running
@@ -14,7 +14,7 @@ SHORT = Exit(code=0, seconds=0.001)
 
 
 def busy(tmp_path: Path) -> World:
-    """Two programs run, and jobs are known to be so short that others may wait for their room with the runner."""
+    """Two programs run, and jobs are so short that others may wait for their room with the runner."""
     world = World(tmp_path, running)
     world.short_ones_end()
     world.queue(*[f"1.{number}/1" for number in range(1, 9)])
@@ -28,7 +28,7 @@ def stages(world: World) -> dict[str, str]:
     return {name: WORDS[type(each.stage)] for name, each in sorted(world.machine.attempts.items())}
 
 
-def test_short_jobs_wait_with_the_runner_and_begin_without_being_told_to(tmp_path: Path) -> None:
+def test_short_jobs_wait_with_the_runner_which_starts_them_by_itself(tmp_path: Path) -> None:
     world = busy(tmp_path)
     assert [name for what, name in world.runner.calls if what == "follow"] == [f"1.{n}/1" for n in range(3, 9)]
     world.runner.end("1.1/1", SHORT)
@@ -44,10 +44,10 @@ def test_short_jobs_wait_with_the_runner_and_begin_without_being_told_to(tmp_pat
     assert world.machine.ledger.free() == world.machine.ledger.offered
 
 
-def test_one_that_waits_with_the_runner_is_canceled_without_ever_beginning(tmp_path: Path) -> None:
+def test_an_attempt_that_waits_with_the_runner_is_canceled_without_starting(tmp_path: Path) -> None:
     world = busy(tmp_path)
     world.coordinator.words = {"1.3/1": "cancel"}
-    world.heart.step()
+    world.heartbeats.step()
     world.runner.end("1.1/1", SHORT)
     assert sorted(world.runner.running) == ["1.2/1", "1.4/1"]
     world.deliver()
@@ -55,7 +55,7 @@ def test_one_that_waits_with_the_runner_is_canceled_without_ever_beginning(tmp_p
     assert ("start", "1.3/1") not in world.runner.calls
 
 
-def test_a_pause_calls_back_and_gives_back_what_waits_with_the_runner(tmp_path: Path) -> None:
+def test_a_pause_recalls_and_gives_back_attempts_that_wait_with_the_runner(tmp_path: Path) -> None:
     world = busy(tmp_path)
     world.owner.pause(3600, now=False)
     world.runner.end("1.1/1", SHORT)
@@ -65,10 +65,10 @@ def test_a_pause_calls_back_and_gives_back_what_waits_with_the_runner(tmp_path: 
     assert world.outcomes == {"1.1/1": "succeeded"} | {f"1.{n}/1": "released" for n in range(3, 9)}
 
 
-def test_what_waits_for_one_that_turns_out_long_is_called_back_and_begins_where_there_is_room(tmp_path: Path) -> None:
+def test_attempts_behind_a_program_that_turns_out_long_are_recalled_and_start_elsewhere(tmp_path: Path) -> None:
     world = busy(tmp_path)
     waiting = [name for name, stage in stages(world).items() if stage == "next"]
-    world.now += FOLLOW_SECONDS + 0.1
+    world.now += FOLLOW_WAIT_SECONDS + 0.1
     world.agent.tick()
     assert {name for what, name in world.runner.calls if what == "recall"} == set(waiting)
     assert all(stages(world)[name] == "waiting" for name in waiting)
@@ -77,8 +77,8 @@ def test_what_waits_for_one_that_turns_out_long_is_called_back_and_begins_where_
     assert "1.1/1" in world.runner.running
 
 
-def test_what_a_runner_gives_back_at_once_is_not_left_to_it_again(tmp_path: Path) -> None:
-    """Seen to fail when it is: worker and runner would hand it to and fro for ever."""
+def test_an_attempt_that_a_runner_gives_back_is_not_handed_to_it_again(tmp_path: Path) -> None:
+    """Seen to fail when it is: worker and runner would pass it back and forth forever."""
     world = World(tmp_path, running)
     world.short_ones_end()
     world.runner.follows = False
@@ -90,7 +90,7 @@ def test_what_a_runner_gives_back_at_once_is_not_left_to_it_again(tmp_path: Path
     assert "1.3/1" in world.runner.running or "1.4/1" in world.runner.running
 
 
-def test_a_worker_that_died_finds_what_waits_with_the_runner_and_takes_it_for_running(tmp_path: Path) -> None:
+def test_a_restarted_worker_counts_attempts_that_wait_with_the_runner_as_running(tmp_path: Path) -> None:
     world = busy(tmp_path)
     world.runner.tell = lambda _events: None  # the worker is dead
     world.runner.end("1.1/1", SHORT)
@@ -106,8 +106,8 @@ def test_a_worker_that_died_finds_what_waits_with_the_runner_and_takes_it_for_ru
     assert len(started) == len(set(started)) == 8
 
 
-def test_one_that_cannot_wait_with_the_runner_costs_no_other_its_start(tmp_path: Path) -> None:
-    """Seen to fail in seed 4443: what had just been started was reported as an error."""
+def test_an_attempt_that_cannot_wait_with_the_runner_does_not_affect_other_starts(tmp_path: Path) -> None:
+    """Seen to fail in seed 4443: an attempt that had just been started was reported as an error."""
     world = World(tmp_path, running)
     world.short_ones_end()
 

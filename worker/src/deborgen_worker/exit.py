@@ -1,0 +1,11 @@
+"""The one error that ends the worker, with the exit code that its owner's shell or service manager sees."""
+
+from __future__ import annotations
+
+
+class CannotRun(Exception):
+    """The worker cannot start or go on. It prints the message and exits with the code."""
+
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(message)
+        self.code = code
