@@ -87,7 +87,7 @@ PLANTED: list[Planted] = [
     Planted(
         "the shell's exit codes are taken for Podman's",
         (Patch(f"{RUNNERS}.judging:judge", judge_by_the_code_alone),),
-        (f"{CONTAINERS}_56_an_exit_code_is_the_programs_own",),
+        (f"{CONTAINERS}_56_a_job_ends_with_its_programs_own_exit_code",),
         "'error'",
     ),
     Planted(
@@ -105,18 +105,18 @@ PLANTED: list[Planted] = [
     Planted(
         "the signs of too little memory are ignored",
         (Patch(f"{RUNNERS}.judging:out_of_memory", gives(False)),),
-        (f"{CONTAINERS}_51_out_of_memory_is_recognised_and_the_worker_lives",),
+        (f"{CONTAINERS}_51_out_of_memory_is_recognised_and_the_worker_survives",),
         "'failed'",
     ),
     Planted(
         "after TERM nothing follows",
         (Patch(f"{WORKER}.performer:signal_to", send_nothing_after_term),),
-        (f"{CONTAINERS}_54_a_job_that_ignores_term_is_killed_after_its_grace",),
+        (f"{CONTAINERS}_54_a_job_that_ignores_term_is_killed_after_its_grace_period",),
     ),
     Planted(
         "a container shares the processes of the machine",
         (Patch(SPEC, specified_with(pidns={"nsmode": "host"})),),
-        (f"{CONTAINERS}_57_what_a_program_leaves_in_the_background_ends_with_it",),
+        (f"{CONTAINERS}_57_background_processes_of_a_program_end_with_it",),
     ),
     Planted(
         "a job may have four times the processes that its owner allows",
@@ -133,7 +133,7 @@ PLANTED: list[Planted] = [
         (Patch(f"{WORKER}.logs:seam", count_one_too_many),),
         (
             f"{CONTAINERS}_35_one_line_of_many_megabytes_keeps_its_head_and_tail",
-            f"{CONTAINERS}_34_a_flood_of_output_is_counted_exactly_and_stays_small",
+            f"{CONTAINERS}_34_a_flood_of_output_is_counted_exactly_and_uses_little_disk",
         ),
         "bytes of this log were dropped",
         300,
@@ -141,7 +141,7 @@ PLANTED: list[Planted] = [
     Planted(
         "nobody watches conmon",
         (Patch(f"{RUNNERS}.watch:wait_until_gone", do_not_watch_conmon),),
-        (f"{CONTAINERS}_49_conmon_killed_ends_the_attempt_as_an_error",),
+        (f"{CONTAINERS}_49_killing_conmon_ends_the_attempt_as_an_error",),
         seconds=200,
     ),
     Planted(

@@ -69,7 +69,7 @@ PLANTED: list[Planted] = [
     Planted(
         "an attempt that is named a second time is taken for somebody else's",
         (Patch(f"{STORAGE}.attempts:live_of", know_only_what_is_new),),
-        (f"{LIVE}_09_a_first_heartbeat_whose_answer_is_lost_leaves_one_program",),
+        (f"{LIVE}_09_a_first_heartbeat_whose_answer_is_lost_starts_no_second_program",),
     ),
     Planted(
         "leases are counted on the wall clock",
@@ -113,14 +113,14 @@ PLANTED: list[Planted] = [
         "a lost attempt is never resumed",
         (Patch(f"{OPERATIONS}.attempts.outcomes:may_resume", gives(False)),),
         (
-            f"{NETWORK}_16_a_partition_longer_than_the_lease_ends_and_the_same_attempt_goes_on",
-            f"{NETWORK}_29_a_worker_that_slept_past_its_lease_goes_on_with_what_nobody_else_has_claimed",
+            f"{NETWORK}_16_after_a_partition_longer_than_the_lease_the_same_attempt_goes_on",
+            f"{NETWORK}_29_a_worker_that_slept_past_its_lease_goes_on_with_jobs_that_no_other_has_claimed",
         ),
     ),
     Planted(
         "any session may speak for the worker",
         (Patch(f"{OPERATIONS}.workers.sessions:check_session", take_any_session),),
-        (f"{NETWORK}_70_the_newer_of_two_workers_of_one_name_wins",),
+        (f"{NETWORK}_70_the_newer_of_two_workers_with_one_name_wins",),
         "TimeoutExpired|timed out",
     ),
 ]

@@ -95,7 +95,7 @@ PLANTED: list[Planted] = [
     Planted(
         "an attempt that was never named counts as lost",
         (Patch(f"{OPERATIONS}.attempts.outcomes:give_up", count_as_named),),
-        (f"{CHAOS}_07_a_claim_whose_answer_and_spool_are_gone_costs_no_attempt",),
+        (f"{CHAOS}_07_a_claim_whose_answer_and_spool_are_lost_uses_up_no_attempt",),
         "'lost'",
     ),
     Planted(
@@ -118,7 +118,7 @@ PLANTED: list[Planted] = [
         "a repeated claim gets other jobs",
         NO_IDEMPOTENT_CLAIM,
         (
-            f"{CHAOS}_71_old_requests_replayed_and_reordered_have_no_effect",
+            f"{CHAOS}_71_replayed_and_reordered_old_requests_have_no_effect",
             f"{LIVE}_06_a_claim_whose_answer_is_lost_gets_the_same_attempts_and_each_runs_once",
             f"{SERVER}/test_lost_answers.py::test_fault_02_a_kill_between_commit_and_answer_on_every_endpoint_has_no_double_effect",
         ),
@@ -126,7 +126,7 @@ PLANTED: list[Planted] = [
     Planted(
         "nothing is poison",
         (Patch(f"{OPERATIONS}.attempts.outcomes:lost_on", gives(0)),),
-        (f"{CHAOS}_75_a_job_that_kills_every_worker_is_poison_and_the_workers_are_well",),
+        (f"{CHAOS}_75_a_job_that_kills_every_worker_is_poison_and_the_workers_recover",),
         "'queued'",
     ),
     Planted(
@@ -168,7 +168,7 @@ PLANTED: list[Planted] = [
     Planted(
         "a reason is written as HTML",
         (Patch(f"{OPERATIONS}.workers.finish:_record", write_reason_as_html),),
-        (f"{INPUT}_68_hostile_text_is_stored_as_it_is_and_inert_everywhere",),
+        (f"{INPUT}_68_hostile_text_is_stored_unchanged_and_is_inert_everywhere",),
         "&lt;|&#x27;|&quot;",
     ),
 ]

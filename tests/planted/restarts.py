@@ -40,9 +40,9 @@ PLANTED: list[Planted] = [
         "an attempt that was started before is started once more",
         (Patch(f"{RECOVERY}:_take_up", take_it_for_new),),
         (
-            f"{RESTARTS}_11_a_worker_killed_at_any_step_delivers_one_right_result",
-            f"{RESTARTS}_11_a_container_is_run_once_wherever_the_worker_is_killed",
-            f"{RESTARTS}_11_short_jobs_that_wait_in_lanes_all_end_once_however_often_the_worker_is_killed",
+            f"{RESTARTS}_11_a_worker_killed_at_any_step_delivers_one_correct_result",
+            f"{RESTARTS}_11_a_container_runs_once_wherever_the_worker_is_killed",
+            f"{RESTARTS}_11_short_jobs_in_chains_all_end_once_however_often_the_worker_is_killed",
         ),
         seconds=200,
     ),
@@ -59,7 +59,7 @@ PLANTED: list[Planted] = [
         "a reboot is not noticed",
         (Patch(f"{RECOVERY}:recover", notice_no_reboot),),
         (
-            f"{RESTARTS}_12_a_reboot_in_mid_job_is_never_a_success",
+            f"{RESTARTS}_12_a_reboot_during_a_job_is_never_a_success",
             f"{RESTARTS}_12_a_container_of_another_boot_is_lost_and_removed",
         ),
         seconds=200,
@@ -73,7 +73,7 @@ PLANTED: list[Planted] = [
     Planted(
         "leftovers stay",
         (Patch("deborgen_worker.runners.containers.runner:ContainerRunner.cleanup", gives(())),),
-        (f"{RESTARTS}_55_leftovers_of_ours_are_removed_and_those_of_others_are_not",),
+        (f"{RESTARTS}_55_a_workers_own_leftovers_are_removed_and_those_of_others_are_not",),
         seconds=200,
     ),
 ]

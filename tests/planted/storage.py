@@ -174,13 +174,13 @@ PLANTED: list[Planted] = [
     Planted(
         "commits are not flushed to the disk",
         (Patch(f"{SQLITE}:SqliteConnection.__init__", do_not_flush_commits),),
-        (f"{INPUT}_03_every_answer_comes_after_the_flush_of_what_it_acknowledges",),
+        (f"{INPUT}_03_every_answer_comes_after_the_flush_of_the_data_it_acknowledges",),
         "sqlite-wal",
     ),
     Planted(
         "blobs are not flushed to the disk",
         (Patch(f"{LOCAL}:sync_file", nothing),),
-        (f"{INPUT}_03_every_answer_comes_after_the_flush_of_what_it_acknowledges",),
+        (f"{INPUT}_03_every_answer_comes_after_the_flush_of_the_data_it_acknowledges",),
         "/blobs/uploads/",
     ),
     Planted(
@@ -189,7 +189,7 @@ PLANTED: list[Planted] = [
         (
             f"{BLOBS}_40_a_flipped_bit_is_refused_by_digest_and_the_repeat_works",
             f"{HTTP_BLOBS}_40_bytes_with_another_digest_are_refused_and_nothing_is_kept",
-            f"{NETWORK}_40_a_bit_that_is_turned_on_the_way_is_found_and_the_repeat_works",
+            f"{NETWORK}_40_a_bit_that_flips_in_transit_is_found_and_the_retry_works",
         ),
         "DID NOT RAISE|KeyError: 'error'",
     ),
@@ -200,7 +200,7 @@ PLANTED: list[Planted] = [
             f"{BLOBS}_19_an_upload_cut_fifty_times_at_random_bytes_is_resumed",
             f"{HTTP_BLOBS}_19_an_upload_cut_at_random_bytes_is_resumed_from_what_head_tells",
             "integration/cli/test_submit.py::test_fault_19_an_upload_that_is_cut_is_resumed",
-            f"{NETWORK}_19_an_upload_that_is_cut_again_and_again_arrives_whole",
+            f"{NETWORK}_19_an_upload_that_is_interrupted_repeatedly_arrives_intact",
         ),
     ),
     Planted(

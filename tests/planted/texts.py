@@ -34,13 +34,13 @@ PLANTED: list[Planted] = [
     Planted(
         "aliases may expand without end",
         (Patch(f"{JOBFILE}.limits:DOCUMENT_NODES", becomes(1 << 60)),),
-        (f"{INPUT}_67_a_bomb_or_a_tag_in_yaml_is_refused",),
+        (f"{INPUT}_67_an_alias_bomb_or_a_tag_in_yaml_is_refused",),
         "DID NOT RAISE",
     ),
     Planted(
         "tags are let pass",
         (Patch(f"{JOBFILE}.loader:_Composer._check_tag", nothing),),
-        (f"{INPUT}_67_a_bomb_or_a_tag_in_yaml_is_refused",),
+        (f"{INPUT}_67_an_alias_bomb_or_a_tag_in_yaml_is_refused",),
         "DID NOT RAISE",
     ),
 ]

@@ -137,8 +137,8 @@ PLANTED: list[Planted] = [
         "the supervisor keeps no time",
         (Patch(f"{WORKER}.runners.supervision:BACKSTOP_SECONDS", becomes(1e9)),),
         (
-            f"{SUPERVISOR}_58_a_process_is_ended_by_the_supervisor_when_its_time_is_over_and_the_worker_is_dead",
-            f"{SUPERVISOR}_58_a_container_is_ended_by_the_supervisor_when_its_time_is_over_and_the_worker_is_dead",
+            f"{SUPERVISOR}_58_the_supervisor_ends_a_process_at_its_time_limit_while_the_worker_is_dead",
+            f"{SUPERVISOR}_58_the_supervisor_ends_a_container_at_its_time_limit_while_the_worker_is_dead",
         ),
         seconds=200,
     ),
@@ -146,8 +146,8 @@ PLANTED: list[Planted] = [
         "programs go on forever without a worker",
         (Patch(f"{WORKER}.runners.supervision:Supervision._start_supervisor", let_programs_go_on),),
         (
-            f"{SUPERVISOR}_87_what_no_worker_takes_up_is_ended",
-            f"{SUPERVISOR}_87_a_container_that_no_worker_takes_up_is_ended",
+            f"{SUPERVISOR}_87_a_process_is_ended_if_no_worker_comes_back",
+            f"{SUPERVISOR}_87_a_container_is_ended_if_no_worker_comes_back",
         ),
         seconds=200,
     ),
@@ -183,7 +183,7 @@ PLANTED: list[Planted] = [
     Planted(
         "an upload that failed is forgotten",
         (Patch(f"{WORKER}.outbox:Outbox._move_to_end", forget_the_upload),),
-        (f"{NETWORK}_25_a_coordinator_that_is_away_during_the_whole_job_gets_all_of_it_later",),
+        (f"{NETWORK}_25_a_coordinator_that_is_down_during_the_whole_job_gets_everything_later",),
         seconds=280,
     ),
     Planted(
@@ -198,7 +198,7 @@ PLANTED: list[Planted] = [
     Planted(
         "a worker whose token is not accepted goes on",
         (Patch(f"{WORKER}.heartbeat:REFUSALS_BEFORE_STOP", becomes(1 << 60)),),
-        (f"{NETWORK}_61_a_revoked_token_ends_what_runs_and_a_new_one_is_taken_up",),
+        (f"{NETWORK}_61_a_revoked_token_ends_running_jobs_and_a_new_one_is_used",),
         seconds=200,
     ),
     Planted(
@@ -208,8 +208,8 @@ PLANTED: list[Planted] = [
             Patch(f"{WORKER}.runners.containers.runner:ContainerRunner._steer", try_once),
         ),
         (
-            "integration/worker/test_pauses.py::test_fault_88_two_hundred_pauses_at_random_moments_give_nothing_back_and"
-            "_leave_nothing_stopped",
+            "integration/worker/test_pauses.py::test_fault_88_two_hundred_pauses_at_random_moments_give_no_job_back_and_leave"
+            "_none_stopped",
         ),
         seconds=300,
     ),
@@ -229,7 +229,7 @@ PLANTED: list[Planted] = [
             Patch(f"{WORKER}.artifacts:NO_LINK", becomes(os.O_RDONLY | os.O_CLOEXEC)),
         ),
         (
-            f"{LIVE}_65_links_pipes_and_devices_are_skipped_and_named_and_no_host_file_is_read",
+            f"{LIVE}_65_links_pipes_and_devices_are_skipped_and_named_and_no_file_of_the_host_is_read",
             "unit/worker/test_workspace.py::test_fault_65_links_fifos_and_sockets_are_skipped_and_named",
         ),
         "out/link|IsADirectoryError|'failed'",
@@ -259,7 +259,7 @@ PLANTED: list[Planted] = [
     Planted(
         "the token is written to the log",
         (Patch(f"{WORKER}.token:TokenFile.__call__", write_the_token),),
-        ("integration/worker/test_jobs.py::test_fault_69_the_token_is_in_no_process_list_environment_or_log",),
+        ("integration/worker/test_jobs.py::test_fault_69_the_token_appears_in_no_process_list_environment_or_log",),
         "not in",
     ),
     Planted(

@@ -1,4 +1,4 @@
-"""A coordinator with short leases for the tests of a module, and workers that are gone when their test is."""
+"""A coordinator with short leases for the tests of a module, and workers that end with their test."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def pool(coordinator: CoordinatorProcess) -> Pool:
 
 @pytest.fixture
 def new_worker(coordinator: CoordinatorProcess, tmp_path: Path) -> Iterator[Callable[..., WorkerProcess]]:
-    """Makes workers; whatever they leave running is ended with the test."""
+    """Makes workers. Their programs are ended with the test."""
     made: list[WorkerProcess] = []
 
     def make(**settings: Any) -> WorkerProcess:
@@ -49,7 +49,7 @@ def new_worker(coordinator: CoordinatorProcess, tmp_path: Path) -> Iterator[Call
 def container_worker(
     new_worker: Callable[..., WorkerProcess], podman: Podman
 ) -> Iterator[Callable[..., WorkerProcess]]:
-    """Makes workers that run containers on the test's own service; no container of theirs is left."""
+    """Makes workers that run containers on the test's own service. None of their containers is left behind."""
     made: list[WorkerProcess] = []
 
     def make(**settings: Any) -> WorkerProcess:

@@ -1,4 +1,4 @@
-"""Lanes of the real supervisor: programs that follow each other without a word from the worker."""
+"""Chains of the real supervisor: programs that follow each other without a message from the worker."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from support.waiting import wait_until
 UNTIL = "import pathlib, time\nwhile not pathlib.Path({gate!r}).exists(): time.sleep(0.01)"
 
 
-class Lanes:
-    """A runner with its supervisor, and what it told."""
+class SupervisedRunner:
+    """A runner with its supervisor, and the events that it reported."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -71,93 +71,97 @@ class Lanes:
 
 
 @pytest.fixture
-def lanes(tmp_path: Path) -> Iterator[Lanes]:
-    found = Lanes(tmp_path)
+def supervised(tmp_path: Path) -> Iterator[SupervisedRunner]:
+    found = SupervisedRunner(tmp_path)
     yield found
     found.runner.cleanup(frozenset())
     found.runner.close()
 
 
-def test_the_next_in_a_lane_begins_when_the_one_before_has_ended_and_not_before(lanes: Lanes) -> None:
-    lanes.start(lanes.until("a", "gate"), lanes.launch("b", "print('b')"))
-    lanes.start(lanes.launch("other", "print('other')"))
-    wait_until(lambda: lanes.ended() == ["other"])
-    assert not lanes.begun("b")
-    lanes.open("gate")
-    wait_until(lambda: lanes.ended() == ["other", "a", "b"])
-    assert [lanes.exit_of(name).code for name in ("other", "a", "b")] == [0, 0, 0]
-    assert lanes.events.index(Began("b")) == lanes.events.index(Exited("a", lanes.exit_of("a"))) + 1
-    assert (lanes.of("b") / "output").read_bytes() == b"b\n"
+def test_the_next_program_of_a_chain_begins_only_when_the_one_before_has_ended(supervised: SupervisedRunner) -> None:
+    supervised.start(supervised.until("a", "gate"), supervised.launch("b", "print('b')"))
+    supervised.start(supervised.launch("other", "print('other')"))
+    wait_until(lambda: supervised.ended() == ["other"])
+    assert not supervised.begun("b")
+    supervised.open("gate")
+    wait_until(lambda: supervised.ended() == ["other", "a", "b"])
+    assert [supervised.exit_of(name).code for name in ("other", "a", "b")] == [0, 0, 0]
+    assert supervised.events.index(Began("b")) == supervised.events.index(Exited("a", supervised.exit_of("a"))) + 1
+    assert (supervised.of("b") / "output").read_bytes() == b"b\n"
 
 
-def test_one_that_cannot_be_executed_does_not_hold_up_its_lane(lanes: Lanes) -> None:
-    missing = Launch("b", ("/no/such/program",), {}, lanes.of("b"), lanes.folder, timeout_seconds=60.0)
-    lanes.of("b").mkdir()
-    lanes.start(lanes.until("a", "gate"), missing, lanes.launch("c", "print('c')"))
-    lanes.open("gate")
-    wait_until(lambda: sorted(lanes.ended()) == ["a", "b", "c"])
-    assert lanes.exit_of("b").code == 127
-    assert lanes.exit_of("c").code == 0
+def test_a_program_that_cannot_be_executed_does_not_hold_up_its_chain(supervised: SupervisedRunner) -> None:
+    missing = Launch("b", ("/no/such/program",), {}, supervised.of("b"), supervised.folder, timeout_seconds=60.0)
+    supervised.of("b").mkdir()
+    supervised.start(supervised.until("a", "gate"), missing, supervised.launch("c", "print('c')"))
+    supervised.open("gate")
+    wait_until(lambda: sorted(supervised.ended()) == ["a", "b", "c"])
+    assert supervised.exit_of("b").code == 127
+    assert supervised.exit_of("c").code == 0
 
 
-def test_what_waits_can_be_called_back_and_asked_for_again_and_what_runs_cannot(lanes: Lanes) -> None:
-    waiting = lanes.launch("b", "print('b')")
-    lanes.start(lanes.until("a", "gate"), waiting)
-    lanes.runner.recall("a")
-    lanes.runner.recall("b")
-    wait_until(lambda: lanes.ended() == ["b"])
-    assert lanes.came_back("b")
-    assert not lanes.begun("b")
-    lanes.events.clear()
-    lanes.runner.start(waiting)
-    wait_until(lambda: lanes.ended() == ["b"])
-    assert lanes.exit_of("b").code == 0
-    lanes.open("gate")
-    wait_until(lambda: lanes.ended() == ["b", "a"])
+def test_a_waiting_program_can_be_recalled_and_submitted_again_but_a_running_one_cannot(
+    supervised: SupervisedRunner,
+) -> None:
+    waiting = supervised.launch("b", "print('b')")
+    supervised.start(supervised.until("a", "gate"), waiting)
+    supervised.runner.recall("a")
+    supervised.runner.recall("b")
+    wait_until(lambda: supervised.ended() == ["b"])
+    assert supervised.came_back("b")
+    assert not supervised.begun("b")
+    supervised.events.clear()
+    supervised.runner.start(waiting)
+    wait_until(lambda: supervised.ended() == ["b"])
+    assert supervised.exit_of("b").code == 0
+    supervised.open("gate")
+    wait_until(lambda: supervised.ended() == ["b", "a"])
 
 
-def test_what_waits_and_is_ended_never_begins(lanes: Lanes) -> None:
-    lanes.start(lanes.until("a", "gate"), lanes.launch("b", "print('b')"))
-    lanes.runner.signal("b", "TERM")
-    wait_until(lambda: lanes.ended() == ["b"])
-    assert lanes.exit_of("b").error
-    lanes.open("gate")
-    wait_until(lambda: lanes.ended() == ["b", "a"])
-    assert not lanes.begun("b")
+def test_a_waiting_program_that_is_ended_never_begins(supervised: SupervisedRunner) -> None:
+    supervised.start(supervised.until("a", "gate"), supervised.launch("b", "print('b')"))
+    supervised.runner.signal("b", "TERM")
+    wait_until(lambda: supervised.ended() == ["b"])
+    assert supervised.exit_of("b").error
+    supervised.open("gate")
+    wait_until(lambda: supervised.ended() == ["b", "a"])
+    assert not supervised.begun("b")
 
 
-def test_what_has_waited_so_long_that_its_lease_may_be_over_does_not_begin(lanes: Lanes) -> None:
-    """Seen to fail when the supervisor does not look at `start_by`: the program begins when the one before it ends."""
+def test_a_waiting_program_whose_lease_may_have_expired_does_not_begin(supervised: SupervisedRunner) -> None:
+    """Seen to fail when the supervisor ignores `start_by`: the program begins when the one before it ends."""
     moment = leases.clock() + 0.5
-    lanes.start(lanes.until("a", "gate"), lanes.launch("b", "print('b')"), start_by=moment)
+    supervised.start(supervised.until("a", "gate"), supervised.launch("b", "print('b')"), start_by=moment)
     wait_until(lambda: leases.clock() > moment)
-    lanes.open("gate")
-    wait_until(lambda: sorted(lanes.ended()) == ["a", "b"])
-    assert lanes.came_back("b")
-    assert not lanes.begun("b")
+    supervised.open("gate")
+    wait_until(lambda: sorted(supervised.ended()) == ["a", "b"])
+    assert supervised.came_back("b")
+    assert not supervised.begun("b")
 
 
-def test_the_next_worker_finds_what_runs_and_starts_what_waits_itself(lanes: Lanes) -> None:
-    """Seen to fail when what waits is taken for running: it may wait for longer than its time limit."""
-    running, waiting = lanes.until("a", "gate"), lanes.launch("b", "print('b')")
-    lanes.start(running, waiting)
-    lanes.runner.close()
-    later = lanes.runner = SubprocessRunner(Supervision(lanes.folder / "state"), lanes.events.extend)
+def test_the_next_worker_adopts_running_programs_and_starts_the_waiting_ones_itself(
+    supervised: SupervisedRunner,
+) -> None:
+    """Seen to fail when a waiting program counts as running: it may wait for longer than its time limit."""
+    running, waiting = supervised.until("a", "gate"), supervised.launch("b", "print('b')")
+    supervised.start(running, waiting)
+    supervised.runner.close()
+    later = supervised.runner = SubprocessRunner(Supervision(supervised.folder / "state"), supervised.events.extend)
     assert later.adopt(running).standing is Standing.RUNNING
     assert later.adopt(waiting).standing is Standing.NEVER_STARTED
-    lanes.open("gate")
-    wait_until(lambda: lanes.ended() == ["a"])
-    assert not lanes.begun("b")
+    supervised.open("gate")
+    wait_until(lambda: supervised.ended() == ["a"])
+    assert not supervised.begun("b")
 
 
-def test_what_a_killed_supervisor_left_running_has_ended_before_its_end_is_told(lanes: Lanes) -> None:
-    """Also when the worker can still connect to the one that is being killed, which then says nothing any more."""
+def test_leftovers_of_a_killed_supervisor_have_ended_before_their_end_is_reported(supervised: SupervisedRunner) -> None:
+    """This holds even if the worker can still connect to the supervisor that is being killed, which never answers."""
     alive: list[bool] = []
-    lanes.runner._report = lambda events: alive.extend(runs(pid) for _ in events)
-    lanes.runner.start(lanes.until("a", "gate"))
-    wait_until(lambda: children_of(supervisor_of(lanes)))
-    pid = children_of(supervisor_of(lanes))[0]
-    place = lanes.folder / "state" / "supervisor.sock"
+    supervised.runner._report = lambda events: alive.extend(runs(pid) for _ in events)
+    supervised.runner.start(supervised.until("a", "gate"))
+    wait_until(lambda: children_of(supervisor_of(supervised)))
+    pid = children_of(supervisor_of(supervised))[0]
+    place = supervised.folder / "state" / "supervisor.sock"
     place.unlink()
     elsewhere = {"DEBORGEN_ATTEMPT_ID": "a", "DEBORGEN_RESULT": "/elsewhere/attempts/a/result.json"}
     neighbour = subprocess.Popen(["sleep", "60"], env=elsewhere | {"PATH": os.environ["PATH"]})
@@ -165,24 +169,27 @@ def test_what_a_killed_supervisor_left_running_has_ended_before_its_end_is_told(
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as dying:
             dying.bind(str(place))
             dying.listen()
-            os.kill(supervisor_of(lanes), signal.SIGKILL)
+            os.kill(supervisor_of(supervised), signal.SIGKILL)
             line, _ = dying.accept()
             line.close()
         wait_until(lambda: bool(alive))
         assert alive == [False]
-        assert lanes.runner.check() == ""
+        assert supervised.runner.check() == ""
         assert neighbour.poll() is None, "it is another worker's attempt of the same name"
     finally:
         neighbour.kill()
         neighbour.wait()
 
 
-def supervisor_of(lanes: Lanes) -> int:
+def supervisor_of(supervised: SupervisedRunner) -> int:
     for each in Path("/proc").iterdir():
         if each.name.isdigit():
             with contextlib.suppress(OSError):
                 words = (each / "cmdline").read_bytes().split(b"\0")
-                if str(lanes.folder / "state").encode() in words and b"zombie" not in (each / "status").read_bytes():
+                if (
+                    str(supervised.folder / "state").encode() in words
+                    and b"zombie" not in (each / "status").read_bytes()
+                ):
                     return int(each.name)
     raise AssertionError("there is no supervisor")
 
@@ -198,9 +205,9 @@ def children_of(pid: int) -> list[int]:
     return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
-def test_a_supervisor_that_could_not_be_replaced_at_once_is_replaced_later(lanes: Lanes) -> None:
-    runner, supervision = lanes.runner, lanes.runner._supervision
-    pid = supervisor_of(lanes)
+def test_a_supervisor_that_could_not_be_replaced_at_once_is_replaced_later(supervised: SupervisedRunner) -> None:
+    runner, supervision = supervised.runner, supervised.runner._supervision
+    pid = supervisor_of(supervised)
     connect, supervision.open = supervision.open, lambda: None  # type: ignore[method-assign]
     os.kill(pid, signal.SIGKILL)
     wait_until(lambda: supervision._socket is None)

@@ -1,4 +1,4 @@
-"""Real containers: what they end as, what contains them, and what happens when Podman itself fails."""
+"""Real containers: how they end, how they are isolated, and what happens when Podman itself fails."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.podman, pytest.mark.root]
 def worker(
     coordinator: CoordinatorProcess, podman: Podman, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[WorkerProcess]:
-    """One worker for the tests that do it no harm."""
+    """One worker for all tests that do not harm it."""
     each = WorkerProcess(
         tmp_path_factory.mktemp("w"), coordinator, runner="podman", podman_socket=str(podman.socket),
         env={"CONTAINERS_CONF": str(CONF), "HTTP_PROXY": "http://user:secret@proxy.example", "SECRET_OF_OWNER": "x"},
@@ -39,7 +39,7 @@ def worker(
 
 @pytest.fixture
 def ask(pool: Pool, worker: WorkerProcess) -> Callable[..., tuple[dict[str, Any], bytes]]:
-    """Run something in a container; how it ended and what it wrote."""
+    """Runs a job in a container. Returns how it ended and its log."""
 
     def run(script: object, seconds: float = 60.0, **body: object) -> tuple[dict[str, Any], bytes]:
         number = pool.submit(run=script, **{"image": IMAGE, "requires": {"test": "main"}, **body})
@@ -58,7 +58,7 @@ def outcome(job: dict[str, Any]) -> tuple[str, int | None]:
 
 
 @pytest.mark.parametrize("code", [0, 1, 125, 126, 127, 137, 255])
-def test_fault_56_an_exit_code_is_the_programs_own(code: int, ask: Ask) -> None:
+def test_fault_56_a_job_ends_with_its_programs_own_exit_code(code: int, ask: Ask) -> None:
     """Seen to fail when the shell's exit codes are taken for Podman's."""
     job, log = ask(["sh", "-c", f"echo before; exit {code}"])
     assert outcome(job) == ("succeeded" if code == 0 else "failed", code)
@@ -84,7 +84,7 @@ def test_fault_50_an_image_that_appears_later_is_used(ask: Ask, worker: WorkerPr
         podman("untag", IMAGE, image)
 
 
-def test_fault_51_out_of_memory_is_recognised_and_the_worker_lives(ask: Ask, worker: WorkerProcess) -> None:
+def test_fault_51_out_of_memory_is_recognised_and_the_worker_survives(ask: Ask, worker: WorkerProcess) -> None:
     """Seen to fail when the signs of too little memory are ignored."""
     job, _ = ask("dd if=/dev/zero of=/dev/null bs=300M count=1; exit $?", resources={"memory": "64MiB"})
     assert outcome(job)[0] == "out_of_memory", job["reason"]
@@ -99,14 +99,14 @@ def test_a_timeout_ends_the_container(ask: Ask, worker: WorkerProcess, podman: P
     assert b"begun\n" in log
 
 
-def test_fault_54_a_job_that_ignores_term_is_killed_after_its_grace(ask: Ask) -> None:
+def test_fault_54_a_job_that_ignores_term_is_killed_after_its_grace_period(ask: Ask) -> None:
     """Seen to fail when after TERM nothing follows."""
     job, _ = ask("trap '' TERM; while true; do sleep 0.1; done", timeout="5s")
     assert outcome(job) == ("timeout", 137), "KILL ended it"
 
 
 def processes_with(mark: str) -> list[str]:
-    """Whose command line has the mark, anywhere on this machine."""
+    """The processes on this machine whose command line contains the mark."""
     found = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         with contextlib.suppress(OSError):
@@ -115,7 +115,7 @@ def processes_with(mark: str) -> list[str]:
     return found
 
 
-def test_fault_57_what_a_program_leaves_in_the_background_ends_with_it(
+def test_fault_57_background_processes_of_a_program_end_with_it(
     ask: Ask, worker: WorkerProcess, podman: Podman
 ) -> None:
     """Seen to fail when a container shares the processes of the machine."""
@@ -131,7 +131,7 @@ def test_fault_57_what_a_program_leaves_in_the_background_ends_with_it(
 
 def test_fault_53_a_fork_bomb_is_contained(ask: Ask) -> None:
     """Seen to fail when a job may have four times the processes that its owner allows."""
-    # First one that is tame, to see that there is a limit; then one that is not.
+    # First a tame one, to see that there is a limit; then a real one.
     job, log = ask("n=0; while [ $n -lt 1300 ]; do sleep 20 & n=$((n + 1)); done", seconds=90)
     assert outcome(job)[0] == "failed"
     assert b"fork" in log
@@ -158,7 +158,7 @@ def test_fault_35_one_line_of_many_megabytes_keeps_its_head_and_tail(ask: Ask) -
     assert log.endswith(b"xEND")
 
 
-def test_fault_34_a_flood_of_output_is_counted_exactly_and_stays_small(ask: Ask, worker: WorkerProcess) -> None:
+def test_fault_34_a_flood_of_output_is_counted_exactly_and_uses_little_disk(ask: Ask, worker: WorkerProcess) -> None:
     """Seen to fail when one dropped byte too many is counted."""
     lines = 1_000_000
     total = sum(len(str(number)) + 1 for number in range(1, lines + 1)) + lines * 1016
@@ -188,7 +188,7 @@ def test_a_job_has_no_capability_and_cannot_gain_one(ask: Ask) -> None:
     assert lines == {"CapPrm": "0" * 16, "CapEff": "0" * 16, "CapBnd": "0" * 16, "NoNewPrivs": "1", "Seccomp": "2"}
 
 
-def test_a_job_has_no_network_but_its_own_loopback(ask: Ask) -> None:
+def test_a_job_has_no_network_except_its_own_loopback(ask: Ask) -> None:
     tries = "wget -T 2 -q -O - http://10.0.0.1/ && echo out; nslookup example.org && echo out"
     _, log = ask(f"ls /sys/class/net; ip route; {tries}; true")
     assert log.decode().splitlines()[0] == "lo"
@@ -198,7 +198,7 @@ def test_a_job_has_no_network_but_its_own_loopback(ask: Ask) -> None:
 def test_a_job_that_asks_for_internet_has_a_network_where_the_owner_allows_one(
     coordinator: CoordinatorProcess, pool: Pool, podman: Podman, tmp_path: Path
 ) -> None:
-    """The way out of the container leads at least to a server on this very machine, by the bridge's own address."""
+    """From the container, a server on this machine can be reached at the bridge's address."""
     with (
         WorkerProcess(
             tmp_path, coordinator, runner="podman", podman_socket=str(podman.socket), network="internet",
@@ -219,7 +219,7 @@ def test_a_job_that_asks_for_internet_has_a_network_where_the_owner_allows_one(
         assert worker.name == job["history"][-1]["worker"]
 
 
-def test_a_job_can_write_to_its_workspace_and_tmp_alone(ask: Ask) -> None:
+def test_a_job_can_write_only_to_its_workspace_and_tmp(ask: Ask) -> None:
     places = "/ /bin /etc /proc /proc/sys/kernel /sys /sys/fs/cgroup /run /dev"
     script = f"for d in {places}; do (echo x > $d/probe) 2>/dev/null && echo wrote $d; done; "
     script += "echo x > /tmp/ok; echo x > /job/ok; cat /tmp/ok /job/ok"
@@ -245,7 +245,7 @@ def test_processes_memory_cpus_and_files_are_limited(ask: Ask) -> None:
     assert words[-1] == "0"
 
 
-def test_nothing_of_the_hosts_environment_or_files_is_seen(ask: Ask, worker: WorkerProcess) -> None:
+def test_a_job_sees_nothing_of_the_hosts_environment_or_files(ask: Ask, worker: WorkerProcess) -> None:
     _, log = ask(f"env; ls {worker.folder} {Path.cwd()} /root /home 2>&1; mount; cat /proc/1/environ | tr '\\0' '\\n'")
     text = log.decode()
     for secret in ("secret", "SECRET_OF_OWNER", "proxy.example", worker.token_file.read_text()):
@@ -253,7 +253,7 @@ def test_nothing_of_the_hosts_environment_or_files_is_seen(ask: Ask, worker: Wor
     assert "worker.log" not in text
 
 
-def test_no_device_of_the_host_is_there(ask: Ask) -> None:
+def test_a_job_sees_no_device_of_the_host(ask: Ask) -> None:
     _, log = ask("ls /dev")
     assert not {"vda", "sda", "kvm", "mem", "fuse", "loop0", "nvidia0"} & set(log.decode().split())
 
@@ -262,13 +262,15 @@ def test_no_device_of_the_host_is_there(ask: Ask) -> None:
 
 
 def runs(pid: int) -> bool:
-    """Whether there is such a process, and it is no zombie."""
+    """Whether there is such a process, and it is not a zombie."""
     with contextlib.suppress(OSError):
         return ") Z " not in Path(f"/proc/{pid}/stat").read_text()
     return False
 
 
-def test_fault_49_conmon_killed_ends_the_attempt_as_an_error(pool: Pool, podman: Podman, worker: WorkerProcess) -> None:
+def test_fault_49_killing_conmon_ends_the_attempt_as_an_error(
+    pool: Pool, podman: Podman, worker: WorkerProcess
+) -> None:
     """Seen to fail when nobody watches conmon."""
     run = pool.submit(run="echo up; sleep 1000", image=IMAGE, requires={"test": "main"})
     wait_until(lambda: pool.log(run) == b"up\n", 90)
@@ -286,7 +288,7 @@ def test_fault_49_conmon_killed_ends_the_attempt_as_an_error(pool: Pool, podman:
 
 @pytest.fixture
 def aimed(podman_ready: None, tmp_path: Path) -> Iterator[tuple[Podman, AimedProxy]]:
-    """A service of Podman's behind a proxy that the test aims."""
+    """A Podman service behind a proxy that the test controls."""
     own = Podman(tmp_path).start_service_on_a_port()
     with AimedProxy(own.url.removeprefix("tcp://")) as proxy:
         yield own, proxy
@@ -294,18 +296,18 @@ def aimed(podman_ready: None, tmp_path: Path) -> Iterator[tuple[Podman, AimedPro
 
 
 def once(**faults: str) -> Callable[[str, bytes], str]:
-    """What happens to the first request whose line has this word; all others get through."""
+    """A fault for the first request whose line has this word. All others get through."""
     return lambda line, _body: next((faults.pop(word) for word in list(faults) if word in line.split("?")[0]), "")
 
 
 def behind(proxy: AimedProxy, new_worker: Callable[..., WorkerProcess], label: str) -> WorkerProcess:
-    """A worker that reaches Podman through the proxy alone."""
+    """A worker that reaches Podman only through the proxy."""
     socket_ = proxy.url.replace("http", "tcp")
     env = {"CONTAINERS_CONF": str(CONF)}
     return new_worker(runner="podman", podman_socket=socket_, labels=f"test={label}", env=env).start()
 
 
-def test_a_container_that_cannot_be_looked_at_after_its_start_goes_on(
+def test_a_container_that_cannot_be_inspected_after_its_start_goes_on(
     aimed: tuple[Podman, AimedProxy], pool: Pool, new_worker: Callable[..., WorkerProcess]
 ) -> None:
     own, proxy = aimed
@@ -320,12 +322,12 @@ def test_a_container_that_cannot_be_looked_at_after_its_start_goes_on(
     wait_until(lambda: own.of(each.name) == [], 90)
 
 
-def test_a_container_whose_making_was_not_answered_is_not_left_behind(
+def test_a_container_whose_creation_was_not_answered_is_not_left_behind(
     aimed: tuple[Podman, AimedProxy], pool: Pool, new_worker: Callable[..., WorkerProcess]
 ) -> None:
     own, proxy = aimed
     each = behind(proxy, new_worker, "unanswered")
-    proxy.aim = once(create="drop_after", kill="drop_before")  # nor does its removal get through
+    proxy.aim = once(create="drop_after", kill="drop_before")  # its removal does not get through either
     run = pool.submit(run="echo once", image=IMAGE, requires={"test": "unanswered"})
     job = pool.until(run)
     outcomes = [line["outcome"] for line in job["history"]]

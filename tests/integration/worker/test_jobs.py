@@ -1,4 +1,4 @@
-"""Whole jobs through a real coordinator and a real worker: files, inputs, results, packing, what is kept."""
+"""Whole jobs through a real coordinator and a real worker: files, inputs, results, packing, kept workspaces."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Make = Callable[..., WorkerProcess]
 
 @pytest.fixture(scope="module")
 def worker(coordinator: CoordinatorProcess, tmp_path_factory: pytest.TempPathFactory) -> Iterator[WorkerProcess]:
-    """One worker for the tests that do it no harm."""
+    """One worker for all tests that do not harm it."""
     folder = tmp_path_factory.mktemp("w")
     with WorkerProcess(folder, coordinator, labels="test=main", cpus=2, keep_failed="true") as each:
         yield each
@@ -37,7 +37,7 @@ def run(pool: Pool, **body: Any) -> tuple[dict[str, Any], bytes]:
     return pool.until(number), pool.log(number)
 
 
-def test_files_lie_in_the_workspace_with_their_modes(pool: Pool, worker: WorkerProcess) -> None:
+def test_files_are_in_the_workspace_with_their_modes(pool: Pool, worker: WorkerProcess) -> None:
     files = [put(pool, "sim.sh", b"#!/bin/sh\necho ran $1\n", 0o755), put(pool, "data/in.txt", b"42\n")]
     job, log = run(pool, run="./sim.sh fast; cat data/in.txt; ls -A | sort", files=files)
     assert job["state"] == "succeeded"
@@ -65,7 +65,7 @@ def test_artifacts_of_a_step_are_inputs_of_the_next(pool: Pool, worker: WorkerPr
     assert pool.log(f"{number}.2") == b"49\n"
 
 
-def test_results_are_columns_and_a_bad_one_is_a_warning_and_not_a_failure(pool: Pool, worker: WorkerProcess) -> None:
+def test_results_are_columns_and_a_bad_result_is_a_warning_not_a_failure(pool: Pool, worker: WorkerProcess) -> None:
     job, _ = run(pool, run='echo \'{"loss": 0.5, "ok": true}\' > metrics.json', result="metrics.json")
     assert job["result"] == {"loss": 0.5, "ok": True}
     job, log = run(pool, run="echo '{\"a\": [1]}' > $DEBORGEN_RESULT")
@@ -74,7 +74,7 @@ def test_results_are_columns_and_a_bad_one_is_a_warning_and_not_a_failure(pool: 
     assert b"not flat" in log
 
 
-def test_artifacts_of_a_failed_job_are_kept_when_always_is_said(pool: Pool, worker: WorkerProcess) -> None:
+def test_artifacts_of_a_failed_job_are_kept_if_their_when_is_always(pool: Pool, worker: WorkerProcess) -> None:
     wanted = [{"path": "trace.txt", "when": "always"}, "out.txt"]
     job, _ = run(pool, run="echo t > trace.txt; echo o > out.txt; exit 1", artifacts=wanted)
     assert job["state"] == "failed"
@@ -102,14 +102,14 @@ def test_a_script_stops_at_its_first_error_and_at_an_unset_variable(pool: Pool, 
     assert run(pool, run="echo $NOT_SET; echo after")[0]["state"] == "failed"
 
 
-def test_a_list_is_executed_as_it_is(pool: Pool, worker: WorkerProcess) -> None:
+def test_a_list_is_executed_without_a_shell(pool: Pool, worker: WorkerProcess) -> None:
     assert run(pool, run=["echo", "$HOME", "a;b"])[1] == b"$HOME a;b\n"
     job, log = run(pool, run=["no-such-program"])
     assert (job["state"], job["exit_code"]) == ("failed", 127)
     assert b"not found" in log
 
 
-def test_memory_is_limited_also_for_plain_processes(pool: Pool, worker: WorkerProcess) -> None:
+def test_memory_is_limited_for_plain_processes_too(pool: Pool, worker: WorkerProcess) -> None:
     script = "import sys\ntry:\n    x = bytearray(800 << 20)\nexcept MemoryError:\n    sys.exit(42)\n"
     job, _ = run(pool, run=["/usr/bin/python3", "-c", script], resources={"memory": "256MiB"})
     assert job["exit_code"] == 42
@@ -124,7 +124,7 @@ def test_jobs_are_packed_within_what_is_offered(pool: Pool, worker: WorkerProces
     )
     wait_until(lambda: len(list(tmp_path.glob("begun-*"))) == 4, 90)
     assert worker.status()["free"]["cpus"] == 0
-    # After short jobs, one more may have been asked for ahead of its turn; when that does not come, it is given back.
+    # After short jobs, one more may have been prefetched. If there is no room for it, it is given back.
     wait_until(lambda: pool.run(halves)["jobs"]["queued"] == 1)
     assert len(list(tmp_path.glob("begun-*"))) == 4
     go.touch()
@@ -158,7 +158,7 @@ def test_output_is_seen_within_about_a_second_of_being_written(
     pool.until(number)
 
 
-def test_fault_69_the_token_is_in_no_process_list_environment_or_log(pool: Pool, worker: WorkerProcess) -> None:
+def test_fault_69_the_token_appears_in_no_process_list_environment_or_log(pool: Pool, worker: WorkerProcess) -> None:
     """Seen to fail when the token is written to the log."""
     token = worker.token_file.read_text()
     _, log = run(pool, run="cat /proc/*/environ /proc/*/cmdline 2>/dev/null | tr '\\0' '\\n'; env")
@@ -168,8 +168,8 @@ def test_fault_69_the_token_is_in_no_process_list_environment_or_log(pool: Pool,
     assert token.encode() not in (worker.state / "journal").read_bytes()
 
 
-def test_rule_02_a_program_that_began_is_named_within_a_second(tmp_path: Path) -> None:
-    """The next heartbeat would come after five minutes. Seen to fail when nothing wakes the heartbeat."""
+def test_rule_02_a_heartbeat_names_a_program_within_a_second_of_its_start(tmp_path: Path) -> None:
+    """The next regular heartbeat comes after five minutes. Seen to fail when the new program does not wake it."""
     go = tmp_path / "go"
     with (
         CoordinatorProcess(tmp_path, heartbeat_seconds=300, lease_seconds=900) as patient,
@@ -185,16 +185,16 @@ def test_rule_02_a_program_that_began_is_named_within_a_second(tmp_path: Path) -
         assert pool.until(number)["state"] == "succeeded"
 
 
-def test_a_large_job_starts_at_once_where_a_claim_has_waited_with_a_part_of_the_room(
+def test_a_large_job_starts_at_once_although_a_claim_waits_for_a_part_of_the_room(
     pool: Pool, new_worker: Make, tmp_path: Path
 ) -> None:
-    """Seen to fail when the waiting claim goes on to ask for the part: the job starts seconds later."""
+    """Seen to fail when the waiting claim keeps asking for the part only: the job starts seconds later."""
     new_worker(labels="test=large", cpus=2).start()
     gate, requires = tmp_path / "gate", {"test": "large"}
     small = pool.submit(
         run=f"while [ ! -e {gate} ]; do sleep 0.02; done", requires=requires, resources={"cpus": 1, "memory": "16MiB"}
     )
-    pool.until_named(small)  # by now the worker waits for another job with the other CPU
+    pool.until_named(small)  # by now a claim for the other CPU waits
     gate.touch()
     pool.until(small)
     large = pool.submit(run="true", requires=requires, resources={"cpus": 2, "memory": "16MiB"})

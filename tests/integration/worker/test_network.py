@@ -1,4 +1,4 @@
-"""What the network does to a worker: lost requests, lost answers, cuts, a coordinator that is away."""
+"""Network faults of a worker: lost requests, lost answers, partitions, a coordinator that is down."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def own(tmp_path: Path) -> CoordinatorProcess:
     return CoordinatorProcess(tmp_path, lease_seconds=10, heartbeat_seconds=0.5)
 
 
-def test_300_short_jobs_through_a_faulty_network_all_end_exactly_once(own: CoordinatorProcess, tmp_path: Path) -> None:
-    """A quick machine sends so few requests that not every fault comes up: it gets another 300 jobs then."""
+def test_300_short_jobs_over_a_faulty_network_all_end_exactly_once(own: CoordinatorProcess, tmp_path: Path) -> None:
+    """A fast machine may send too few requests to meet every fault. It then gets another 300 jobs."""
     ran = tmp_path / "ran"
     ran.mkdir()
     with own, FaultProxy(own.url, rate=0.1, seed=7, delay=0.1) as proxy:
@@ -51,7 +51,7 @@ def test_300_short_jobs_through_a_faulty_network_all_end_exactly_once(own: Coord
         assert all(proxy.seen[fault] for fault in FAULTS), proxy.seen
 
 
-def test_fault_25_a_coordinator_that_is_away_during_the_whole_job_gets_all_of_it_later(
+def test_fault_25_a_coordinator_that_is_down_during_the_whole_job_gets_everything_later(
     own: CoordinatorProcess, tmp_path: Path
 ) -> None:
     """Seen to fail when an upload that failed is forgotten."""
@@ -76,7 +76,7 @@ def test_fault_25_a_coordinator_that_is_away_during_the_whole_job_gets_all_of_it
             assert worker.said().count("cannot reach the coordinator") == 1
 
 
-def test_fault_16_a_partition_longer_than_the_lease_ends_and_the_same_attempt_goes_on(tmp_path: Path) -> None:
+def test_fault_16_after_a_partition_longer_than_the_lease_the_same_attempt_goes_on(tmp_path: Path) -> None:
     """Seen to fail when a lost attempt is never resumed."""
     go = tmp_path / "go"
     with (
@@ -121,7 +121,7 @@ def test_fault_17_once_another_worker_has_claimed_it_the_old_attempt_is_over(tmp
             assert pool.job(run)["state"] == "running"
 
 
-def test_fault_61_a_revoked_token_ends_what_runs_and_a_new_one_is_taken_up(
+def test_fault_61_a_revoked_token_ends_running_jobs_and_a_new_one_is_used(
     own: CoordinatorProcess, tmp_path: Path
 ) -> None:
     """Seen to fail when a worker whose token is not accepted goes on."""
@@ -140,7 +140,7 @@ def test_fault_61_a_revoked_token_ends_what_runs_and_a_new_one_is_taken_up(
         pool.until(run, "running", seconds=120)
 
 
-def test_fault_70_the_newer_of_two_workers_of_one_name_wins(own: CoordinatorProcess, tmp_path: Path) -> None:
+def test_fault_70_the_newer_of_two_workers_with_one_name_wins(own: CoordinatorProcess, tmp_path: Path) -> None:
     """Seen to fail when any session may speak for the worker."""
     with own, WorkerProcess(tmp_path, own, name="twin") as first:
         wait_until(lambda: "is registered" in first.said())
@@ -171,7 +171,9 @@ def test_fault_29_a_worker_that_slept_past_its_lease_finds_its_attempt_over(tmp_
         wait_until(lambda: not Path(f"/proc/{pid}").exists(), 90)
 
 
-def test_fault_29_a_worker_that_slept_past_its_lease_goes_on_with_what_nobody_else_has_claimed(tmp_path: Path) -> None:
+def test_fault_29_a_worker_that_slept_past_its_lease_goes_on_with_jobs_that_no_other_has_claimed(
+    tmp_path: Path,
+) -> None:
     """Seen to fail when a lost attempt is never resumed."""
     go = tmp_path / "go"
     (tmp_path / "c").mkdir()
@@ -193,11 +195,11 @@ def test_fault_29_a_worker_that_slept_past_its_lease_goes_on_with_what_nobody_el
 
 
 @pytest.mark.parametrize("left_behind", ["all of it", "more than all of it", "something else"])
-def test_an_upload_whose_last_step_was_lost_becomes_a_blob_all_the_same(
+def test_an_upload_whose_last_step_was_lost_still_becomes_a_blob(
     own: CoordinatorProcess, tmp_path: Path, left_behind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The coordinator died when it had every byte, and had not made them a blob yet."""
-    monkeypatch.setattr(blobs, "PART", 8)  # what is smaller is sent whole, whatever is there
+    """The coordinator died after it had received every byte, but before it had made them a blob."""
+    monkeypatch.setattr(blobs, "PART", 8)  # smaller blobs are sent in one piece
     data = b"made 29.22\n"
     sha256 = hashlib.sha256(data).hexdigest()
     path = tmp_path / "out"
@@ -208,14 +210,14 @@ def test_an_upload_whose_last_step_was_lost_becomes_a_blob_all_the_same(
         client = CoordinatorClient(Transport(own.url, lambda: token), "uploader")
         bytes_there = {"all of it": data, "more than all of it": data + b"x", "something else": b"x" * len(data)}
         (uploads / f"{sha256}.part").write_bytes(bytes_there[left_behind])
-        if left_behind == "something else":  # refused by their digest, and gone
+        if left_behind == "something else":  # refused because of their digest, and removed
             with pytest.raises(Refused, match="digest"):
                 client.upload(path, sha256, len(data))
         client.upload(path, sha256, len(data))
         assert client.missing([sha256]) == {}
 
 
-def test_fault_19_an_upload_that_is_cut_again_and_again_arrives_whole(
+def test_fault_19_an_upload_that_is_interrupted_repeatedly_arrives_intact(
     own: CoordinatorProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Seen to fail when an interrupted upload is thrown away."""
@@ -236,13 +238,13 @@ def test_fault_19_an_upload_that_is_cut_again_and_again_arrives_whole(
                 continue
         assert sum(proxy.seen[fault] for fault in faults) >= 20, proxy.seen
         parts = len(data) // blobs.PART
-        assert proxy.seen["requests"] < 3 * parts, "each time it went on where it was cut"
+        assert proxy.seen["requests"] < 3 * parts, "each time it resumed where it was interrupted"
         proxy.rate = 0.0
         client.download(sha256, tmp_path / "back")
         assert (tmp_path / "back").read_bytes() == data
 
 
-def test_fault_40_a_bit_that_is_turned_on_the_way_is_found_and_the_repeat_works(
+def test_fault_40_a_bit_that_flips_in_transit_is_found_and_the_retry_works(
     own: CoordinatorProcess, tmp_path: Path
 ) -> None:
     """Seen to fail when the digest of bytes is not checked."""

@@ -1,4 +1,4 @@
-"""examples/worker.py: a worker that somebody writes with nothing but HTTP runs jobs of a real coordinator."""
+"""examples/worker.py: a worker written with plain HTTP runs jobs of a real coordinator."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def own_worker(pool: Pool, coordinator: CoordinatorProcess) -> Iterator[subproce
     process.wait()
 
 
-def test_it_runs_jobs_and_reports_logs_results_and_failures(pool: Pool, own_worker: object) -> None:
+def test_the_example_worker_runs_jobs_and_reports_logs_results_and_failures(pool: Pool, own_worker: object) -> None:
     good = pool.submit(run="echo hello; echo world >&2", resources={"cpus": 1, "memory": "64MiB"})
     bad = pool.submit(run="echo no; exit 3")
     swept = pool.submit(run=["echo", "${{ n }}"], sweep={"grid": {"n": {"from": 1, "to": 5}}})
@@ -36,7 +36,7 @@ def test_it_runs_jobs_and_reports_logs_results_and_failures(pool: Pool, own_work
     assert pool.log(f"{swept}.5") == b"5\n"
 
 
-def test_a_job_that_takes_longer_than_its_lease_is_kept_by_heartbeats_and_can_be_canceled(
+def test_a_job_longer_than_its_lease_is_kept_alive_by_heartbeats_and_can_be_canceled(
     pool: Pool, own_worker: object
 ) -> None:
     run = pool.submit(run="sleep 600")

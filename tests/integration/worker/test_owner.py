@@ -1,4 +1,4 @@
-"""The owner's commands, with the coordinator there and gone; stopping, handing over, a full disk."""
+"""The owner's commands, with and without the coordinator; stopping, handing over, a full disk."""
 
 from __future__ import annotations
 
@@ -42,7 +42,9 @@ def test_an_idle_worker_says_what_it_is_doing(new_worker: Make) -> None:
     assert "free: 2 of 2 cpus, 8.0 of 8.0 GiB of memory" in said
 
 
-def test_pause_stops_new_work_at_once_and_lets_what_runs_finish(new_worker: Make, pool: Pool, tmp_path: Path) -> None:
+def test_pause_stops_new_work_at_once_and_lets_running_jobs_finish(
+    new_worker: Make, pool: Pool, tmp_path: Path
+) -> None:
     go = tmp_path / "go"
     worker = new_worker(labels="test=pause").start()
     first = pool.submit(run=f"while [ ! -e {go} ]; do sleep 0.02; done", requires={"test": "pause"})
@@ -54,15 +56,15 @@ def test_pause_stops_new_work_at_once_and_lets_what_runs_finish(new_worker: Make
     assert seen
     go.touch()
     assert pool.until(first)["state"] == "succeeded"
-    # A claim that waited at the coordinator may have been given it before the pause was known there.
+    # The coordinator may have given the job to a waiting claim before it knew of the pause.
     wait_until(lambda: pool.job(second)["state"] == "queued")
     assert "paused by its owner until" in worker.status()["reason"]
     assert worker.command("resume").stdout.strip() == "open for work"
     assert pool.until(second)["state"] == "succeeded"
 
 
-def test_a_timed_pause_is_seen_with_its_end_and_ends_by_itself(new_worker: Make, pool: Pool) -> None:
-    """Seen to fail when the heartbeat does not tell the end."""
+def test_a_timed_pause_is_shown_with_its_end_and_ends_by_itself(new_worker: Make, pool: Pool) -> None:
+    """Seen to fail when the heartbeat does not carry the end."""
     worker = new_worker().start()
     wait_until(lambda: pool.state_of(worker.name) == "open", what="the worker to join", log=worker.log)
 
@@ -80,8 +82,8 @@ def test_a_timed_pause_is_seen_with_its_end_and_ends_by_itself(new_worker: Make,
     assert seen()["until"] is None
 
 
-def test_the_pool_sees_how_the_machine_of_a_worker_is_doing(new_worker: Make, pool: Pool) -> None:
-    """Seen to fail when only the registration tells it."""
+def test_the_pool_shows_the_metrics_of_a_workers_machine(new_worker: Make, pool: Pool) -> None:
+    """Seen to fail when only the registration carries metrics."""
     worker = new_worker().start()
 
     def metrics() -> Any:
@@ -108,7 +110,7 @@ def test_a_worker_outside_its_hours_is_closed(new_worker: Make, pool: Pool) -> N
     wait_until(lambda: seen() == ("closed", "paused"), what="the worker to be closed", log=worker.log)
 
 
-def test_a_pause_holds_over_a_restart_and_can_be_set_while_no_worker_runs(new_worker: Make, pool: Pool) -> None:
+def test_a_pause_survives_a_restart_and_can_be_set_while_no_worker_is_running(new_worker: Make, pool: Pool) -> None:
     worker = new_worker(labels="test=held")
     assert "no worker is running now" in worker.command("pause").stdout
     worker.start()
@@ -120,7 +122,7 @@ def test_a_pause_holds_over_a_restart_and_can_be_set_while_no_worker_runs(new_wo
     assert pool.until(run)["state"] == "succeeded"
 
 
-def test_pause_now_freezes_what_runs_and_resume_wakes_it(new_worker: Make, pool: Pool, tmp_path: Path) -> None:
+def test_pause_now_freezes_running_jobs_and_resume_wakes_them(new_worker: Make, pool: Pool, tmp_path: Path) -> None:
     count, mark = tmp_path / "count", tmp_path / "pid"
     worker = new_worker(labels="test=freeze").start()
     script = f"echo $$ > {mark}; i=0; while [ $i -lt 100000 ]; do i=$((i+1)); echo $i > {count}; sleep 0.01; done"
@@ -161,14 +163,14 @@ def test_cancel_reaches_the_job_within_a_heartbeat(new_worker: Make, pool: Pool,
     assert gone(pid)
 
 
-def test_progress_goes_up_with_the_heartbeat(new_worker: Make, pool: Pool) -> None:
+def test_the_heartbeat_carries_progress(new_worker: Make, pool: Pool) -> None:
     new_worker(labels="test=progress").start()
     run = pool.submit(run="echo '0.25 warming up' > $DEBORGEN_PROGRESS; sleep 1000", requires={"test": "progress"})
     wait_until(lambda: pool.job(run)["progress"] == 0.25, 90)
     assert pool.job(run)["message"] == "warming up"
 
 
-def test_history_tells_what_ran_for_whom(new_worker: Make, pool: Pool) -> None:
+def test_history_lists_what_ran_and_for_whom(new_worker: Make, pool: Pool) -> None:
     worker = new_worker(labels="test=history").start()
     run = pool.submit(run="exit 3", name="sum", requires={"test": "history"})
     pool.until(run)
@@ -179,7 +181,7 @@ def test_history_tells_what_ran_for_whom(new_worker: Make, pool: Pool) -> None:
     assert "sum for test-admin" in worker.command("history").stdout
 
 
-def test_sigterm_drains_and_gives_back_what_does_not_end(new_worker: Make, pool: Pool, tmp_path: Path) -> None:
+def test_sigterm_drains_and_gives_back_jobs_that_do_not_end(new_worker: Make, pool: Pool, tmp_path: Path) -> None:
     mark = tmp_path / "pid"
     worker = new_worker(labels="test=drain", drain_grace="1s", kill_grace="1s").start()
     run = pool.submit(run=f"echo $$ > {mark}; sleep 1000", requires={"test": "drain"})
@@ -225,7 +227,7 @@ def test_sighup_hands_over_to_the_next_session(new_worker: Make, pool: Pool, tmp
     assert (job["state"], len(job["history"])) == ("succeeded", 1)
 
 
-def test_leave_gives_everything_back_and_says_goodbye(new_worker: Make, pool: Pool, tmp_path: Path) -> None:
+def test_leave_gives_all_jobs_back_and_leaves_the_pool(new_worker: Make, pool: Pool, tmp_path: Path) -> None:
     mark = tmp_path / "pid"
     worker = new_worker(labels="test=leave", kill_grace="1s").start()
     run = pool.submit(run=f"echo $$ > {mark}; sleep 1000", requires={"test": "leave"})
@@ -238,7 +240,7 @@ def test_leave_gives_everything_back_and_says_goodbye(new_worker: Make, pool: Po
     assert pool.job(run)["state"] == "queued"
 
 
-def test_a_background_process_in_a_session_of_its_own_ends_with_its_job(
+def test_a_background_process_with_its_own_session_ends_with_its_job(
     new_worker: Make, pool: Pool, tmp_path: Path
 ) -> None:
     mark = tmp_path / "pid"
@@ -255,7 +257,7 @@ def test_the_owners_commands_say_so_when_no_worker_runs(new_worker: Make) -> Non
     assert done.stderr.startswith("no worker is running on ")
 
 
-def test_a_second_worker_on_the_same_state_is_refused(new_worker: Make, pool: Pool) -> None:
+def test_a_second_worker_on_the_same_state_directory_is_refused(new_worker: Make, pool: Pool) -> None:
     worker = new_worker().start()
     wait_until(lambda: "is registered" in worker.said())
     first = worker.process
@@ -266,7 +268,7 @@ def test_a_second_worker_on_the_same_state_is_refused(new_worker: Make, pool: Po
     worker.process = first
 
 
-def test_a_token_that_is_not_accepted_ends_the_start_with_a_sentence(new_worker: Make) -> None:
+def test_a_rejected_token_ends_the_start_with_a_clear_message(new_worker: Make) -> None:
     worker = new_worker()
     worker.token_file.write_text("dbg_worker_x_nonsense")
     worker.start()

@@ -18,7 +18,7 @@ PAUSES = 200
 
 
 def stopped_processes(folder: Path) -> list[int]:
-    """The processes of this worker's jobs that are stopped."""
+    """The stopped processes of this worker's jobs."""
     found = []
     for each in Path("/proc").iterdir():
         try:
@@ -30,10 +30,10 @@ def stopped_processes(folder: Path) -> list[int]:
     return found
 
 
-def test_fault_88_two_hundred_pauses_at_random_moments_give_nothing_back_and_leave_nothing_stopped(
+def test_fault_88_two_hundred_pauses_at_random_moments_give_no_job_back_and_leave_none_stopped(
     container_worker: Callable[..., WorkerProcess], pool: Pool, podman: Podman, tmp_path: Path
 ) -> None:
-    """Jobs of both kinds, which start and end all the time.
+    """Jobs in containers and as processes start and end all the time.
 
     Seen to fail when a program that cannot be frozen at once is given back.
     """
@@ -68,6 +68,6 @@ def test_fault_88_two_hundred_pauses_at_random_moments_give_nothing_back_and_lea
         for number in range(1, total + 1):
             history = pool.job(f"{run}.{number}")["history"]
             begun = [each["outcome"] for each in history if each["started_at"] is not None]
-            assert begun == ["succeeded"], "what had begun was given back"
+            assert begun == ["succeeded"], "a job that had begun was given back"
     assert stopped_processes(worker.state) == []
     wait_until(lambda: podman.of(worker.name) == [], 30, "the last container to be removed")

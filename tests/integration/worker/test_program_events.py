@@ -1,4 +1,4 @@
-"""A program's own events through a real worker: told while it runs, each once, whatever dies on the way."""
+"""A program's own events through a real worker: they arrive while it runs, each once, whatever crashes."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ Make = Callable[..., WorkerProcess]
 
 
 def emit(type_: str, **payload: Any) -> str:
-    """The command of a shell that appends one event."""
+    """A shell command that appends one event."""
     return f"echo '{json.dumps({'type': type_, 'payload': payload})}' >> $DEBORGEN_EVENTS"
 
 
 def count_to(number: int, gate: Path) -> str:
-    """A script that appends events e1, e2 … as quickly as it can up to half of them, and the rest behind a gate."""
+    """A script that appends the first half of the events e1, e2 … at once, and the rest when the gate opens."""
     each = """echo "{\\"type\\": \\"e$n\\"}" >> $DEBORGEN_EVENTS; n=$((n+1))"""
     return (
         f"n=1; while [ $n -le {number // 2} ]; do {each}; done; touch {gate}.half;"
@@ -73,7 +73,7 @@ def test_lines_that_are_not_events_are_a_warning_and_keep_their_numbers(new_work
 @pytest.mark.parametrize(
     "make", ["mkfifo $DEBORGEN_EVENTS", "ln -s /etc/passwd $DEBORGEN_EVENTS", "mkdir $DEBORGEN_EVENTS"]
 )
-def test_a_job_that_makes_something_else_of_its_file_ends_all_the_same(make: str, new_worker: Make, pool: Pool) -> None:
+def test_a_job_that_replaces_its_event_file_ends_normally(make: str, new_worker: Make, pool: Pool) -> None:
     run = pool.submit(run=f"{make}; sleep 1.2")
     new_worker().start()
     job = pool.until(run)
@@ -82,8 +82,8 @@ def test_a_job_that_makes_something_else_of_its_file_ends_all_the_same(make: str
     assert events_of(pool, run) == []
 
 
-def test_a_killed_worker_loses_and_repeats_no_event(new_worker: Make, pool: Pool, tmp_path: Path) -> None:
-    """Seen to fail when a later session counts its events from those that it reads itself."""
+def test_a_killed_worker_neither_loses_nor_repeats_an_event(new_worker: Make, pool: Pool, tmp_path: Path) -> None:
+    """Seen to fail when a later session numbers events from the first one that it reads itself."""
     gate = tmp_path / "gate"
     run = pool.submit(run=count_to(900, gate))
     worker = new_worker().start()
@@ -100,7 +100,7 @@ def test_a_killed_worker_loses_and_repeats_no_event(new_worker: Make, pool: Pool
     assert [each["data"]["number"] for each in events_of(pool, run)] == list(range(900))
 
 
-def test_a_coordinator_that_was_away_gets_every_event_before_the_result(tmp_path: Path) -> None:
+def test_a_coordinator_that_was_down_gets_every_event_before_the_result(tmp_path: Path) -> None:
     with Pool(CoordinatorProcess(tmp_path, lease_seconds=60, heartbeat_seconds=0.5)) as pool:
         gate = tmp_path / "gate"
         run = pool.submit(run=count_to(600, gate))
@@ -116,7 +116,7 @@ def test_a_coordinator_that_was_away_gets_every_event_before_the_result(tmp_path
 
 @pytest.mark.podman
 @pytest.mark.root
-def test_the_program_in_a_container_tells_its_events_while_it_runs(container_worker: Make, pool: Pool) -> None:
+def test_events_of_a_program_in_a_container_arrive_while_it_runs(container_worker: Make, pool: Pool) -> None:
     worker = container_worker().start()
     wait = "while [ ! -e /job/go ]; do sleep 0.05; done"
     run = pool.submit(image=IMAGE, run=f"{emit('began')}; {wait}; {emit('done', n=7)}; echo $DEBORGEN_EVENTS")

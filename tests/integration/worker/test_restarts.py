@@ -19,14 +19,14 @@ from support.worker import WorkerProcess
 
 Make = Callable[..., WorkerProcess]
 SOURCE = Path(deborgen_worker.__file__).parent
-#: Every place at which the worker can be made to end.
+#: Every crash point of the worker.
 POINTS = sorted(
     {name for each in SOURCE.rglob("*.py") for name in re.findall(r'\bcrash_point\("(.+?)"\)', each.read_text())}
 )
 
 
 def ended_once(job: dict[str, Any]) -> None:
-    """One result, and it used up one attempt; what was given back in between used up none."""
+    """Check that there is one result, and that it used up one attempt. Attempts that were given back do not count."""
     outcomes = [each["outcome"] for each in job["history"]]
     assert outcomes.count("succeeded") == 1, job["history"]
     assert set(outcomes) <= {"succeeded", "released"}, job["history"]
@@ -34,7 +34,7 @@ def ended_once(job: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("place", POINTS)
-def test_fault_11_a_worker_killed_at_any_step_delivers_one_right_result(
+def test_fault_11_a_worker_killed_at_any_step_delivers_one_correct_result(
     place: str, new_worker: Make, pool: Pool, tmp_path: Path
 ) -> None:
     """Seen to fail when an attempt that was started before is started once more."""
@@ -63,7 +63,7 @@ def test_fault_11_a_worker_killed_at_any_step_delivers_one_right_result(
     wait_until(lambda: worker.status()["unsent"] == 0)
 
 
-def test_fault_11_short_jobs_that_wait_in_lanes_all_end_once_however_often_the_worker_is_killed(
+def test_fault_11_short_jobs_in_chains_all_end_once_however_often_the_worker_is_killed(
     new_worker: Make, pool: Pool, tmp_path: Path
 ) -> None:
     """Seen to fail when an attempt that was started before is started once more."""
@@ -119,10 +119,10 @@ def test_a_supervisor_that_is_killed_ends_its_jobs_as_errors(new_worker: Make, p
     assert "supervisor" in job["reason"]
     before = [beat.read_text() for beat in beats]
     assert pool.until(pool.submit(run="sleep 0.2; true"))["state"] == "succeeded"
-    assert [beat.read_text() for beat in beats] == before, "an orphan was not ended"
+    assert [beat.read_text() for beat in beats] == before, "an orphan was not killed"
 
 
-def test_fault_12_a_reboot_in_mid_job_is_never_a_success(new_worker: Make, pool: Pool) -> None:
+def test_fault_12_a_reboot_during_a_job_is_never_a_success(new_worker: Make, pool: Pool) -> None:
     """Seen to fail when a reboot is not noticed."""
     run = pool.submit(run="sleep 60")
     worker = new_worker().start(DEBORGEN_WORKER_BOOT_ID="first")
@@ -156,7 +156,7 @@ def test_fault_13_a_result_in_the_spool_is_delivered_after_a_reboot(new_worker: 
 @pytest.mark.podman
 @pytest.mark.root
 @pytest.mark.parametrize("place", ["after-start-written", "after-started", "after-exited", "after-result-appended"])
-def test_fault_11_a_container_is_run_once_wherever_the_worker_is_killed(
+def test_fault_11_a_container_runs_once_wherever_the_worker_is_killed(
     place: str, container_worker: Make, pool: Pool, podman: Podman
 ) -> None:
     """Seen to fail when an attempt that was started before is started once more."""
@@ -199,7 +199,7 @@ def test_fault_10_a_container_is_adopted_with_its_whole_log_and_its_exit_code(
 
 @pytest.mark.podman
 @pytest.mark.root
-def test_fault_55_leftovers_of_ours_are_removed_and_those_of_others_are_not(
+def test_fault_55_a_workers_own_leftovers_are_removed_and_those_of_others_are_not(
     container_worker: Make, pool: Pool, podman: Podman
 ) -> None:
     """Seen to fail when leftovers stay."""

@@ -1,4 +1,4 @@
-"""A container is frozen, woken and ended at the moments when Podman refuses, although nothing is wrong."""
+"""Containers are frozen, woken and ended at moments at which Podman refuses although nothing is wrong."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_a_container_can_be_frozen_and_woken_any_number_of_times(machine: Machin
     assert machine.ends == []
 
 
-def test_a_container_that_somebody_else_paused_and_woke_is_steered_all_the_same(machine: Machine) -> None:
+def test_a_container_that_somebody_else_paused_and_woke_can_still_be_steered(machine: Machine) -> None:
     machine.start()
     [container] = machine.podman.of(machine.name)
     machine.podman("pause", container)
@@ -82,7 +82,7 @@ def test_a_container_that_somebody_else_paused_and_woke_is_steered_all_the_same(
 
 
 def test_a_container_that_is_frozen_before_its_start_starts_frozen(machine: Machine) -> None:
-    """The attempt is called running a moment before. Seen to fail when the start forgets what was asked for."""
+    """The attempt is called running a moment before. Seen to fail when the start forgets the freeze."""
     machine.runner.prepare(machine.launch)
     machine.runner.freeze(ATTEMPT)
     machine.start()
@@ -93,7 +93,7 @@ def test_a_container_that_is_frozen_before_its_start_starts_frozen(machine: Mach
 
 @pytest.fixture
 def starting(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The test goes on while the container is being started."""
+    """Lets the test go on while the container is being started."""
     begun, start = threading.Event(), PodmanEngine.start
 
     def announced(self: PodmanEngine, container: str) -> None:
@@ -108,12 +108,12 @@ def starting(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> Iterator[None
     thread.join(60)
 
 
-def test_a_container_that_is_frozen_while_it_is_started_is_frozen(machine: Machine, starting: None) -> None:
+def test_a_container_can_be_frozen_during_its_start(machine: Machine, starting: None) -> None:
     machine.runner.freeze(ATTEMPT)
     wait_until(lambda: machine.status() == "paused")
 
 
-def test_a_container_that_is_sent_a_signal_while_it_is_started_gets_it(machine: Machine, starting: None) -> None:
+def test_a_container_gets_a_signal_that_is_sent_during_its_start(machine: Machine, starting: None) -> None:
     """Seen to fail when the signal does not wait for the start."""
     machine.runner.signal(ATTEMPT, "KILL")
     wait_until(lambda: machine.ends, 20)
@@ -134,7 +134,7 @@ def test_a_container_that_has_ended_can_be_frozen_woken_and_sent_a_signal(machin
     machine.start("true")
     wait_until(lambda: machine.ends)
     container = machine.runner._containers[ATTEMPT]
-    container.finished = False  # as long as the worker has not heard of its end
+    container.finished = False  # the worker has not heard of its end yet
     machine.runner.freeze(ATTEMPT)
     machine.runner.thaw(ATTEMPT)
     machine.runner.signal(ATTEMPT, "TERM")
@@ -146,7 +146,7 @@ def test_a_container_that_has_ended_can_be_frozen_woken_and_sent_a_signal(machin
 
 @pytest.mark.parametrize("late", [0.0, 0.02, 0.04, 0.06, 0.08, 0.1, 0.12, 0.15, 0.2])
 def test_a_container_that_is_just_ending_can_be_frozen_woken_and_sent_a_signal(machine: Machine, late: float) -> None:
-    """At each of these moments Podman and its runtime refuse in other words, or not at all."""
+    """At each of these moments Podman and its runtime refuse with another message, or not at all."""
     machine.start("sh", "-c", "echo up; while [ ! -e /job/go ]; do sleep 0.005; done; exit 3")
     (machine.launch.workspace / "go").touch()
     moment = time.monotonic() + late
@@ -172,7 +172,7 @@ def test_a_frozen_container_can_be_killed_and_removed(machine: Machine) -> None:
 
 
 def test_a_container_that_is_removed_while_it_runs_is_not_watched_any_more(machine: Machine) -> None:
-    """Seen to fail when only its end is told: the supervisor waits for its time to be over."""
+    """Seen to fail when only its end stops the watch: the supervisor then waits for its time limit."""
     machine.start()
     supervision = machine.runner._supervision
     assert supervision.ask({"do": "list"})["list"] == [ATTEMPT]
@@ -189,7 +189,7 @@ def test_a_removal_does_not_wait_for_a_program_that_ignores_term(machine: Machin
 
 
 def test_a_host_that_cannot_pause_says_so(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As rootless Podman on cgroups version 1."""
+    """An example is rootless Podman with version 1 of cgroups."""
 
     def refuse(self: PodmanEngine, container: str) -> None:
         raise EngineError("pause is not supported here")
@@ -202,8 +202,8 @@ def test_a_host_that_cannot_pause_says_so(machine: Machine, monkeypatch: pytest.
 
 
 @pytest.mark.parametrize("fault", ["drop_before", "drop_after"])
-def test_a_request_or_an_answer_that_is_lost_is_made_good(podman_ready: None, tmp_path: Path, fault: str) -> None:
-    """Seen to fail when a line that breaks is an error at once."""
+def test_a_lost_request_or_answer_does_no_harm(podman_ready: None, tmp_path: Path, fault: str) -> None:
+    """Seen to fail when a broken connection is an error at once."""
     own = Podman(tmp_path).start_service_on_a_port()
     try:
         with AimedProxy(own.url.removeprefix("tcp://")) as proxy:
@@ -267,7 +267,7 @@ def test_every_call_ends_when_podman_hangs(podman_ready: None, tmp_path: Path, m
         own.stop_service()
 
 
-def test_podmans_refusals_and_silence_are_told_apart(machine: Machine) -> None:
+def test_podmans_refusals_and_silence_raise_different_errors(machine: Machine) -> None:
     engine_ = machine.runner._engine
     assert engine_.inspect("no-such-container") is None
     engine_.remove("no-such-container")

@@ -1,4 +1,4 @@
-"""What the supervisor does while no worker is there: keep time, end what nobody wants, obey the owner."""
+"""The supervisor without a worker: it applies time limits, ends abandoned programs, and obeys the owner."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Make = Callable[..., WorkerProcess]
 
 
 def state_of(pid: int) -> str:
-    """How the kernel calls the state of a process; nothing if there is none."""
+    """The kernel's letter for the state of a process; empty if there is no such process."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except OSError:
@@ -26,7 +26,7 @@ def state_of(pid: int) -> str:
 
 
 def begun(pool: Pool, worker: WorkerProcess, folder: Path, **spec: object) -> tuple[int, int]:
-    """A run whose program runs until it is ended, and the number of its process; its worker is dead."""
+    """A run whose program runs until it is ended, and its pid. The worker is dead."""
     pid = folder / "pid"
     run = pool.submit(run=f"echo $$ > {pid}; while true; do sleep 0.05; done", **spec)
     wait_until(lambda: pid.exists() and pid.read_text().strip())
@@ -35,7 +35,7 @@ def begun(pool: Pool, worker: WorkerProcess, folder: Path, **spec: object) -> tu
     return run, int(pid.read_text())
 
 
-def test_fault_58_a_process_is_ended_by_the_supervisor_when_its_time_is_over_and_the_worker_is_dead(
+def test_fault_58_the_supervisor_ends_a_process_at_its_time_limit_while_the_worker_is_dead(
     new_worker: Make, pool: Pool, tmp_path: Path
 ) -> None:
     """Seen to fail when the supervisor keeps no time."""
@@ -47,7 +47,7 @@ def test_fault_58_a_process_is_ended_by_the_supervisor_when_its_time_is_over_and
     assert job["history"][0]["outcome"] == "timeout"
 
 
-def test_fault_58_a_container_is_ended_by_the_supervisor_when_its_time_is_over_and_the_worker_is_dead(
+def test_fault_58_the_supervisor_ends_a_container_at_its_time_limit_while_the_worker_is_dead(
     container_worker: Make, pool: Pool, podman: Podman
 ) -> None:
     """Seen to fail when the supervisor keeps no time."""
@@ -61,7 +61,7 @@ def test_fault_58_a_container_is_ended_by_the_supervisor_when_its_time_is_over_a
     assert pool.until(run)["history"][0]["outcome"] == "timeout"
 
 
-def test_fault_87_a_container_that_no_worker_takes_up_is_ended(
+def test_fault_87_a_container_is_ended_if_no_worker_comes_back(
     container_worker: Make, pool: Pool, podman: Podman
 ) -> None:
     """Seen to fail when programs go on forever without a worker."""
@@ -94,7 +94,7 @@ def test_the_owner_freezes_and_wakes_a_container_without_a_worker(
     assert pool.until(run)["state"] == "canceled"
 
 
-def test_fault_87_what_no_worker_takes_up_is_ended(new_worker: Make, pool: Pool, tmp_path: Path) -> None:
+def test_fault_87_a_process_is_ended_if_no_worker_comes_back(new_worker: Make, pool: Pool, tmp_path: Path) -> None:
     """Seen to fail when programs go on forever without a worker."""
     worker = new_worker(env={"DEBORGEN_TAKE_UP_SECONDS": "1"}).start()
     run, pid = begun(pool, worker, tmp_path)
@@ -104,7 +104,7 @@ def test_fault_87_what_no_worker_takes_up_is_ended(new_worker: Make, pool: Pool,
     assert (job["history"][0]["outcome"], job["reason"]) == ("error", "no worker came back for it in time")
 
 
-def test_the_owner_freezes_and_wakes_what_runs_without_a_worker(new_worker: Make, pool: Pool, tmp_path: Path) -> None:
+def test_the_owner_freezes_and_wakes_a_process_without_a_worker(new_worker: Make, pool: Pool, tmp_path: Path) -> None:
     worker = new_worker().start()
     run, pid = begun(pool, worker, tmp_path)
     assert "1 running job is frozen" in worker.command("pause", "--now").stdout
@@ -119,10 +119,10 @@ def test_the_owner_freezes_and_wakes_what_runs_without_a_worker(new_worker: Make
     assert pool.until(run)["history"][0]["outcome"] == "failed"
 
 
-def test_a_worker_takes_a_supervisor_that_is_apart_and_starts_none_itself(
+def test_a_worker_uses_a_supervisor_that_runs_apart_and_starts_none(
     new_worker: Make, pool: Pool, tmp_path: Path
 ) -> None:
-    """As in a container of its own. Seen to fail when the supervisor that stays leaves at the worker's word."""
+    """It runs as in its own container. Seen to fail when a supervisor with `--stay` quits at the worker's request."""
     worker = new_worker(supervisor="apart").start()
     wait_until(lambda: worker.process and worker.process.poll() == 1, what="the worker to give up", log=worker.log)
     assert "its supervisor cannot be reached" in worker.said()

@@ -21,7 +21,7 @@ def listed() -> set[str]:
     return {name for row in rows for name in row.split(", ")} - {"thread", "---"}
 
 
-def test_the_table_lists_the_threads_of_the_running_worker_and_no_others(
+def test_the_table_lists_exactly_the_threads_of_a_running_worker(
     container_worker: Callable[..., WorkerProcess], pool: Pool, tmp_path: Path
 ) -> None:
     """Seen to fail when a thread has a name that the table does not have."""

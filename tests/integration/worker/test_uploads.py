@@ -1,4 +1,4 @@
-"""Artifacts that cannot be uploaded, however often the worker tries: that is the infrastructure's failure."""
+"""Artifacts that cannot be uploaded, however often the worker tries: an infrastructure failure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from support.waiting import wait_until
 from support.worker import WorkerProcess
 
 Make = Callable[..., WorkerProcess]
-#: What it leaves is its own: a blob that the store had already would not be uploaded.
+#: Its artifact is unique, because a blob that the store has already would not be uploaded.
 SCRIPT = "echo hello; echo $DEBORGEN_JOB_ID > out.txt"
 
 
@@ -28,12 +28,12 @@ def proxy(coordinator: CoordinatorProcess) -> Iterator[AimedProxy]:
 
 
 def damage_uploads(line: str, _body: bytes) -> str:
-    """Turn a bit of every blob on its way to the store, which then refuses it by its digest."""
+    """Flip a bit of every blob that is uploaded. The store then refuses it because of its digest."""
     return "flip" if line.startswith(("PUT /v1/blobs/", "PATCH /v1/blobs/")) else ""
 
 
 def forget_blobs(coordinator: CoordinatorProcess) -> Callable[[str, bytes], str]:
-    """Let the store lose every blob just before a result that names one: the coordinator finds that it is missing."""
+    """Let the store lose every blob just before a result that names one, so that the coordinator finds it missing."""
 
     def aim(line: str, body: bytes) -> str:
         if "/finish" in line and b'"sha256"' in body:
@@ -54,7 +54,7 @@ def first_attempt(pool: Pool, run: int) -> dict[str, Any]:
     return dict(pool.job(run)["history"][0])
 
 
-def test_rule_06_an_upload_that_is_refused_every_time_is_an_error_and_the_job_is_tried_elsewhere(
+def test_rule_06_an_upload_that_is_always_refused_is_an_error_and_the_job_is_retried_elsewhere(
     pool: Pool, new_worker: Make, proxy: AimedProxy
 ) -> None:
     """Seen to fail when the worker never gives up, and when it gives up without its log."""
@@ -79,7 +79,7 @@ def test_rule_06_an_upload_that_is_refused_every_time_is_an_error_and_the_job_is
     assert [pool.log(run, attempt) for attempt in (1, 2)] == [b"hello\n"] * 2
 
 
-def test_rule_06_an_upload_that_is_refused_every_time_fails_the_job_in_its_last_attempt(
+def test_rule_06_an_upload_that_is_always_refused_fails_the_job_in_its_last_attempt(
     pool: Pool, new_worker: Make, proxy: AimedProxy
 ) -> None:
     """Its log is too long to go with the result. Seen to fail when the worker reports a failure of the program, and
@@ -94,7 +94,7 @@ def test_rule_06_an_upload_that_is_refused_every_time_fails_the_job_in_its_last_
     assert pool.log(run) == b"hello\n" + b"".join(b"%d\n" % number for number in range(1, 100_001))
 
 
-def test_rule_12_a_result_whose_blobs_are_lost_every_time_ends_as_an_error_and_never_without_them(
+def test_rule_12_a_result_whose_blobs_are_always_lost_ends_as_an_error_and_never_without_them(
     pool: Pool, new_worker: Make, proxy: AimedProxy, coordinator: CoordinatorProcess
 ) -> None:
     """Seen to fail when the worker never gives up, and when the coordinator takes a result without its blobs."""
@@ -103,7 +103,7 @@ def test_rule_12_a_result_whose_blobs_are_lost_every_time_ends_as_an_error_and_n
     run = pool.submit(run=SCRIPT, artifacts=["out.txt"], requires={"test": "lost"}, max_attempts=2)
     ended = first_attempt(pool, run)
     assert ended["outcome"] == "error"
-    assert "still lacks its artifacts" in ended["reason"]
+    assert "still lacks the artifacts" in ended["reason"]
     assert tries(proxy, "PUT /v1/blobs/") == UPLOAD_TRIES + 1
     job = pool.job(run)
     assert (job["state"], job["attempts"], job["artifacts"]) == ("queued", 1, [])

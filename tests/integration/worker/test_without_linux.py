@@ -1,4 +1,4 @@
-"""A worker and its supervisor on a system without Linux's own calls and files: plain processes run as ever."""
+"""A worker and its supervisor on a system without Linux's own calls and files: plain processes still run."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ SAYS_AT_START = (
 )
 
 
-def test_plain_processes_run_on_a_system_without_what_only_linux_has(
+def test_plain_processes_run_on_a_system_without_the_features_of_linux(
     coordinator: CoordinatorProcess, pool: Pool, tmp_path: Path
 ) -> None:
-    """Seen to fail when the journal is flushed by `os.fdatasync`, and when the supervisor asks for `os.waitid`."""
+    """Seen to fail when the journal is flushed by `os.fdatasync`, and when the supervisor needs `os.waitid`."""
     data = b'{"n": 7}\n'
     sha256 = hashlib.sha256(data).hexdigest()
     pool.admin.put(f"/v1/blobs/{sha256}", data=data)
@@ -43,7 +43,7 @@ def test_plain_processes_run_on_a_system_without_what_only_linux_has(
         ended = pool.until(job)
     assert (ended["state"], ended["exit_code"], ended["result"]) == ("failed", 3, {"n": 7})
     assert [each["path"] for each in ended["artifacts"]] == ["in.txt"]
-    assert ended["attempts"] == 1, "the second session found it again"
+    assert ended["attempts"] == 1, "the second session adopted it"
     said = worker.said()
     for sentence in SAYS_AT_START:
-        assert said.count(sentence) == 2, "once for each session"
+        assert said.count(sentence) == 2, "once per session"
