@@ -1,4 +1,4 @@
-"""`make soak MINUTES=30`: live through it, print the figures, and exit with 1 unless nothing is lost."""
+"""`make soak MINUTES=30`: run the soak test, print the figures, and exit with 1 if anything was lost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The audit finds nothing in a sound database, and every kind of disagreement that is planted in one."""
+"""The audit finds nothing in a sound database, and finds every kind of inconsistency that is planted in one."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def tell(coordinator: InProcessCoordinator) -> None:
 
 
 class UndoError(Exception):
-    """Raised to take back what was planted."""
+    """Raised to roll back what was planted."""
 
 
 def plant(tx: Tx, sql: str) -> None:
@@ -76,7 +76,7 @@ def key(run: int, index: int) -> int:
     return run << 20 | index
 
 
-def test_a_sound_database_has_nothing_lost_duplicated_or_unexpected(story: InProcessCoordinator) -> None:
+def test_the_audit_finds_nothing_in_a_sound_database(story: InProcessCoordinator) -> None:
     report = story.audit()
     assert report.findings == []
     assert report.counts == {"lost": 0, "duplicated": 0, "unexpected": 0}
@@ -186,7 +186,7 @@ def test_a_damaged_blob_is_found(story: InProcessCoordinator, damage: str, name:
     assert story.audit().clean
 
 
-def test_the_command_prints_the_counts_and_its_exit_code_says_whether_all_is_well(tmp_path: Path) -> None:
+def test_the_command_prints_the_counts_and_its_exit_code_says_whether_the_database_is_sound(tmp_path: Path) -> None:
     coordinator = InProcessCoordinator(tmp_path)
     tell(coordinator)
     command = [sys.executable, "-m", "deborgen_coordinator", "audit", "--data-dir", coordinator.settings.data_dir]

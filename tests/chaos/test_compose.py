@@ -86,7 +86,7 @@ def test_a_job_runs_in_the_hosts_podman(pool: ComposedPool) -> None:
     assert [each["path"] for each in pool.job(number)["artifacts"]] == ["out"]
 
 
-def test_a_worker_in_a_container_tells_how_its_machine_is_doing(pool: ComposedPool) -> None:
+def test_a_worker_in_a_container_reports_the_metrics_of_its_machine(pool: ComposedPool) -> None:
     def metrics() -> Any:
         return pool.http.get(f"{pool.url}/v1/workers/worker-1", timeout=20).json().get("metrics")
 
@@ -106,7 +106,7 @@ def test_a_worker_in_a_container_tells_how_its_machine_is_doing(pool: ComposedPo
         ("worker", "kill", None),  # a plain process, in the container of the supervisor
     ],
 )
-def test_a_running_job_survives_a_restart_of(pool: ComposedPool, part: str, how: str, image: str | None) -> None:
+def test_a_running_job_survives_a_restart_of_a_part(pool: ComposedPool, part: str, how: str, image: str | None) -> None:
     number = pool.submit(run="echo begun; for n in 1 2 3 4 5 6; do sleep 1; done; echo ended", image=image)
     wait_until(lambda: b"begun" in pool.log(number), 120, every=0.2)
     container = f"{pool.compose.name}_{part}_1"
@@ -139,13 +139,13 @@ def test_the_supervisor_outlives_the_container_of_its_worker_keeps_time_and_obey
     run("podman", "exec", supervisor, "deborgen-worker", "resume")
     wait_until(lambda: not podman.inspect(container)["State"]["Paused"], what="the owner to have woken the job")
     wait_until(lambda: not podman.inspect(container)["State"]["Running"], what="the supervisor to end the job")
-    assert not podman.inspect(worker)["State"]["Running"], "nobody else was there to end it"
+    assert not podman.inspect(worker)["State"]["Running"], "no worker was there to end it"
     run("podman", "start", worker)
     wait_until(lambda: pool.job(number)["state"] in {"succeeded", "failed"}, 120, every=0.2)
     assert [each["outcome"] for each in pool.job(number)["history"]] == ["timeout"]
 
 
-def test_a_worker_that_is_stopped_politely_gives_its_job_back_and_nobody_loses_an_attempt(pool: ComposedPool) -> None:
+def test_a_worker_that_is_stopped_with_term_gives_its_job_back_and_no_attempt_is_used_up(pool: ComposedPool) -> None:
     number = pool.submit(run="echo begun; sleep 3600", timeout="2h")
     wait_until(lambda: b"begun" in pool.log(number), 120, every=0.2)
     container = f"{pool.compose.name}_worker_1"
@@ -171,10 +171,10 @@ def test_the_audit_of_the_pool_finds_nothing(pool: ComposedPool) -> None:
     assert said.splitlines()[-1] == "lost 0, duplicated 0, unexpected 0"
 
 
-def test_with_the_profile_postgres_a_job_survives_a_restart_of_the_database(
+def test_a_job_survives_a_restart_of_the_database_with_the_profile_postgres(
     images: Path, podman: Podman, tmp_path: Path
 ) -> None:
-    """The image of PostgreSQL is a stand-in of our own, because there is no registry here."""
+    """PostgreSQL's image is our own stand-in, because there is no registry here."""
     make_postgres(tmp_path)
     settings = {"POSTGRES_IMAGE": POSTGRES, "POSTGRES_PASSWORD": "sesame", "DEBORGEN_DEFAULT_IMAGE": IMAGE}
     url = "postgresql://deborgen:sesame@postgres/deborgen"
@@ -189,7 +189,7 @@ def test_with_the_profile_postgres_a_job_survives_a_restart_of_the_database(
         assert (job["state"], job["attempts"], len(job["history"])) == ("succeeded", 1, 1), job
         assert pool.log(number) == b"begun\nended\n"
         asked = ("psql", "-U", "deborgen", "-d", "deborgen", "-h", "/var/run/postgresql", "-Atc")
-        assert run("podman", "exec", database, *asked, "SELECT count(*) FROM job") == "1", "this is where it was kept"
+        assert run("podman", "exec", database, *asked, "SELECT count(*) FROM job") == "1", "the job is in PostgreSQL"
         assert run("podman", "exec", database, "id", "-u") == "70"
         run("podman", "exec", database, "pg_isready", "-U", "deborgen")
         said = run("podman", "exec", f"{pool.compose.name}_coordinator_1", "deborgen-coordinator", "audit")

@@ -1,4 +1,4 @@
-"""The pool in containers, killed, frozen and cut off from outside, while jobs run in real Podman."""
+"""The pool in containers that are killed, frozen and cut off from outside while jobs run in real Podman."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def begun(pool: ContainerPool) -> int:
 
 
 def ended(pool: ContainerPool, number: int, seconds: float = 90) -> list[str]:
-    """How its attempts ended."""
+    """The outcomes of its attempts."""
     wait_until(lambda: pool.job(number)["state"] in {"succeeded", "failed"}, seconds, every=0.2)
     return [each["outcome"] for each in pool.job(number)["history"]]
 
@@ -56,7 +56,7 @@ def survives_a_kill_of(pool: ContainerPool, part: str) -> None:
 
 
 def survives_a_freeze_of(pool: ContainerPool, part: str) -> None:
-    """For longer than a lease."""
+    """Freeze a part for longer than a lease."""
     number = begun(pool)
     pool.podman("pause", part)
     frozen = time.monotonic()
@@ -66,11 +66,11 @@ def survives_a_freeze_of(pool: ContainerPool, part: str) -> None:
     assert pool.log(number) == ALL
 
 
-def test_a_worker_container_that_is_killed_finds_its_job_again(pool: ContainerPool) -> None:
+def test_a_killed_worker_container_adopts_its_job_again(pool: ContainerPool) -> None:
     survives_a_kill_of(pool, "w1")
 
 
-def test_a_coordinator_container_that_is_killed_loses_nothing(pool: ContainerPool) -> None:
+def test_a_killed_coordinator_container_loses_nothing(pool: ContainerPool) -> None:
     survives_a_kill_of(pool, "coordinator")
 
 
@@ -87,8 +87,8 @@ def test_a_worker_that_is_cut_off_past_the_lease_goes_on_with_the_same_attempt(p
     assert pool.log(number) == ALL
 
 
-def test_a_worker_whose_name_server_is_deaf_finds_the_coordinator_where_it_was(pool: ContainerPool) -> None:
-    """Its connections are cut too. Seen to fail when a new one waits for the answer of the name server."""
+def test_a_worker_whose_name_server_is_silent_uses_the_coordinators_last_address(pool: ContainerPool) -> None:
+    """Its connections are cut, too. Seen to fail when a new connection waits for the name server's answer."""
     number = begun(pool)
     with pool.deaf_name_server("w1"):
         pool.cut_connections("w1")
@@ -96,7 +96,7 @@ def test_a_worker_whose_name_server_is_deaf_finds_the_coordinator_where_it_was(p
     assert pool.log(number) == ALL
 
 
-def test_a_worker_that_is_frozen_while_another_takes_over_ends_its_attempt_on_waking(
+def test_a_frozen_worker_ends_its_attempt_on_waking_if_another_has_taken_over(
     pool: ContainerPool, podman: Podman
 ) -> None:
     number = begun(pool)
@@ -111,7 +111,7 @@ def test_a_worker_that_is_frozen_while_another_takes_over_ends_its_attempt_on_wa
     wait_until(lambda: podman.of("w2") == [], every=0.2)
 
 
-def test_a_database_container_that_is_killed_loses_nothing(pool_on_postgres: ContainerPool) -> None:
+def test_a_killed_database_container_loses_nothing(pool_on_postgres: ContainerPool) -> None:
     survives_a_kill_of(pool_on_postgres, "postgres")
 
 
@@ -119,7 +119,7 @@ def test_a_database_that_is_frozen_past_the_lease_loses_no_lease(pool_on_postgre
     survives_a_freeze_of(pool_on_postgres, "postgres")
 
 
-def test_a_coordinator_container_on_postgres_that_is_killed_loses_nothing(pool_on_postgres: ContainerPool) -> None:
+def test_a_killed_coordinator_container_on_postgres_loses_nothing(pool_on_postgres: ContainerPool) -> None:
     survives_a_kill_of(pool_on_postgres, "coordinator")
 
 

@@ -38,7 +38,7 @@ def job(coordinator: InProcessCoordinator, run: int, index: int = 1) -> JobDetai
 
 
 def pass_(coordinator: InProcessCoordinator, seconds: float) -> None:
-    """Time passes, and the sweep does its work."""
+    """Let time pass, and run the lease check."""
     coordinator.sweeper.turn()
     for _ in range(int(seconds / 3) + 1):
         coordinator.clock.pass_by(3.0)
@@ -49,7 +49,7 @@ def outcomes(coordinator: InProcessCoordinator, run: int) -> list[str | None]:
     return [attempt.outcome for attempt in job(coordinator, run).history]
 
 
-def test_fault_07_a_claim_whose_answer_and_spool_are_gone_costs_no_attempt(both: InProcessCoordinator) -> None:
+def test_fault_07_a_claim_whose_answer_and_spool_are_lost_uses_up_no_attempt(both: InProcessCoordinator) -> None:
     """Seen to fail when an attempt that was never named counts as lost."""
     worker = both.worker("w1")
     run = both.submit({"run": "true"}).id
@@ -120,7 +120,7 @@ def test_fault_24_a_result_that_races_the_sweep_and_a_cancel_has_exactly_one_win
     while both.ctx.store.read(_seconds_left) >= 3.0:
         both.clock.pass_by(3.0)
         both.sweeper.turn()
-    both.clock.pass_by(3.0)  # the next turn of the sweep ends the lease
+    both.clock.pass_by(3.0)  # the next lease check ends the lease
     racers: list[Callable[[], Any]] = [
         lambda: worker.finish(attempt),
         both.sweeper.turn,
@@ -128,7 +128,7 @@ def test_fault_24_a_result_that_races_the_sweep_and_a_cancel_has_exactly_one_win
     ]
     with ThreadPoolExecutor(threads) as pool:
         for racer in [pool.submit(racers[each]) for each in order]:
-            racer.result()  # one that comes too late is told so, and makes no trouble
+            racer.result()  # one that comes too late gets a proper refusal
     pass_(both, 6)
     if job(both, run).state == "running":
         worker.beat(attempt)
@@ -154,7 +154,7 @@ def test_fault_28_a_step_of_the_wall_clock_expires_nothing(both: InProcessCoordi
     assert both.audit().clean
 
 
-def test_fault_71_old_requests_replayed_and_reordered_have_no_effect(both: InProcessCoordinator) -> None:
+def test_fault_71_replayed_and_reordered_old_requests_have_no_effect(both: InProcessCoordinator) -> None:
     """The whole conversation of two workers is played again, many times over, in any order. Seen to fail when a
     repeated claim gets other jobs.
     """
@@ -163,7 +163,7 @@ def test_fault_71_old_requests_replayed_and_reordered_have_no_effect(both: InPro
     for name in ("w1", "w2"):
         worker = both.worker(name)
         tape += _conversation(both, worker)
-    # One attempt lives on: to it, an old request is one more period for its lease.
+    # One attempt is still alive: an old request may renew its lease once more.
     busy = both.worker("w3")
     alive = Claim(session=busy.session, request_id="alive", free=busy.capacity)
     claims.claim(both.ctx, busy.actor, busy.name, alive)
@@ -181,7 +181,7 @@ def test_fault_71_old_requests_replayed_and_reordered_have_no_effect(both: InPro
 
 
 def _seconds_left(reader: Connection) -> float:
-    """How long the one lease lasts, on the clock that the sweep keeps."""
+    """How long the only lease lasts, on the clock of the lease check."""
     [(left,)] = reader.rows("SELECT attempt.lease_clock - lease_clock.value FROM attempt, lease_clock")
     return float(left)
 
@@ -196,7 +196,7 @@ def _all_rows(reader: Connection) -> list[Any]:
 
 
 def _conversation(coordinator: InProcessCoordinator, worker: InProcessWorker) -> list[Callable[[], Any]]:
-    """Claim two jobs, name, log and finish them; every call as it was made."""
+    """Claim two jobs, then name, log and finish them. Returns every call that was made."""
     ctx, actor, name, session = coordinator.ctx, worker.actor, worker.name, worker.session
     claim = Claim(session=session, request_id=f"{name}-only", free=worker.capacity, max=2)
     given = [each.attempt for each in claims.claim(ctx, actor, name, claim).assignments]  # type: ignore[union-attr]
@@ -227,7 +227,7 @@ def _bound(function: Callable[..., Any], *arguments: Any) -> Callable[[], Any]:
     return lambda: function(*arguments)
 
 
-def test_fault_75_a_job_that_kills_every_worker_is_poison_and_the_workers_are_well(both: InProcessCoordinator) -> None:
+def test_fault_75_a_job_that_kills_every_worker_is_poison_and_the_workers_recover(both: InProcessCoordinator) -> None:
     """Seen to fail when nothing is poison."""
     fleet = [both.worker(f"w{n}") for n in range(1, 5)]
     poison = both.submit({"run": "true", "max_attempts": 50, "retry": {"backoff": "1s"}}).id
@@ -251,7 +251,7 @@ NO_IDEMPOTENCE = "no idempotent claim: a repeated request gets other jobs"
 GUARDS = [
     (
         "an attempt that was never named counts as lost",
-        test_fault_07_a_claim_whose_answer_and_spool_are_gone_costs_no_attempt,
+        test_fault_07_a_claim_whose_answer_and_spool_are_lost_uses_up_no_attempt,
     ),
     (NO_FENCE, test_fault_22_another_result_after_the_first_is_refused_and_the_first_is_kept),
     (NO_FENCE, test_fault_23_a_stale_result_leaves_the_second_attempt_unharmed),
@@ -262,14 +262,14 @@ GUARDS = [
     ),
     (
         NO_IDEMPOTENCE,
-        test_fault_71_old_requests_replayed_and_reordered_have_no_effect,
+        test_fault_71_replayed_and_reordered_old_requests_have_no_effect,
     ),
-    ("nothing is poison", test_fault_75_a_job_that_kills_every_worker_is_poison_and_the_workers_are_well),
+    ("nothing is poison", test_fault_75_a_job_that_kills_every_worker_is_poison_and_the_workers_recover),
 ]
 
 
 @pytest.mark.parametrize(("bug", "test"), GUARDS)
-def test_a_test_of_a_fault_fails_when_what_it_guards_is_broken(bug: str, test: Any, tmp_path: Path) -> None:
+def test_a_test_of_a_fault_fails_when_the_promise_it_guards_is_broken(bug: str, test: Any, tmp_path: Path) -> None:
     with planted(bug):
         coordinator = InProcessCoordinator(tmp_path)
         try:

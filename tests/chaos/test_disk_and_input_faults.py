@@ -1,4 +1,4 @@
-"""Faults of disks and of what people send: power cuts at every byte, flushes before answers, hostile text."""
+"""Faults of disks and of input: power cuts at every byte, flushes before answers, hostile text."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from support.waiting import wait_until
 
 
 @pytest.mark.skipif(shutil.which("strace") is None, reason="needs strace: apt-get install strace")
-def test_fault_03_every_answer_comes_after_the_flush_of_what_it_acknowledges(tmp_path: Path) -> None:
+def test_fault_03_every_answer_comes_after_the_flush_of_the_data_it_acknowledges(tmp_path: Path) -> None:
     """Power cannot be cut here, so the kernel's own record is read: between the request's arrival and the first
     byte of its answer lies a flush of the database's log, and for a blob also of the file and its folder. Seen to
     fail when commits are not flushed to the disk; when blobs are not flushed to the disk.
@@ -67,7 +67,7 @@ def test_fault_03_every_answer_comes_after_the_flush_of_what_it_acknowledges(tmp
 
 
 def _between(trace: str, request: str) -> list[str]:
-    """What the kernel was asked for between the request and the start of its answer."""
+    """The system calls between the request and the start of its answer."""
     found = []
     for part in trace.split(f'"{request}')[1:]:
         answer = re.search(r'"HTTP/1\.1 2', part)
@@ -117,7 +117,7 @@ def test_fault_14_power_lost_at_any_byte_of_a_result_leaves_the_old_spool_or_the
         "run: !unknown x\n",
     ],
 )  # fmt: skip
-def test_fault_67_a_bomb_or_a_tag_in_yaml_is_refused(text: str, tmp_path: Path) -> None:
+def test_fault_67_an_alias_bomb_or_a_tag_in_yaml_is_refused(text: str, tmp_path: Path) -> None:
     """Seen to fail when aliases may expand without end; when tags are let pass."""
     with pytest.raises(JobFileInvalid):
         load(text)
@@ -141,13 +141,13 @@ def coordinator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Coordinato
 
 
 @pytest.mark.parametrize("text", [each.replace("\u0000", "") for each in HOSTILE])
-def test_fault_68_hostile_text_is_stored_as_it_is_and_inert_everywhere(
+def test_fault_68_hostile_text_is_stored_unchanged_and_is_inert_everywhere(
     coordinator: CoordinatorProcess, text: str
 ) -> None:
     """Seen to fail when a reason is written as HTML."""
     person = coordinator.client("submitter")
     answer = person.post("/v1/runs", json={"run": ["true"], "env": {"EVIL": text}, "labels": {"evil": text}})
-    if answer.status_code == 422:  # what cannot be a label is refused in words, not mangled
+    if answer.status_code == 422:  # an invalid label is refused with a message, not changed
         answer = person.post("/v1/runs", json={"run": ["true"], "env": {"EVIL": text}})
     assert answer.status_code == 201, answer.text
     run = answer.json()["id"]

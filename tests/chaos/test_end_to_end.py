@@ -1,4 +1,4 @@
-"""500 jobs in real containers through a network that fails one request in ten, on both databases.
+"""500 jobs in real containers over a network that fails one request in ten, on both databases.
 
 Long: `make chaos-long`. Every job ends exactly once, logs are byte-exact, artifacts whole, and no container is left.
 """
@@ -28,7 +28,7 @@ long = pytest.mark.skipif(not os.environ.get("DEBORGEN_LONG"), reason="long: mak
 @pytest.mark.root
 @pytest.mark.timeout(3000)
 @pytest.mark.parametrize("database", ["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
-def test_500_jobs_through_a_network_with_one_fault_in_ten_all_end_exactly_once(
+def test_500_jobs_over_a_network_that_fails_one_request_in_ten_all_end_exactly_once(
     database: str, podman: Podman, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     url = request.getfixturevalue("postgres_url") if database == "postgres" else ""

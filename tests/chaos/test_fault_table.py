@@ -1,4 +1,4 @@
-"""docs/reliability.md and the tests agree: every row of the table of faults has tests by its number, where it says."""
+"""docs/reliability.md and the tests agree: every row of the table of faults has numbered tests in its files."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_every_test_of_a_fault_is_in_the_table() -> None:
 
 
 def docstrings() -> dict[str, str]:
-    """What each test of a fault or of a rule says of itself, on one line."""
+    """The docstring of each test of a fault or of a rule, on one line."""
     found = {}
     for path in TESTS.rglob("test_*.py"):
         for node in ast.parse(path.read_text()).body:
@@ -53,29 +53,29 @@ def docstrings() -> dict[str, str]:
     return found
 
 
-def test_every_test_of_a_fault_says_how_it_was_seen_to_fail() -> None:
-    """`make seen-to-fail` breaks what it says, and looks."""
+def test_every_test_of_a_fault_says_when_it_was_seen_to_fail() -> None:
+    """`make seen-to-fail` plants that fault, and checks that the test fails."""
     said = docstrings()
     how = [(test, planted.broken) for planted in every_fault() for test in planted.tests]
     for test, words in how:
         assert words in said[test], f"{test} does not say: {words}"
     faults = {test for test in said if "::test_fault_" in test}
-    assert faults <= {test for test, _ in how}, "each test of a fault belongs into the table in tests/planted"
+    assert faults <= {test for test, _ in how}, "each test of a fault belongs in the table in tests/planted"
 
 
-def test_every_planted_fault_replaces_something_that_the_product_has() -> None:
+def test_every_planted_fault_replaces_something_that_exists_in_the_product() -> None:
     faults = [planted.patches for planted in every_fault()] + [*(BUGS | MORE).values()]
     for patch in [patch for patches in faults for patch in patches]:
         assert patch.replacement(patch.original()) != patch.original(), f"{patch.target} stays as it is"
 
 
-def test_a_target_that_the_product_does_not_have_is_named() -> None:
+def test_a_target_that_does_not_exist_is_named_in_the_error() -> None:
     for target in ("deborgen_coordinator.leases:nothing_like_it", "deborgen_worker.agent:Agent.nothing_like_it"):
         with pytest.raises(AttributeError, match=target):
             Patch(target, nothing).plant()
 
 
-def test_a_fault_that_is_planted_here_is_also_where_a_module_has_imported_it_and_goes_again() -> None:
+def test_a_fault_planted_in_this_process_also_affects_imported_names_and_is_removed_again() -> None:
     before = leases.turn, vars(sweep)["turn"], agent.Agent.apply_runner_events
     with planted_here(
         [

@@ -1,4 +1,4 @@
-"""docs/reliability.md and the tests agree: every rule has tests by its number, in the files that its row names."""
+"""docs/reliability.md and the tests agree: every rule has numbered tests in the files that its row names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A log is sealed only when nothing more can come of it, whatever the wall clock says."""
+"""A log is sealed only when no more output can come, whatever the wall clock says."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from deborgen_shared.errors import Refusal
 from support.in_process import InProcessCoordinator
 
 
-def test_an_attempt_that_comes_back_after_hours_goes_on_with_its_log(tmp_path: Path) -> None:
-    # Fails when logs of lost attempts are sealed while somebody may still take them up again.
+def test_an_attempt_that_is_resumed_after_hours_continues_its_log(tmp_path: Path) -> None:
+    # Fails when logs of lost attempts are sealed while the attempts may still be resumed.
     coordinator = InProcessCoordinator(tmp_path)
     worker = coordinator.worker("w1")
     coordinator.submit({"run": "true", "max_attempts": 3})
@@ -33,7 +33,7 @@ def test_an_attempt_that_comes_back_after_hours_goes_on_with_its_log(tmp_path: P
     coordinator.stop()
 
 
-def test_a_log_that_was_sealed_unfinished_takes_nothing_more(tmp_path: Path) -> None:
+def test_a_log_that_was_sealed_unfinished_accepts_nothing_more(tmp_path: Path) -> None:
     coordinator = InProcessCoordinator(tmp_path)
     worker = coordinator.worker("w1")
     coordinator.submit({"run": "true"})

@@ -1,4 +1,4 @@
-"""Faults between a real worker and a real coordinator: what is lost on the way, and who is stopped for how long.
+"""Faults between a real worker and a real coordinator: lost messages, and stops of either side.
 
 Every test counts how often the program really ran: it appends a line to a file.
 """
@@ -36,7 +36,7 @@ def events(pool: Pool, run: int) -> list[str]:
 
 
 class Once:
-    """True the first `most` times for a request of this kind that says `word`."""
+    """True for the first `most` requests of this kind that contain `word`."""
 
     def __init__(self, fault: str, path: str, word: bytes = b"", most: int = 1) -> None:
         self.fault, self.path, self.word, self.left = fault, path, word, most
@@ -66,7 +66,7 @@ def test_fault_06_a_claim_whose_answer_is_lost_gets_the_same_attempts_and_each_r
     assert events(pool, run).count("lease.granted") == 2
 
 
-def test_fault_09_a_first_heartbeat_whose_answer_is_lost_leaves_one_program(
+def test_fault_09_a_first_heartbeat_whose_answer_is_lost_starts_no_second_program(
     own: CoordinatorProcess, tmp_path: Path
 ) -> None:
     """Seen to fail when an attempt that is named a second time is taken for somebody else's."""
@@ -78,8 +78,8 @@ def test_fault_09_a_first_heartbeat_whose_answer_is_lost_leaves_one_program(
         WorkerProcess(tmp_path, own, url=proxy.url),
     ):
         wait_until((tmp_path / "ran").exists)
-        # Of two heartbeats the answer was lost. The first that is answered is the word to go on, and when the next one
-        # is sent that word has been taken.
+        # The answers to two heartbeats were lost. The first answer renews the lease, and when the next heartbeat is
+        # sent, that answer has been applied.
         before = len(proxy.log)
         wait_until(lambda: len([line for line, _ in proxy.log[before:] if "/heartbeat" in line]) >= 5)
         go.touch()
@@ -140,7 +140,7 @@ def test_fault_18_while_answers_are_lost_leases_are_renewed_and_nothing_happens_
     assert pool.log(run) == b"end\n"
 
 
-def test_a_trickled_answer_is_an_answer(own: CoordinatorProcess, tmp_path: Path) -> None:
+def test_an_answer_that_trickles_in_is_accepted(own: CoordinatorProcess, tmp_path: Path) -> None:
     pool = Pool(own)
     run = pool.submit(run=counting(tmp_path, "echo hello"))
     with (
@@ -161,7 +161,7 @@ def test_fault_27_a_coordinator_stopped_for_longer_than_the_lease_loses_no_lease
     with AimedProxy(own.url) as proxy, WorkerProcess(tmp_path, own, url=proxy.url):
         pool.until(run, "running")
         wait_until(lambda: (tmp_path / "ran").exists())
-        # The worker comes back a little later than the coordinator: so it cannot renew before the first sweep.
+        # The worker comes back a little later than the coordinator, so it cannot renew before the first lease check.
         proxy.cut_off.set()
         _signal_all(own, signal.SIGSTOP)
         stopped = time.monotonic()
@@ -197,7 +197,7 @@ def test_fault_26_a_restart_under_200_live_workers_loses_no_lease_and_makes_no_s
         held = {worker.name: worker.claim()[0]["attempt"] for worker in fleet}
         assert len(set(held.values())) == 200
         own.restart()
-        # All come back at once, in the worst moment: each is answered, and told when to come next.
+        # All come back at once, at the worst moment. Each is answered with the time of its next request.
         waits = [worker.http.post(f"/v1/workers/{worker.name}/claim", json={
             "session": worker.session, "request_id": f"again-{worker.name}", "free": {}, "max": 1, "wait_seconds": 0,
         }) for worker in fleet]  # fmt: skip
@@ -213,7 +213,7 @@ def test_fault_26_a_restart_under_200_live_workers_loses_no_lease_and_makes_no_s
 
 
 def _minted(own: CoordinatorProcess, name: str) -> ScriptedWorker:
-    """A worker whose token was made over HTTP: much quicker than by the command."""
+    """A worker whose token was made over HTTP, which is much quicker than with the command."""
     made = own.client("admin").post("/v1/tokens", json={"role": "worker", "name": name})
     assert made.status_code == 201, made.text
     own._tokens["worker", name] = made.json()["token"]
@@ -234,7 +234,7 @@ def test_fault_39_a_hundred_thousand_small_artifacts_are_refused_before_the_uplo
     assert "artifacts" in job["reason"]
 
 
-def test_fault_65_links_pipes_and_devices_are_skipped_and_named_and_no_host_file_is_read(
+def test_fault_65_links_pipes_and_devices_are_skipped_and_named_and_no_file_of_the_host_is_read(
     own: CoordinatorProcess, tmp_path: Path
 ) -> None:
     """Seen to fail when links are followed."""
@@ -281,7 +281,7 @@ class _NewerProxy(AimedProxy):
 
 
 def _with_news(value: Any, top: bool = False) -> Any:
-    """Unknown fields in every object that is a message, not in those whose keys are names."""
+    """Add unknown fields to every object that is a message, but not to those whose keys are names."""
     if isinstance(value, list):
         return [_with_news(each) for each in value]
     if not isinstance(value, dict):
