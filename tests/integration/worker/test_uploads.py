@@ -103,7 +103,7 @@ def test_rule_12_a_result_whose_blobs_are_always_lost_ends_as_an_error_and_never
     run = pool.submit(run=SCRIPT, artifacts=["out.txt"], requires={"test": "lost"}, max_attempts=2)
     ended = first_attempt(pool, run)
     assert ended["outcome"] == "error"
-    assert "still lacks its artifacts" in ended["reason"]
+    assert "still lacks the artifacts" in ended["reason"]
     assert tries(proxy, "PUT /v1/blobs/") == UPLOAD_TRIES + 1
     job = pool.job(run)
     assert (job["state"], job["attempts"], job["artifacts"]) == ("queued", 1, [])

@@ -21,7 +21,7 @@ FORBIDDEN = [
     ("worker", "deborgen_worker/lifecycle.py", "import threading", "the core is pure"),
     ("worker", "deborgen_worker/attempts.py", "import deborgen_worker.disk", "the worker is a staircase"),
     ("worker", "deborgen_worker/runners/protocol.py", "import deborgen_worker.agent", "the worker is a staircase"),
-    ("worker", "deborgen_worker/runners/programs.py", "from . import choose", "the runners are a staircase"),
+    ("worker", "deborgen_worker/runners/programs.py", "from . import registry", "the runners are a staircase"),
     ("worker", "deborgen_worker/execution.py", "import podman", "only runners.podman knows podman"),
     ("worker", "deborgen_worker/claims.py", "import requests", "only shared's client and Podman's know requests"),
     ("worker", "deborgen_worker/runners/programs.py", "import msgspec", "the supervisor is small"),
