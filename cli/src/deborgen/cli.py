@@ -20,7 +20,7 @@ SECTIONS: dict[str, dict[str, str]] = {
     "Start": {
         "up": "Start a coordinator and a worker on this machine.",
         "down": "Stop what `deborgen up` started.",
-        "login": "Store the token for a coordinator, and use it from now on.",
+        "login": "Log in to a coordinator, and use it from now on.",
         "doctor": "Check your setup step by step, and say how to fix what is wrong.",
         "init": "Write a first job file.",
     },

@@ -49,7 +49,7 @@ def why_not_podman() -> str:
 
 
 def run(plan: PoolPlan, on_up: Callable[[runtime.Runtime], None]) -> None:
-    """Start both, call `on_up` once they answer, then stay until a signal arrives or a child ends."""
+    """Start the coordinator and the worker, call `on_up` once they answer, and wait for a signal or until one ends."""
     # The lock is never released explicitly: it ends with the process, and `down` waits for that.
     if runtime.lock() is None:
         raise already_up()
@@ -88,7 +88,10 @@ def detach(arguments: list[str], folder: Path) -> runtime.Runtime:
 
 
 def down() -> runtime.Runtime | None:
-    """Stop this user's `deborgen up`, and wait until it is gone. None if it was not running."""
+    """Stop this user's `deborgen up`, wait until it is gone, and return its last known state.
+
+    If it was not running, end the processes that a killed one left behind, and return None.
+    """
     state = runtime.find()
     if state is None:
         children.end_leftovers(runtime.read())

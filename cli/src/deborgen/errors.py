@@ -96,7 +96,7 @@ _BY_STATUS: dict[int, type[DeborgenError]] = {
     504: Unreachable,
 }
 
-#: The command's own hints, by the code of the refusal. Where the API's hint would name routes, this one names commands.
+#: Hints that replace those of the API, by error code: the API's hints name routes, these name commands.
 HINTS: dict[str, str] = {
     Code.UNAUTHENTICATED: "deborgen login URL stores a token for this coordinator",
     Code.NOT_FOUND: "deborgen list shows the runs, deborgen workers the machines",

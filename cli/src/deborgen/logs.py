@@ -19,7 +19,7 @@ TRIES = 8
 #: A followed log may be silent for any length of time; the request is repeated after this many seconds of silence.
 SILENCE_SECONDS = 60.0
 
-#: Pause before a stream that ended without a byte is requested again.
+#: If a followed log ends without a new byte, wait this many seconds before requesting it again.
 AGAIN_SECONDS = 0.2
 
 #: The tail of a log has at most this many lines, from at most this many bytes.
@@ -35,7 +35,7 @@ def chunks(
     follow: bool = False,
     on_trouble: Callable[[str], None] = lambda sentence: None,
 ) -> Iterator[bytes]:
-    """The whole log of one attempt. With `follow`, until the attempt has ended."""
+    """Yield the whole log of one attempt. With `follow`, go on until the attempt has ended."""
     offset = 0
     back_off = BackOff(first=0.4, most=10.0)
     while True:
@@ -48,7 +48,7 @@ def chunks(
                     offset += len(chunk)
                     back_off.reset()
                     yield chunk
-            # Only a complete log has a length. A stream without one may have ended because the coordinator stopped.
+            # With `follow`, only an ended attempt's log has a Content-Length. Other streams may have ended early.
             if not follow or h.CONTENT_LENGTH in answer.headers:
                 return
             if offset == before:

@@ -10,12 +10,12 @@ from deborgen_shared.messages import Metrics, Worker
 
 
 def availability(worker: Worker) -> str:
-    """Whether it can take a job, in one word. A coordinator of release 0.1 reports only the state."""
+    """Whether the worker can take a job, in one word. A coordinator of release 0.1 reports only its state."""
     return worker.availability or worker.state
 
 
 def why(worker: Worker) -> str:
-    """Its reason, and when that ends, if known and not already part of the reason."""
+    """The reason for its availability, and until when it applies, unless that is unknown or already in the reason."""
     if worker.until is None or " until " in worker.reason:
         return worker.reason
     until = f"until {local_time(worker.until)}"
@@ -23,7 +23,7 @@ def why(worker: Worker) -> str:
 
 
 def sentence(worker: Worker) -> str:
-    """`box is paused by its owner until 18:00`, `box is closed: only 200 MiB of disk are free`."""
+    """One sentence: `box is paused by its owner until 18:00`, or `box is closed: only 200 MiB of disk are free`."""
     word, reason = availability(worker), why(worker)
     if not reason or reason.startswith(word):
         return f"{worker.name} is {reason or word}"

@@ -80,14 +80,14 @@ class Settings:
     )
     max_waiters: int = setting(32, whole(1), "how many claims may wait on the server at once")
     poll_rate: float = setting(
-        20.0, number(), "how many polls per second all workers together may make when no more claims can wait"
+        20.0, number(), "most polls per second by all workers together, once max_waiters claims are waiting"
     )
     threads: int = setting(96, whole(4), "how many requests are handled at once")
     max_connections: int = setting(4000, whole(8), "how many connections may be open at once")
     max_streams: int = setting(16, whole(0), "how many event streams and followed logs may be open at once")
     max_transfers: int = setting(16, whole(1), "how many uploads and downloads of more than 64 KiB may run at once")
-    max_body: int = setting(8 * 2**20, SIZE, "largest JSON body of a worker", "8MiB")
-    max_document: int = setting(2**20, SIZE, "largest job file, and largest JSON body of a person", "1MiB")
+    max_body: int = setting(8 * 2**20, SIZE, "largest JSON body that a worker may send", "8MiB")
+    max_document: int = setting(2**20, SIZE, "largest job file, and largest JSON body that a person may send", "1MiB")
     max_log_chunk: int = setting(4 * 2**20, SIZE, "largest piece of a log in one request, after unpacking", "4MiB")
     max_blob: int = setting(64 * 2**30, SIZE, "largest blob", "64GiB")
     disk_reserve: int = setting(
@@ -98,7 +98,7 @@ class Settings:
     )
     max_jobs_per_run: int = setting(100_000, whole(1), "how many jobs a run may have")
     allowed_hosts: str = setting(
-        "", TEXT, "host names, separated by commas, that requests may use; empty allows every name"
+        "", TEXT, "host names that requests may be addressed to, separated by commas; empty allows every name"
     )
     default_max_attempts: int = setting(
         3, whole(*limits.MAX_ATTEMPTS), "how many attempts a job may have if its job file does not set max_attempts"

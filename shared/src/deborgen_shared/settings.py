@@ -45,7 +45,7 @@ def _checked(words: str, read: Callable[[str], Any], fits: Callable[[Any], bool]
 
 
 def number(least: float = 0.0, most: float = 1e9) -> Kind:
-    """A number above `least`."""
+    """A number above `least`, and at most `most`."""
     return _checked("number", float, lambda value: least < value <= most, f"it must be above {least:g}")
 
 
@@ -114,10 +114,10 @@ class Row:
 
 
 class Table(Generic[S]):
-    """All settings of one program. Precedence, highest first: flag, variable, owner's file, file, default.
+    """All settings of one program. Precedence, highest first: flag, variable, local file, `--config` file, default.
 
-    With a `local_file`, a file of that name in the same folder as the `--config` file takes precedence over it. So the
-    owner of a machine has the last word over the file that an administrator rolls out.
+    The local file has the name `local_file` and lies in the folder of the `--config` file. With it, the owner of a
+    machine overrides the file that an administrator rolls out.
     """
 
     def __init__(self, settings: type[S], prefix: str, local_file: str = "") -> None:
@@ -181,7 +181,7 @@ class Table(Generic[S]):
 
 
 def _text(key: str, value: Any, path: Path) -> str:
-    """A value of a TOML file, written as a flag would write it. A table becomes NAME=VALUE pairs with commas."""
+    """A value of a TOML file, as text, as one would write it after a flag. A table becomes NAME=VALUE,NAME=VALUE."""
     if isinstance(value, dict):
         return ",".join(f"{name}={_text(key, item, path)}" for name, item in value.items())
     if isinstance(value, bool):

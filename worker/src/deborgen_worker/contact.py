@@ -1,4 +1,4 @@
-"""Whether the coordinator can be reached. Each caller backs off with jitter, and the owner hears of a loss once."""
+"""Whether the coordinator can be reached. Each caller backs off with jitter, and the owner is told once per outage."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ MAX_WAIT_SECONDS = 60.0
 
 @dataclass
 class Contact:
-    """Shared by all callers. `on_back` is called when the coordinator answers again, so that callers stop waiting."""
+    """Shared by all callers. `on_back` is called when the coordinator answers again, so that callers stop waiting.
+
+    `last` is when a call was last answered. `lost_since` is when the current outage was noticed.
+    """
 
     clock: Callable[[], float]
     say: Callable[[str], None]
@@ -33,7 +36,7 @@ class Contact:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def ok(self, caller: str) -> None:
-        """A call was answered."""
+        """Note that a call was answered."""
         self.last = self.clock()
         if not self._back_offs and self.lost_since is None:
             return
@@ -45,7 +48,10 @@ class Contact:
             self.on_back()
 
     def failed(self, caller: str, error: Exception, most: float | None = None) -> float:
-        """Note that a call was not answered. Returns the seconds until the retry. The owner hears of it only once."""
+        """Note that a call was not answered. Returns the seconds until the retry: at most `most`.
+
+        The owner is told when a caller fails for the second time in a row, and then not again in the same outage.
+        """
         longest = min(most or self.max_wait_seconds, self.max_wait_seconds)
         with self._lock:
             back_off = self._back_offs.setdefault(caller, BackOff(FIRST_WAIT_SECONDS, MAX_WAIT_SECONDS, self.random))

@@ -83,13 +83,13 @@ class Settings:
     )
     supervisor: str = setting(
         "own", choice("own", "apart"),
-        "where the supervisor of running jobs runs: started by the worker, or apart in a container of its own",
+        "who runs the supervisor that watches running jobs: own means the worker, apart means a separate container",
     )  # fmt: skip
-    slots: int = setting(0, whole(), "jobs that may run at once, whatever they ask for", "as many as fit")
+    slots: int = setting(0, whole(), "jobs that may run at once, however small they are", "as many as fit")
     cpus: float = setting(0.0, number(most=65536), "processors offered to jobs", "all")
     memory: int = setting(0, SIZE, "memory offered to jobs", "all but 1/8 of the machine's")
     gpus: int = setting(-1, whole(), "GPUs offered to jobs", "all")
-    disk: int = setting(0, SIZE, "disk offered to workspaces", "what is free, less min_free_disk")
+    disk: int = setting(0, SIZE, "disk offered to workspaces", "the free space minus min_free_disk")
     network: str = setting("none", choice("none", "internet"), "network that jobs may ask for: none, or the internet")
     hours: str = setting(
         "", Kind("hours", _hours), "time of day at which work is taken, for example 22:00-07:00", "always"

@@ -1,4 +1,4 @@
-"""Slow work on a few threads. The pieces of work of one attempt are done in order, one at a time."""
+"""Slow work on a few threads, but in order and one piece at a time for each attempt or folder."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ Work = Callable[[], None]
 
 
 class Strands:
-    """A strand is a queue of work that is done one piece at a time.
+    """A strand is a queue of work that is done one piece at a time. Different strands run in parallel.
 
-    `submit` runs a function soon, in some thread. Work must not raise.
+    `submit` must run the given function soon, in any thread. Work must not raise.
     """
 
     def __init__(self, submit: Callable[[Work], object]) -> None:

@@ -8,8 +8,10 @@ from deborgen_worker.exit import CannotRun
 
 
 class TokenFile:
-    """Returns the token, and reads it again when the file changes. It is never in an argument, a log or a job's
-    environment."""
+    """Returns the token, and reads it again when the file changes. If that fails, it returns the old token.
+
+    The token is never in an argument, a log or a job's environment.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path, self._read_at, self._token = path, -1.0, ""

@@ -17,7 +17,7 @@ from deborgen.errors import NotAllowed
 @click.argument("url")
 @click.option("--token-file", type=click.Path(path_type=Path), metavar="FILE", help="Read the token from a file.")
 def command(url: str, token_file: Path | None) -> None:
-    """Store the token for a coordinator, and use it from now on.
+    """Log in to a coordinator, and use it from now on.
 
     Asks for the token, or reads it from standard input if that is not a terminal. The token is tested first. Then it is
     stored in a file that only you can read, and it is sent to this address only.

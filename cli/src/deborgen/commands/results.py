@@ -23,8 +23,8 @@ SMALLER_IS_BETTER = frozenset({"error", "err", "loss", "cost", "rmse", "mse", "m
 def command(app: App, ref: str, as_csv: bool, as_json: bool, sort: str | None, best: str | None) -> None:
     """Print the results table of a run.
 
-    There is one row per job: its state, its parameters, the values that it wrote to $DEBORGEN_RESULT, its seconds and
-    its worker.
+    There is one row per job: its state, its parameters, the values that it wrote to $DEBORGEN_RESULT, how many
+    seconds it took, and its worker.
     """
     if as_csv and as_json:
         raise click.UsageError("--csv and --json cannot be used together.")

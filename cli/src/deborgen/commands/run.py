@@ -33,7 +33,7 @@ from deborgen.submit.read import prepare_data
 def command(app: App, words: tuple[str, ...], axes: dict[str, Any], detach: bool, **given: Any) -> int:
     """Run one command as a job.
 
-    Prints the command's output and waits until it ends; the exit code says how it ended. Everything after -- is the
+    Prints the command's output until the command ends. The exit code says how it ended. Everything after -- is the
     command. With -p NAME=VALUES it runs once per value, and ${{ NAME }} in an argument is replaced by the value.
     """
     job: dict[str, Any] = {

@@ -20,7 +20,7 @@ from deborgen.submit.send import send
 @click.argument("file", metavar="FILE")
 @axes_option("Override or add an axis: seed=1..5, method=euler,rk4, dt=0.1. May be repeated.")
 @click.option("-w", "--watch", is_flag=True, help="Watch the run live until it ends.")
-@click.option("--wait", is_flag=True, help="Wait silently until the run ends.")
+@click.option("--wait", is_flag=True, help="Wait until the run ends, without showing its progress.")
 @click.option("-f", "--follow", is_flag=True, help="Print the output of its jobs until the run ends.")
 @click.option("--key", metavar="WORD", help="Idempotency key: submitting twice with the same key makes one run.")
 @json_option
@@ -36,7 +36,7 @@ def command(app: App, file: str, axes: dict[str, Any], key: str | None, as_json:
 
 
 def submit(app: App, prepared: Prepared, key: str | None = None) -> Run:
-    """Submit it, and say which files were skipped."""
+    """Say which files were skipped, and submit the job file."""
     for text in prepared.skipped:
         output.say(f"skipped: {text}")
     connection = app.client.connection
@@ -57,7 +57,7 @@ def announce(run: Run, as_json: bool = False, what: str = "") -> None:
 
 
 def stay_with(run: Run, *, watch: bool = False, wait: bool = False, follow: bool = False) -> int:
-    """Watch, follow or wait for the run, as requested, and return the exit code."""
+    """Watch, follow or wait for the run, as requested, and return the exit code. If nothing is requested, return 0."""
     if watch:
         return waiting.watch(run)
     if not (wait or follow):

@@ -18,7 +18,7 @@ from deborgen.click_types import duration
 def command(app: App, references: tuple[str, ...], timeout: float | None, quiet: bool) -> int:
     """Wait until runs or jobs have ended (for scripts).
 
-    The exit code is 0 if all succeeded, otherwise that of the first one that did not.
+    The exit code is 0 if all of them succeeded. Otherwise it says how the first one that did not succeed ended.
     """
     if quiet:
         app.client.connection.on_trouble = lambda sentence: None

@@ -102,7 +102,7 @@ def _gpus(worker: Worker) -> str:
 
 
 def _runners(labels: dict[str, object]) -> str:
-    """The most interesting labels. All labels are shown in a pipe and with --json."""
+    """The labels for a terminal: runners, system, architecture and GPU. A pipe and --json get all labels."""
     runners = [each for each in RunAs if each.offered(labels)]
     return " ".join([*runners, *(str(labels[key]) for key in ("os", "arch", "gpu") if labels.get(key))])
 
@@ -166,5 +166,5 @@ def resume(app: App, name: str) -> None:
 @verb(command.command, name="drain")
 @click.argument("name")
 def drain(app: App, name: str) -> None:
-    """Let this worker finish its running jobs, and then stop."""
+    """Let this worker finish its running jobs, and give it no new ones."""
     _steer(app, name, "drain", f"finishes its running jobs and takes no new ones. Undo: deborgen workers resume {name}")

@@ -21,11 +21,15 @@ from deborgen_shared.client.blobs import digest_of
 from deborgen_shared.jobfile.document import Document
 from deborgen_shared.jobfile.problems import Problem
 
+#: Opens a progress bar for a verb and a number of bytes. The bar is a function to call with the bytes just sent.
 Bar = Callable[[str, int], AbstractContextManager[Callable[[int], None]]]
 
 
 def request_body(prepared: Prepared) -> dict[str, Any]:
-    """The body of the request: the job file, with its files replaced by digests. Reads every file once."""
+    """The body of the request: the job file, with its files replaced by digests. Reads every file once.
+
+    Also stores the digests in `prepared`: the upload needs them.
+    """
     sources = [file.source for file in prepared.files]
     with ThreadPoolExecutor(max_workers=4) as pool:
         digests = dict(zip(sources, pool.map(digest_of, sources), strict=True))
@@ -75,7 +79,7 @@ _PART = re.compile(r"\[(\d+)\]|([^.\[\]]+)")
 
 
 def explained(refusal: InvalidJob, document: Document | None, outcome: str = NOT_SUBMITTED) -> InvalidJob:
-    """The coordinator's problems, each with its line in the job file."""
+    """The refusal as an error that shows each of the coordinator's problems with its line in the job file."""
     found = refusal.details.get("problems")
     if not isinstance(found, list) or not found:
         return refusal

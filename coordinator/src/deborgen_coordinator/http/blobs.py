@@ -1,4 +1,4 @@
-"""Blobs: list missing ones, upload, resume and download."""
+"""Blobs: list the missing ones, upload, resume an upload, and download."""
 
 from __future__ import annotations
 
@@ -47,6 +47,7 @@ def patch(request: CallRequest[None, NoQuery]) -> HandlerAnswer:
 
 @serves(contract.HEAD_BLOB)
 def head(request: CallRequest[None, NoQuery]) -> Response:
+    """The headers of the blob or, while its upload is incomplete, the offset at which to resume."""
     digest = request.names["sha256"]
     offset = blobs.partial(request.ctx, digest)
     if offset is not None:

@@ -1,4 +1,4 @@
-"""Long answers: a limited number at a time, and all of them end when the server stops."""
+"""Long answers and large bodies: a limited number at a time. Live streams end when the server stops."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Any
 from deborgen_shared import headers
 from deborgen_shared.errors import Code, Refusal
 
-#: A body or an answer of at most this many bytes holds no thread up: the event loop has already received such a body,
-#: and a socket buffers such an answer.
+#: A body or an answer of at most this many bytes never blocks a thread: the event loop has received the whole body
+#: before a thread sees it, and the socket buffers the whole answer.
 SMALL_BYTES = 64 * 1024
 
 
@@ -48,7 +48,7 @@ class Slots:
 
 
 class Streams:
-    """The long answers: `live` streams, which go on while something happens, and `transfers` of many bytes."""
+    """The slots for long requests: `live` streams, which stay open for more, and `transfers` of many bytes."""
 
     def __init__(self, live: int, transfers: int) -> None:
         self.live = Slots(live, "too many live streams are open")
@@ -73,7 +73,7 @@ class Streams:
 
 
 class Stream:
-    """An iterator that gives its slot back on `close`, which the server always calls."""
+    """The body of an answer. It gives its slot back on `close`, which the server always calls."""
 
     def __init__(self, slots: Slots, chunks: Iterator[bytes]) -> None:
         self._slots: Slots | None = slots

@@ -1,4 +1,4 @@
-"""Jobs. Every state change names the state that it expects: no affected row means that another change came first."""
+"""Jobs. Every state change expects a certain state. If it changes no row, another change has come first."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class ReadyJob(NamedTuple):
 
 
 class JobWithResult(NamedTuple):
-    """A job as the results table shows it; `seconds` belong to its last attempt."""
+    """A job as the results table shows it; `seconds` is how long its last attempt took."""
 
     id: int
     step: int
@@ -58,7 +58,10 @@ def first_of_lane(tx: Tx, head: Head, most: int) -> list[ReadyJob]:
 
 
 def insert(tx: Tx, rows: Iterable[Sequence[Any]], *, large: bool) -> None:
-    """Insert queued jobs. Each row holds id, step, spec, class, submitter, rank, params and ready."""
+    """Insert queued jobs. Each row holds id, step, spec, class, submitter, rank, params and ready.
+
+    `large` chooses the way that is faster for many rows.
+    """
     full = ((*row, State.QUEUED.value) for row in rows)
     if large:
         tx.connection.bulk_insert(Job, [field.column_name for field in hot.JOB_FIELDS], full)
@@ -72,7 +75,7 @@ def start(tx: Tx, jobs: Sequence[int], worker_id: int, now: float) -> int:
 
 
 def resume(tx: Tx, job: int, number: int, worker_id: int, started_at: float, *, count: bool) -> int:
-    """queued → running, under the attempt that was given up; `count` says that it counts as an attempt again."""
+    """queued → running, under the attempt that was given up. With `count`, it counts as an attempt after all."""
     change = {
         Job.state: State.RUNNING.value, Job.ready: 0, Job.avoid: 0, Job.avoid_clock: None, Job.wait_clock: None,
         Job.worker: worker_id, Job.started_at: started_at, Job.attempts: Job.attempts + int(count), Job.reason: "",
@@ -85,8 +88,10 @@ def _current(job: int, number: int, state: State) -> Any:
 
 
 def requeue(tx: Tx, job: int, number: int, *, refund: bool, **columns: Any) -> int:
-    """running → queued: ready at once, or when the lease clock reaches `wait_clock`. `avoid_clock` matters only with a
-    worker to `avoid`."""
+    """running → queued: ready at once or, with a `wait_clock`, when the lease clock reaches it.
+
+    With `refund`, the attempt does not count. The job avoids the worker `avoid`, if not 0, until `avoid_clock`.
+    """
     change = {
         Job.state: State.QUEUED.value, Job.ready: int(columns["wait_clock"] is None),
         Job.wait_clock: columns["wait_clock"], Job.avoid: columns["avoid"],
@@ -118,7 +123,7 @@ def lock_unfinished(tx: Tx, first: int, last: int) -> None:
 
 
 def request_cancel(tx: Tx, first: int, last: int, reason: str) -> tuple[list[int], list[int]]:
-    """Request a cancel of the running jobs in the span; return the newly marked jobs, and those marked before."""
+    """Mark the running jobs in the span for cancellation; return the newly marked jobs, and those marked before."""
     running = Job.id.between(first, last) & (Job.state == State.RUNNING.value)
     rows = tx.rows(Locked(Job.select(Job.id, Job.cancel_requested).where(running)))
     fresh = [job for job, asked in rows if not asked]
@@ -134,7 +139,10 @@ def unblock(tx: Tx, first: int, last: int) -> int:
 
 
 def end_backoffs(tx: Tx, clock: float) -> int:
-    """Make jobs claimable again whose backoff has ended; return how many there are."""
+    """Make jobs claimable whose backoff has ended, and let jobs return to a worker that they have avoided long enough.
+
+    Returns the number of changes.
+    """
     return hot.wake_jobs.run(tx, clock) + hot.stop_avoiding.run(tx, clock)
 
 

@@ -23,12 +23,13 @@ def digest_of(needs: str) -> str:
 
 
 def find(tx: Tx, digest: str) -> tuple[int, int] | None:
-    """The id and the class of the spec with this digest."""
+    """The id of the spec with this digest, and the id of its class."""
     return tx.one(Spec.select(Spec.id, Spec.job_class).where(Spec.digest == digest))
 
 
 def insert(tx: Tx, digest: str, body: bytes, needs: str, files: Iterable[str]) -> tuple[int, int]:
-    """Store a spec once, whoever submits it; return its id and its class."""
+    """Store a spec, its class and the digests of its files, unless they are stored already; return the ids of spec and
+    class."""
     _insert_once(tx, JobClass.insert(digest=digest_of(needs), needs=needs), JobClass.digest)
     class_id = tx.value(JobClass.select(JobClass.id).where(JobClass.digest == digest_of(needs)))
     _insert_once(tx, Spec.insert(digest=digest, body=body.decode(), job_class=class_id), Spec.digest)
@@ -63,17 +64,17 @@ def steps(reader: Tx | DatabaseConnection, run: int, *, lock: bool = False) -> l
 
 
 def finish_jobs_of_only_step(tx: Tx, run: int, count: int) -> bool:
-    """Count jobs of a run without named steps as ended; False if the run has named steps."""
+    """Note that `count` more jobs of a run without named steps have ended. Returns False if the run has named steps."""
     return hot.finish_jobs_of_only_step.run(tx, count, run) == 1
 
 
 def finish_jobs_of_step(tx: Tx, run: int, number: int, count: int) -> int:
-    """Count jobs of a step as ended; return how many of its jobs are unfinished."""
+    """Note that `count` more jobs of a step have ended; return how many have not."""
     query = Step.update({Step.unfinished: Step.unfinished - count}).where(Step.run == run, Step.number == number)
     return int(tx.value(query.returning(Step.unfinished)))
 
 
 def lift_blocker(tx: Tx, run: int, number: int) -> int:
-    """Count one needed step as succeeded; return how many needed steps have not succeeded yet."""
+    """Note that one of the steps that this step needs has succeeded; return how many have not."""
     query = Step.update({Step.blockers: Step.blockers - 1}).where(Step.run == run, Step.number == number)
     return int(tx.value(query.returning(Step.blockers)))

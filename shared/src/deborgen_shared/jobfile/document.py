@@ -19,7 +19,7 @@ def split_lines(text: str) -> list[str]:
 
 
 def decode(text: str | bytes, source: str) -> str:
-    """Decode the text. It must be UTF-8 and not too large."""
+    """Decode the text. Raises `JobFileInvalid` if it is too large, not UTF-8, or has control characters."""
 
     def refusal(message: str, hint: str) -> JobFileInvalid:
         return JobFileInvalid([Problem((), message, hint)], source)
@@ -49,11 +49,15 @@ def decode(text: str | bytes, source: str) -> str:
 
 
 class Node:
-    """A part of the document and its position: the parser's marks, with index, line and column counted from 0."""
+    """A part of the document and its position: the parser's marks, with index, line and column counted from 0.
+
+    `size` is the number of nodes in it, including itself, and `depth` how deep they are nested. `block` is true for a
+    mapping or list in block style, which is written without brackets.
+    """
 
     __slots__ = ("block", "children", "depth", "end_mark", "keys", "size", "start_mark", "value")
 
-    #: Shared by all scalars, which have neither children nor keys: there are many scalars.
+    #: Scalars have neither children nor keys. There are many scalars, so they share this empty mapping.
     NONE: dict[Any, Node] = {}  # noqa: RUF012 - never written to
 
     def __init__(self, value: Any, event: Any, *, scalar: bool = False, block: bool = False) -> None:
@@ -79,10 +83,10 @@ class Document:
         self._root = root
 
     def where(self, path: Path, *, key: bool = False, find: str = "", last: bool = False) -> tuple[int, int, int]:
-        """Line and column, counted from 1, and width of the value at a path, or of its key.
+        """The line, the column and the width of the value at a path, or of its key. Lines and columns count from 1.
 
-        If there is nothing at the path, the position is that of the nearest enclosing value. `find` narrows it to a
-        piece of the text.
+        If there is nothing at the path, the position is that of the nearest enclosing value. `find` narrows it to the
+        first occurrence of this text in the value; with `last`, to its last occurrence.
         """
         node, name = self._root, None
         for part in path:

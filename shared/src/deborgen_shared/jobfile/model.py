@@ -41,7 +41,10 @@ class Resources(Struct, frozen=True, kw_only=True):
 
 
 class Retry(Struct, frozen=True, kw_only=True):
-    """Whether to retry failures of the program too, and how many seconds to wait before a retry."""
+    """How to retry. Infrastructure failures are retried anyway; with `program`, failures of the program are too.
+
+    `backoff` is the number of seconds to wait before a retry.
+    """
 
     program: bool = False
     backoff: float = 10.0
@@ -63,7 +66,7 @@ class Workspace(Struct, frozen=True, kw_only=True):
 
 
 class Checkpoint(Struct, frozen=True, kw_only=True):
-    """A path that is saved while the job runs and restored in its next attempt."""
+    """A path that is saved every `every` seconds while the job runs, and restored in its next attempt."""
 
     path: str
     every: float = 300.0
@@ -118,8 +121,9 @@ class JobSpec(Struct, frozen=True, kw_only=True):
 class Step:
     """One step: the spec that its jobs share, and the parameters in which they differ.
 
-    `id` is None for the only step of a file without `steps`. `local_files` are paths from a hand-written file whose
-    content has not been uploaded yet.
+    `id` is None for the only step of a file without `steps`. `needs` has the ids of the steps that must succeed first.
+    `local_files` are the files named in a hand-written job file that have not been uploaded yet. `path` is the step's
+    place in the document.
     """
 
     id: str | None

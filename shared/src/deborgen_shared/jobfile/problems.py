@@ -9,11 +9,11 @@ from unicodedata import east_asian_width
 
 Path = tuple[str | int, ...]
 
-#: A problem shows at most this many characters of its line.
+#: If a line is too long to show, a problem shows this many characters of it.
 SHOWN = 100
 #: The check stops after this many problems.
 LIMIT = 100
-#: No similar word is searched for if the known words have more letters than this in total.
+#: Do not search for a similar word if the known words together are longer than this many characters.
 SEARCHED = 10_000
 _KINDS = {type(None): "empty", bool: "a boolean", int: "a number", float: "a number", str: "text", list: "a list"}
 
@@ -35,7 +35,7 @@ def subject(path: Path) -> str:
 
 @dataclass(frozen=True)
 class Problem:
-    """One mistake. `path` is its place in the document; `line` and `column`, counted from 1, its place in the text.
+    """One mistake. `path` is its place in the document. `line` and `column` are its place in the text, counted from 1.
 
     `key` is true if the key itself is wrong, not its value. `find` is the offending piece of a longer text: its first
     occurrence or, with `last`, its last one.
@@ -100,7 +100,7 @@ class Problems(list[Problem]):
         self.about(path, f"must be {wanted}, not {kind(value)}", hint)
 
     def exceeds(self, path: Path, count: int, limit: int, what: str = "entries") -> bool:
-        """Whether there are more entries than the limit, which is then a problem."""
+        """Whether there are more entries than the limit. If so, it adds the problem."""
         if count > limit:
             self.about(path, f"has {count:,} {what}, but the limit is {limit:,}")
         return count > limit

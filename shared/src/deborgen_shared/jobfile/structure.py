@@ -9,7 +9,7 @@ from deborgen_shared.jobfile.kinds import Shape, ValueKind, scalar, scalar_shape
 from deborgen_shared.jobfile.problems import Path, Problems, did_you_mean, show, subject
 from deborgen_shared.jobfile.template import text_of
 
-#: Keys of other tools, with a hint that names ours.
+#: Keys that other tools use, each with a hint that names our key.
 ELSEWHERE = {
     **dict.fromkeys(("command", "cmd", "script", "exec", "program"), "write run: instead"),
     **dict.fromkeys(("environment", "envs", "variables", "vars"), "write env: instead"),
@@ -42,7 +42,7 @@ def unknown_key(
     """
     known = list(known)
     listed = otherwise or f"known keys: {', '.join(known)}"
-    if "run" in known:
+    if "run" in known:  # only at the top of a job file or in a step
         listed = ELSEWHERE.get(str(key).lower(), listed)
     place = f" in {subject(path)}" if place is None else place
     hint = did_you_mean(key, known, listed)
@@ -50,7 +50,7 @@ def unknown_key(
 
 
 def mapping(value: Any, path: Path, problems: Problems, hint: str, limit: int | None = None) -> bool:
-    """Whether the value is a mapping with at most `limit` entries."""
+    """Whether the value is a mapping with at most `limit` entries. If not, it adds the problem."""
     if not isinstance(value, dict):
         problems.wrong_kind(value, path, "a mapping", hint)
         return False
@@ -115,7 +115,7 @@ def record(
 
 
 def texts(name: ValueKind, value_limit: int, limit: int, hint: str, *, templates: bool = False) -> ValueKind:
-    """A mapping from names to texts. Numbers and booleans become text."""
+    """A mapping from names to texts. Numbers and booleans become text. Templates are refused unless `templates`."""
 
     def check(value: Any, path: Path, problems: Problems) -> dict[str, str]:
         done: dict[str, str] = {}

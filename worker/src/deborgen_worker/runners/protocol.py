@@ -19,12 +19,15 @@ class CannotStart(Exception):
 
 
 class RunnerDown(CannotStart):
-    """The runner itself does not answer. It is not known what it runs, and no new work should be taken."""
+    """The runner itself does not answer. Nobody knows what it is running, and the worker should take no new jobs."""
 
 
 @dataclass(slots=True)
 class Launch:
-    """Everything needed to run an attempt's program. `folder` belongs to the attempt, and `workspace` lies in it."""
+    """Everything needed to run an attempt's program. `folder` belongs to the attempt, and contains `workspace`.
+
+    `memory`, `disk` and `tmp_size` are in bytes; `pids` is the most processes that it may have.
+    """
 
     attempt: str
     argv: tuple[str, ...]
@@ -40,7 +43,7 @@ class Launch:
     disk: int = 0
     network: str = "none"
     timeout_seconds: float = 3600.0
-    #: On the clock of `leases`. After this moment the lease may have expired, and the program must not be started.
+    #: Do not start the program after this moment of `leases.clock`, because the lease may have expired then.
     start_by: float = ANY_TIME
 
 
@@ -62,7 +65,8 @@ class Runner(Protocol):
     - `start` returns when the program runs. If it raises `CannotStart`, nothing runs. It starts an attempt at most
       once, however often it is called.
     - The program outlives the worker. A later session finds out with `adopt` what became of it.
-    - `Exited` is reported exactly once for each attempt that was started or adopted here, with its end or an error.
+    - `Exited` is reported exactly once for each attempt that was started or adopted here, with how it
+      ended or why nobody knows.
     - Every call has a deadline, even if the machinery behind it hangs.
     """
 
@@ -95,10 +99,10 @@ class Runner(Protocol):
         """Remove all processes or the container of the attempt. It is not an error if there are none."""
 
     def cleanup(self, keep: Collection[str]) -> list[str]:
-        """Remove all programs of this worker that are not in `keep`, and nothing else. Returns their attempts.
+        """Remove this worker's programs whose attempts are not in `keep`, and nothing else. Returns those attempts.
 
-        `keep` is read only after the programs were listed: an attempt is added there before its program starts, which
-        may happen meanwhile.
+        List the programs first, and only then read `keep`. Programs may start meanwhile, and each attempt is added to
+        `keep` before its program starts.
         """
 
     def close(self) -> None:
@@ -106,16 +110,16 @@ class Runner(Protocol):
 
 
 class ProcessRunner(Runner, Protocol):
-    """A runner of programs so short that one must follow the other without a message from the worker."""
+    """A runner for short programs: it starts the next one itself when one ends, without waiting for the worker."""
 
     def start_all(self, launches: list[Launch]) -> None:
-        """Start each program, as `start` does. After its `start_by` a program is not started, but `Returned`."""
+        """Start each program, as `start` does. If its `start_by` has passed, report `Returned` instead."""
 
     def follow(self, launches: list[Launch]) -> None:
-        """Start each program as soon as a running one has ended and leaves enough room, and report `Began`.
+        """Start each program, and report `Began`, as soon as programs that end leave enough room for it.
 
-        After its `start_by` a program is not started, but `Returned`.
+        If its `start_by` passes first, report `Returned` instead.
         """
 
     def recall(self, attempt: str) -> None:
-        """Give back a program that waits to follow another (`Returned`). A program that has begun goes on."""
+        """Give back a program that has not begun, and report `Returned`. A program that has begun continues."""

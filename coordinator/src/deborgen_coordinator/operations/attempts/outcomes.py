@@ -43,7 +43,10 @@ def _could_run_elsewhere(work: Work, held: HeldAttempt, class_id: int) -> bool:
 
 
 def may_resume(held: HeldAttempt, worker_id: int, session: str) -> bool:
-    """Whether an attempt that was given up can be resumed: its job was not claimed since, nor canceled."""
+    """Whether this session of the worker can resume an attempt that the coordinator gave up.
+
+    It can if it held the attempt, and the job was neither claimed nor canceled since.
+    """
     return (
         held.given_up
         and held.worker_id == worker_id
@@ -57,7 +60,7 @@ def may_resume(held: HeldAttempt, worker_id: int, session: str) -> bool:
 def lost_on(tx: Tx, held: HeldAttempt) -> int:
     """The number of different machines in a row that lost this job, including the current one.
 
-    A machine that claimed the job and never named it counts too: the job may have crashed it in the first second.
+    A machine counts even if it never mentioned the job after claiming it: the job may have crashed it at once.
     """
     machines = {held.worker_id}
     for worker_id, outcome, named in attempts.recent_outcomes(tx, held.job, LOOK_BACK):
@@ -73,10 +76,10 @@ def give_up(
     work: Work, held: Sequence[HeldAttempt], reason: str, *, release: bool = False, expired: bool = False
 ) -> list[HeldAttempt]:
     """End live attempts: because their leases `expired`, because their worker gives them back (`release`), or because
-    it restarted without them. Return those that count against the machine.
+    it restarted without them. Return those that count as failures of the machine.
 
-    An attempt that no heartbeat or result has named most likely never started, so it is not counted. But if its lease
-    has expired, it counts as lost when deciding whether the job is poisoned.
+    An attempt that no heartbeat or result has named most likely never started, so it does not use up one of the job's
+    attempts. But if its lease has expired, it counts as lost when deciding whether the job is poisoned.
     """
     counted = []
     for attempt in held:
@@ -116,7 +119,7 @@ def note_stale(work: Work, held: HeldAttempt, data: dict[str, Any]) -> None:
 def count_failures(work: Work, worker: WorkerRow, outcomes: Sequence[Outcome]) -> None:
     """Count the worker's infrastructure failures in a row, and let it rest after too many of them.
 
-    Attempts that were lost together (by a machine that fell asleep with eight jobs) count as one: pass one outcome.
+    If attempts were lost together, as by a machine that fell asleep with eight jobs, the caller passes one outcome.
     """
     failures, rests, rest_clock = worker.failures, worker.rests, worker.rest_clock
     for outcome in outcomes:

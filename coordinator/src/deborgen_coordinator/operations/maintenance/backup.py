@@ -1,8 +1,8 @@
 """Backup and restore: one file with every row and every blob, which is checked completely before it is restored.
 
-The file is a tar archive: `tables/NAME.jsonl` per table, in a form that is independent of the database, so that a
-backup of SQLite restores into PostgreSQL and the other way round; then the blobs; and last `manifest.json` with the
-digest of each member. An archive without its manifest is incomplete, and is refused.
+The file is a tar archive. First comes one `tables/NAME.jsonl` per table, then one `blobs/DIGEST` per blob, and last
+`manifest.json` with the digest of each table. An archive without its manifest is incomplete, and is refused. The format
+of the tables does not depend on the database: a backup of SQLite restores into PostgreSQL, and vice versa.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from .cleanup import DAY
 FORMAT = 1
 MANIFEST = "manifest.json"
 PIECE = 1 << 20
-#: No blob is collected for this many seconds. The backup renews the period as it writes tables and blobs.
+#: During a backup no blob is garbage collected: the backup keeps postponing that by this many seconds.
 HOLD_SECONDS = 3_600.0
 
 
@@ -71,6 +71,7 @@ class _Hold:
         if self._held is not None and steady - self._held < HOLD_SECONDS / 4:
             return
         self._held = steady
+        # A blob may be collected a day after it was last touched.
         touched_at = self._ctx.clock.wall() - DAY + HOLD_SECONDS
         with contextlib.suppress(DatabaseUnavailable):  # a full disk must not prevent a backup
             self._ctx.store.write(lambda tx: blob_rows.postpone_collection(tx, touched_at))
@@ -85,6 +86,7 @@ def _write(
         hold.renew()
         name = f"tables/{table}.jsonl"
         with tempfile.TemporaryFile() as spool:
+            # The first line of a dump names the columns, so it is not counted as a row.
             counts[table] = _spool(spool, dump.rows_out(reader, table)) - 1
             members[name] = _add(archive, name, spool)
     for digest, size in blob_rows.list_all(reader):
@@ -99,6 +101,7 @@ def _write(
 
 
 def _spool(spool: IO[bytes], pieces: Iterable[bytes]) -> int:
+    """Write the pieces to a temporary file; return how many there were."""
     count = 0
     for piece in pieces:
         spool.write(piece)
@@ -119,7 +122,7 @@ def _add(archive: tarfile.TarFile, name: str, content: IO[bytes]) -> str:
 
 
 def check(file: str | Path) -> dict[str, Any]:
-    """The manifest of a backup, after every member was read and matches it."""
+    """Read the whole backup, compare every table and blob with its digest, and return the manifest."""
     path = Path(file)
     found: dict[str, str] = {}
     manifest: dict[str, Any] | None = None
@@ -159,7 +162,10 @@ def _members(file: str | Path) -> Iterator[tuple[str, IO[bytes]]]:
 
 
 def restore(ctx: Context, file: str | Path) -> dict[str, int]:
-    """Restore a checked backup into an empty coordinator: the blobs first, then all rows in one transaction."""
+    """Check a backup and restore it into an empty coordinator: the blobs first, then all rows in one transaction.
+
+    Returns the rows per table.
+    """
     manifest = check(file)
     if not ctx.store.read(dump.is_empty):
         raise Refusal(

@@ -26,7 +26,8 @@ log = logging.getLogger("deborgen.leases")
 
 #: At most this many attempts are ended per transaction, so that a check never blocks the writer for long.
 BATCH = 200
-#: Take over from another process after it has made no check for this many intervals and this many seconds.
+#: Take over from another process once it has made no check for this many intervals or this many seconds, whichever is
+#: longer.
 PATIENCE_INTERVALS = 10
 PATIENCE_SECONDS = 10.0
 
@@ -40,7 +41,8 @@ class LeaseCheck:
 
 
 class LeaseChecker:
-    """`start` checks leases on a thread, forever; `run_once` makes one check, for tests and simulations."""
+    """`start` checks leases and cleans up on two threads until `stop`. `run_once` makes one lease check, for tests and
+    simulations."""
 
     def __init__(self, ctx: Context) -> None:
         self._ctx = ctx
@@ -88,8 +90,8 @@ class LeaseChecker:
         moved = self._ctx.store.write(self._move_clock)
         if moved is None:
             return LeaseCheck(leading=False)
-        # Leases that were granted while this commit was under way were counted on the old clock. If the commit took too
-        # long, the next check extends all leases by one full period.
+        # A lease that was granted during this commit ends too early, because its end was computed from the old clock.
+        # So if the commit took longer than an interval, the next check extends all leases by one full period.
         self._last = moved if self._now() - moved <= self._interval else None
         expired = 0
         while True:
@@ -130,8 +132,10 @@ class LeaseChecker:
         return steady - self._watched_since > max(PATIENCE_SECONDS, PATIENCE_INTERVALS * self._interval)
 
     def _end_batch(self, work: Work) -> int:
-        """End attempts with an expired lease or far past their time limit, and make jobs ready whose backoff has
-        ended."""
+        """End attempts whose lease has expired or that are far past their time limit; return how many leases expired.
+
+        Also make jobs ready whose backoff has ended, and mark workers offline that no longer send heartbeats.
+        """
         tx, clock, settings = work.tx, work.clock, work.ctx.settings
         expired = attempts.with_expired_lease(tx, clock, BATCH)
         lost = give_up(work, expired, "the lease expired", expired=True)

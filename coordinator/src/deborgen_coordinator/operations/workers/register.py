@@ -1,5 +1,4 @@
-"""Register a worker: it describes itself and names the attempts that it still holds, and its new session adopts
-them."""
+"""Register a worker. It describes itself and names the attempts that it still holds, which its new session adopts."""
 
 from __future__ import annotations
 
@@ -22,7 +21,7 @@ from .sessions import check_identity, superseded
 
 
 def register(ctx: Context, actor: Actor, name: str, body: Register) -> Registered:
-    """Register the worker. Attempts that an earlier session held and this one does not are lost.
+    """Register the worker. If an earlier session held an attempt and this session does not, the attempt is lost.
 
     A repeated registration gets the same answer, and changes none of the worker's attempts.
     """
@@ -65,7 +64,10 @@ def _register(work: Work, name: str, body: Register) -> list[str]:
 
 
 def _adopt(work: Work, worker: WorkerRow, body: Register) -> list[str]:
-    """Assign the attempts that the new session holds to it, and end the others."""
+    """Assign the attempts that the worker still holds to its new session, and end its others.
+
+    An attempt that was given up too early is resumed if possible. Returns the names of the ended attempts.
+    """
     held = {ids.parse_attempt(text) for text in body.holding}
     reported_gone = {ids.parse_attempt(text) for text in body.gone}
     live = {(attempt.job, attempt.number): attempt for attempt in attempts.held_by(work.tx, worker.id)}

@@ -1,4 +1,4 @@
-"""Creates and removes containers, also after an interrupted start or removal."""
+"""Creates and removes containers, even if an earlier start or removal was interrupted."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def pull(engine: Engine, image: str) -> None:
 
 
 def _remove_unstarted(engine: Engine, launch: Launch) -> None:
-    """Remove a container that an interrupted start left. One that was started must not be started again."""
+    """Remove a container that an interrupted start left behind. Refuse if it ran: an attempt starts at most once."""
     seen = engine.inspect(engine.name_of(launch.attempt))
     if seen is not None:
         if seen.state is not ContainerState.CREATED:
@@ -49,7 +49,7 @@ def remove(engine: Engine, container: str) -> None:
         try:
             return engine.remove(container)
         except EngineError:
-            # If its monitor was killed, the engine notices the end only at the second try.
+            # If the container's monitor process was killed, the engine notices the end only at the second try.
             if tries == REMOVE_TRIES:
                 raise
         time.sleep(0.3)

@@ -17,12 +17,12 @@ from deborgen_worker.runners.protocol import CannotStart, Host, Launch, Report, 
 from deborgen_worker.runners.supervision import Supervision
 from deborgen_worker.steps import Adopted
 
-#: Retry a call that fails for no apparent reason for this many seconds.
+#: For this many seconds, retry a call that fails although the container is in the right state for it.
 STEER_SECONDS = 1.0
 
 
 class ContainerRunner:
-    """Each attempt has a container of its own, which goes on while no worker runs."""
+    """Each attempt has a container of its own, which keeps running even if the worker stops."""
 
     def __init__(self, engine: Engine, report: Report, supervision: Supervision) -> None:
         self.name = engine.name.lower()
@@ -66,7 +66,7 @@ class ContainerRunner:
         return self._follower.follow(container)
 
     def _start(self, container: Container) -> None:
-        """Start a container. A signal sent before prevents the start, and one that was frozen before starts frozen."""
+        """Start a container, unless it was sent a signal already. If it was frozen already, freeze it at once."""
         if container.signalled:
             raise CannotStart("it was ended before it started")
         container.started = time.monotonic()
@@ -76,6 +76,7 @@ class ContainerRunner:
             self._steer(container, self._engine.pause, ContainerState.RUNNING)
 
     def _not_started(self, container: Container, message: str) -> None:
+        """Remove the container. If the program is to blame, report its end; otherwise raise `CannotStart`."""
         with contextlib.suppress(CannotStart):
             self._engine.remove(container.id)
         self._containers.pop(container.launch.attempt, None)
@@ -88,12 +89,13 @@ class ContainerRunner:
         seen = self._inspect(self._engine.name_of(launch.attempt))
         gone = Adopted(launch.attempt, Standing.GONE)
         if seen is None:
+            # Without a container, only the program's output tells whether it was started.
             begun = (launch.folder / OUTPUT).exists()
             return gone if begun else Adopted(launch.attempt, Standing.NEVER_STARTED)
         if seen.attempt != launch.attempt or seen.state is ContainerState.LOST:
             return gone
         if seen.state is ContainerState.CREATED:
-            with contextlib.suppress(EngineError):  # if this fails, the start removes it
+            with contextlib.suppress(EngineError):  # if this fails, the next start removes it
                 self._engine.remove(seen.id)
             return Adopted(launch.attempt, Standing.NEVER_STARTED)
         age = max(0.0, time.time() - seen.started_at) if seen.started_at else 0.0
@@ -130,11 +132,11 @@ class ContainerRunner:
                 self._supervision.note_frozen(attempt, frozen=False)
 
     def _steer(self, container: Container, call: Callable[[str], None], *states: ContainerState) -> None:
-        """Make a call that applies to a container in one of these states. In any other state there is nothing to do.
+        """Make a call that only makes sense for a container in one of these states. In other states, do nothing.
 
         The state is checked only after the call has failed, because the container may end at any moment. So it is not
-        an error if it is already paused, is not paused, or has ended, or if an answer was lost. If the runtime fails
-        because the program is just ending, the call is retried.
+        an error if the container has ended, or if the call took effect and only its answer was lost. A call that fails
+        in one of the states is retried: the program may be just ending.
         """
         end = time.monotonic() + STEER_SECONDS
         while container.started and not container.finished:
