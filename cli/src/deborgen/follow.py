@@ -51,7 +51,7 @@ def one(job: Job, attempt: int | None = None, follow: bool = False) -> None:
 
 
 def _is_retried(job: Job, number: int) -> bool:
-    """Wait until the job has ended or has another attempt than this one; whether it has another."""
+    """Wait until the job has ended or has a newer attempt than this one; return whether it has a newer one."""
     with job.changes() as changes:
         if_reachable(job.refresh, output.trouble)
         while not job.ended and job.data.attempts == number:

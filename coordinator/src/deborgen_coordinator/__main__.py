@@ -54,7 +54,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command. Wrong usage exits with 2, every other refusal with 1."""
+    """Run the command. Wrong usage and wrong settings exit with 2, almost every other refusal with 1."""
     given = parser().parse_args(arguments)
     # Only the coordinator's own user may read its files: logs and artifacts belong to other people.
     os.umask(0o077)

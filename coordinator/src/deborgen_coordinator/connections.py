@@ -31,14 +31,16 @@ from deborgen_shared.errors import Code
 ARRIVAL_SECONDS = 20.0
 #: A new connection must send its first byte within this many seconds.
 GREETING_SECONDS = 20.0
-#: After an answer, read and discard incoming bytes for this many seconds: a reset could destroy the answer.
+#: After the last answer on a connection, read and discard incoming bytes for this many seconds before closing it: a
+#: close with unread bytes sends a reset, which could destroy the answer.
 LINGER_SECONDS = 2.0
 #: The event loop collects at most this much of a body before it passes the request to a thread.
 PREFETCH_BYTES = 64 * 1024
 HEAD_LIMIT_BYTES = 64 * 1024
-#: If a client sends its requests this quickly, its thread waits this many seconds for the next one, and serves at most
-#: this many requests in a row before other clients get a turn.
+#: A client is quick if it sends its next request within this many seconds. Its thread then waits that long for the next
+#: one instead of returning the connection to the event loop.
 FOLLOW_SECONDS = 0.02
+#: A thread serves at most this many requests of one client in a row before other clients get a turn.
 MOST_IN_A_ROW = 16
 
 _LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*([0-9]{1,18})[ \t]*\r\n", re.IGNORECASE)
@@ -58,7 +60,7 @@ class ClientConnection(TConn):  # type: ignore[misc]
         self.is_quick = False
 
     def init(self) -> None:
-        """Called in the request's thread: pass it the bytes that have arrived."""
+        """Called in the request's thread: pass the bytes that have arrived to the parser."""
         if not self.initialized:
             super().init()
             self.parser.unreader = PacedUnreader(self.sock)
@@ -95,7 +97,7 @@ class ClientConnection(TConn):  # type: ignore[misc]
 
 
 class PatientWorker(ThreadWorker):  # type: ignore[misc]
-    """gunicorn's threaded worker, which waits for clients only in the event loop."""
+    """gunicorn's threaded worker, except that idle and slow clients wait in the event loop and occupy no thread."""
 
     alive: bool
     #: Called once when the worker is told to stop: it ends long requests.
@@ -110,6 +112,7 @@ class PatientWorker(ThreadWorker):  # type: ignore[misc]
 
     def set_accept_enabled(self, enabled: bool) -> None:
         super().set_accept_enabled(enabled)
+        # gunicorn's loop calls this as its first step of stopping.
         if not self.alive and not self.stopped:
             self.stopped = True
             self.on_stop()

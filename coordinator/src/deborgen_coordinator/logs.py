@@ -32,6 +32,7 @@ class TextFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         start = f"{_timestamp(record)} {record.levelname.lower()} {record.name} "
+        # One record may hold many lines, each a message with its fields: see `log_committed`.
         lines = getattr(record, "lines", None) or [(record.getMessage(), {})]
         text = "\n".join(start + _on_one_line(message, fields) for message, fields in lines)
         if record.exc_info:

@@ -155,9 +155,10 @@ def kind(mode: int) -> str:
     return words.get(stat.filemode(mode)[0], "not a regular file")
 
 
-#: For each wildcard: the positions that it adds to the pattern, as what each of them matches, and a bit for each
-#: position that repeats. `**` matches at least one character. `**/` begins with a position that matches nothing: it
-#: stands for no folder at all, or for folders that end with a slash.
+#: Each wildcard becomes one or more positions of the pattern. The list says what each position matches. The bits mark
+#: positions that repeat: they match any number of characters, even none. So `**` matches at least one character. `**/`
+#: stands for any number of folders, each with its slash, even none. Its first position matches no character: it is the
+#: place from which all three positions can be skipped.
 WILD = {"*": (["?"], 0b1), "**": (["**", "**"], 0b10), "**/": (["", "**", "/"], 0b11)}
 
 
@@ -173,7 +174,7 @@ class Glob:
         pattern = re.sub(r"(\*\*/)+", "**/", pattern.removeprefix("./"))
         if pattern.endswith("/"):
             pattern += "**"
-        #: What each position matches; the positions that repeat; the positions before `**/`.
+        #: What each position matches; the bits of the positions that repeat; the bits of those where a `**/` begins.
         self._takes: list[str] = []
         self._repeated = self._folders = 0
         for piece in re.findall(r"\*\*/|\*\*|\[[^/]?[^]/]*\]|.", pattern, re.DOTALL):

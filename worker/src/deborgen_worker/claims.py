@@ -1,8 +1,9 @@
 """Claims work: one request at a time, for all the room there is.
 
 A request keeps its id until it has brought work. The claimer sends it as a claim that waits at the coordinator. If more
-room becomes free meanwhile, a finish carries the same request id with the larger room. One request id brings the same
-attempts however often it is sent, so no job is taken twice, whichever of the two brings it.
+room becomes free meanwhile, a finish (the call that delivers results) carries the same request id with the larger room.
+One request id brings the same attempts however often it is sent, so no job is taken twice, whether the claim or the
+finish is answered first.
 """
 
 from __future__ import annotations
@@ -87,11 +88,11 @@ class Claims:
         """Write the attempts to the spool and start them. False if the spool is full: then none of them is started.
 
         `given` is None if there was no work, in which case the same request may still bring some. `sent` is when the
-        request was sent.
+        request was sent, and `waited_seconds` how long it waited at the coordinator.
         """
         with self._lock:  # until the attempts are taken, they must not be claimed again
             if claim.request_id != self._request:
-                return True  # the other of claim and finish has brought them already
+                return True  # the same request, sent by the other call, was answered first
             if claim.ahead and not given:
                 self._agent.no_prefetch_before(self._agent.clock() + NO_PREFETCH_SECONDS)
             if given is None:
@@ -111,13 +112,13 @@ class Claims:
         return True
 
     def drop(self, claim: NextClaim) -> None:
-        """Forget a request. Attempts that it may have brought are never named, so they are released at their expiry."""
+        """Forget a request. If it brought attempts, no heartbeat names them, so they are released at their expiry."""
         with self._lock:
             if claim.request_id == self._request:
                 self._drop()
 
     def _drop(self) -> None:
-        with contextlib.suppress(SpoolFullError):  # the next start of the worker forgets it
+        with contextlib.suppress(SpoolFullError):  # then the next start of the worker forgets the request
             self._spool.claim_answered(self._request, [])
         self._request = ""
 

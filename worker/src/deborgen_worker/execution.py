@@ -32,7 +32,8 @@ class Execution:
     workspace_ready: bool = False
     #: Whether the owner wants to keep its folder.
     keep_folder: bool = False
-    #: The worker's own lines for a log that an earlier session has sealed, until the log is read again.
+    #: Only for an attempt that ended in an earlier session: the worker's own lines, with which its log ends. `read_log`
+    #: appends them again before it first reads the log.
     notes: bytes | None = None
     log_sent: int = 0
     log_lock: threading.Lock = field(default_factory=threading.Lock)

@@ -1,8 +1,8 @@
 """The folders of attempts. Clean ones are reused: making and removing folders is most of the cost of a short job.
 
 A folder is reused only if the last attempt left it exactly as it got it: nothing was added, removed or replaced.
-Otherwise it is removed with everything in it. The two files that every attempt has are reused too where possible: a
-file system that has just removed many files takes ever longer to make a new one.
+Otherwise it is removed with everything in it. The two files that every attempt has, its parameters and its output, are
+reused too where possible: a file system that has just removed many files takes ever longer to make a new one.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ MAX_SPARE = 128
 WORK, OWN, TEMPORARY, PARAMS, EVENTS = "work", ".deborgen", "tmp", "params.json", "events.jsonl"
 #: Where a job in a container sees its folder `work`.
 IN_CONTAINER = "/job"
-#: The program's output, which exists once it was started, and an empty file that is renamed to become it.
+#: The file with the program's output, which exists only once the program was started. A reused folder may
+#: have an empty file under the second name, which is renamed to the first at the start.
 OUTPUT, BLANK = "output", "blank"
 #: Open files and folders of a job with these flags: never through a link.
 NO_LINK = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC

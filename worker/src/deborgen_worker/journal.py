@@ -1,7 +1,7 @@
 """An append-only file of records in which many writers share one fsync.
 
-A record is either complete or not there at all: each line has a checksum, and anything after the last complete line
-(a torn record after a power cut) is cut off when the journal is opened.
+A record is either complete or not there at all: each line has a checksum, and when the journal is opened, everything
+from the first damaged line on (a record that a power cut has torn) is cut off.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Journal:
             self._synced = end
 
     def rewrite(self, records: Iterable[bytes]) -> None:
-        """Replace all records atomically. The caller makes sure that nothing is appended meanwhile."""
+        """Replace all records atomically. The caller makes sure that none was appended since it chose these."""
         data = _lines(records)
         with self._syncing, self._writing:
             self._disk.replace(self._path, data)

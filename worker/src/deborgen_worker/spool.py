@@ -23,9 +23,9 @@ from deborgen_worker.disk import Disk
 from deborgen_worker.folders import Folders
 from deborgen_worker.journal import Journal, SpoolFullError
 
-#: Compact the journal once it has grown by this many bytes and to three times its compacted size.
+#: Compact the journal once it is longer than this many bytes plus twice its size after the last compaction.
 COMPACT_ABOVE = 8 << 20
-#: The history, which starts anew above this many bytes.
+#: The file with the history. Once it has more than this many bytes, it is renamed and a new one begins.
 HISTORY, HISTORY_BYTES = "history.jsonl", 8 << 20
 
 
@@ -78,8 +78,8 @@ _encode = msgspec.json.Encoder().encode
 class Entry(msgspec.Struct):
     """One attempt in the spool. `boot` is the boot in which it was taken: it can still run only in that boot.
 
-    `started` is the start on that boot's monotonic clock, `began` the same moment on the clock of `leases`. `ending` is
-    set if the worker itself was ending it, and `reason` says why.
+    `started` is the start on that boot's monotonic clock, `began` the same moment on the clock of `leases`. If the
+    worker decided to end the attempt, `ending` is the cause and `reason` explains it.
     """
 
     assignment: Assignment
@@ -121,7 +121,7 @@ class Spool:
         """Record the answer to a claim.
 
         The record must survive the worker, but not a power cut: nothing runs after that, and the coordinator releases
-        attempts that are never named.
+        attempts that no heartbeat names.
         """
         crash_point("after-claim-answered")
         self._write(AnswerRecord(request, self._boot, assignments))

@@ -1,4 +1,7 @@
-"""What can happen to an attempt (events), and what can be done about it (instructions)."""
+"""What can happen to an attempt (events), and what can be done about it (instructions).
+
+In each docstring here, "it" is the attempt. Its id is the field `name`.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +51,7 @@ class NotStarted(NotPrepared):
 
 
 class Began(AttemptEvent):
-    """Its runner has started it in the room of another program that has ended."""
+    """Its runner has started it, after a `Follow`, with the resources of a program that has ended."""
 
 
 class Returned(AttemptEvent):
@@ -64,7 +67,8 @@ class Exited(AttemptEvent):
 
 @dataclass(slots=True)
 class Adopted(AttemptEvent):
-    """Its runner says what became of it since an earlier session, and for how many seconds it was frozen in total."""
+    """Its runner says what became of it since an earlier session: whether it is `frozen` now, and for how many seconds
+    in total it was (`stopped`)."""
 
     standing: Standing
     frozen: bool = False
@@ -111,7 +115,7 @@ class Prepare(Instruction):
 
 @dataclass(slots=True)
 class Start(Instruction):
-    """Start its program before `start_by`. Leads to `NotStarted` if that fails. `began` is now."""
+    """Start its program before `start_by`. Leads to `NotStarted` if that fails. `began` is now, on the lease clock."""
 
     start_by: float
     began: float
@@ -173,7 +177,7 @@ class Forget(Instruction):
 
 @dataclass(slots=True)
 class Discard(Instruction):
-    """Remove it from its runner if it was `touched`, and its folder unless a new start follows."""
+    """Remove what its runner has of it (if `touched`) and its folder (if `folder`: not if it will be started again)."""
 
     touched: bool = True
     folder: bool = True

@@ -47,7 +47,7 @@ def spec_of(assignment: Assignment) -> JobSpec:
 
 
 def launch_of(assignment: Assignment, spec: JobSpec, folder: Path, *, pids: int, tmp_size: int) -> Launch:
-    """What the runner needs to run the attempt. A later session computes the same."""
+    """What the runner needs to run the attempt. A later session computes the same, except PATH and the deadline."""
     container = bool(spec.image)
     workspace = folder / WORK
     inside = IN_CONTAINER if container else str(workspace)
@@ -115,7 +115,8 @@ def lay_out(launch: Launch, assignment: Assignment, spec: JobSpec, cache: BlobCa
 
 
 def target_path(workspace: Path, path: str) -> Path:
-    """The absolute path of a file in the workspace. Its folders are created. The workspace has no links yet."""
+    """The absolute path of a file in the workspace; its folders are created. No job has run here yet, so no part of the
+    path can be a link."""
     problem = check_path(path)
     if problem:
         raise CannotStart(f"the path {path!r} {problem}")

@@ -14,7 +14,7 @@ from ..storage.rows import JobRow, RunRow, StepRow, WorkerRow
 from ..storage.transactions import Tx
 from .context import Actor
 
-#: No run has a number this large: it would not fit into a job's id.
+#: Every run's number is smaller. The limit keeps a job's key, which contains the run's number, within 64 bits.
 MOST_RUNS = 2**40
 
 

@@ -1,4 +1,7 @@
-"""Specs and the needs of classes, cached. They never change, so a committed one is read only once."""
+"""A cache of specs, and of the needs of each class: the jobs of a class need the same of a worker.
+
+Neither ever changes, so a cached one stays valid.
+"""
 
 from __future__ import annotations
 
@@ -32,11 +35,15 @@ class CachedSpec:
 
 
 class SpecCache:
-    """At most `most` entries of each kind. Values that were read in a transaction enter the cache only through `keep`,
-    after the commit: the id of a spec that was rolled back may be given to another spec."""
+    """At most `most` entries of each kind.
+
+    Reading adds nothing to the cache. Its callers add what they read with `keep`, after the commit: the id of a spec
+    that was rolled back may be given to another spec.
+    """
 
     def __init__(self, most: int = 2000) -> None:
         self.submitters: SharedCache[str, int] = SharedCache(LRUCache(most))
+        #: The ids of a spec and of its class, by the spec's digest.
         self.stored: SharedCache[str, tuple[int, int]] = SharedCache(LRUCache(most))
         self._specs: SharedCache[int, CachedSpec] = SharedCache(LRUCache(most))
         self._needs: SharedCache[int, Needs] = SharedCache(LRUCache(most))

@@ -47,7 +47,7 @@ def _fields(row: TokenRow) -> dict[str, Any]:
 
 
 def list_tokens(ctx: Context) -> Tokens:
-    """All tokens that were not revoked."""
+    """All tokens that were not revoked, including expired ones."""
     return Tokens(items=[TokenView(**_fields(row)) for row in ctx.store.read(tokens.list_valid)], next=None)
 
 

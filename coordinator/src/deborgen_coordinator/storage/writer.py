@@ -47,7 +47,8 @@ class GroupWriter:
     """`write` may be called from any thread. There is one connection, and one thread at a time is the leader: it runs
     all pending work, including its own, commits it, wakes the other threads, and passes the lead to the next one.
 
-    So a single write needs no switch of threads, and each of many concurrent writes needs one.
+    So a single write needs no switch of threads, and each of many concurrent writes needs one. After each commit,
+    `committed` gets its signals, and `recorded` gets its events, sometimes together with those of later commits.
     """
 
     def __init__(
@@ -66,7 +67,7 @@ class GroupWriter:
 
     @property
     def process(self) -> int | None:
-        """The server's backend process that commits for us, if there is a server."""
+        """The id of the database server's process that commits for us; None if the database has no server."""
         return self._connection.process if self._connection is not None else None
 
     def write(self, work: Callable[[Tx], T]) -> T:

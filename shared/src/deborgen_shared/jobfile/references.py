@@ -22,7 +22,7 @@ class Reference(NamedTuple):
 
 
 def find(data: dict[Any, Any], path: Path, problems: Problems) -> list[Reference]:
-    """All lookups in the keys of a job, each once per text. A malformed `${{` is a problem."""
+    """All lookups in the values of a job. The same name counts once per text. A malformed `${{` is a problem."""
     found = []
 
     def look(text: Any, where: Path) -> None:
@@ -49,8 +49,8 @@ def check(
 ) -> None:
     """Add a problem for each undefined lookup, and for each parameter value that is not valid where it is used.
 
-    `others` says which step has a parameter of that name. Values are checked only if the number of jobs is allowed
-    (`few`).
+    `place` is what messages call the job or step. `git` says whether the facts of git are known there. `others` has a
+    step for each parameter of any step. Values are checked only if the number of jobs is allowed (`few`).
     """
     names = sweep.names if sweep else ()
     seen: set[tuple[str, str]] = set()
@@ -64,7 +64,7 @@ def check(
                 _check_values(reference, sweep, problems)
         elif name not in FACTS and not (git and name in GIT_FACTS):
             message, hint = _missing(name, names, place, others)
-            # A default of the file that is undefined in several steps is only one mistake.
+            # Steps inherit keys from the file, so an undefined lookup there is found once per step. Report it once.
             if not any(p.path == reference.path and p.find == reference.written for p in problems):
                 problems.add(reference.path, message, hint, find=reference.written)
 

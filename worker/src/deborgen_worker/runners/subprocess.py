@@ -31,8 +31,8 @@ class SubprocessRunner:
 
     def __init__(self, supervision: Supervision, report: Report) -> None:
         self._supervision, self._report = supervision, report
-        #: Its lock is held while messages about chains are sent, so that they arrive in order.
         self._chains = Chains(int(leases.clock() * 1000))
+        #: Held while messages about chains are sent, so that they arrive in order.
         self._chain_lock = threading.RLock()
         self._watched: set[str] = set()
         self.check, self.close = supervision.check, supervision.close
@@ -161,7 +161,11 @@ class SubprocessRunner:
             self._report(events)
 
     def _start_next(self, attempt: str, seconds: float | None, events: list[AttemptEvent]) -> None:
-        """Go on with the chain of an attempt that has left it: the next program has begun there, or starts now."""
+        """Go on after an attempt that has left its chain.
+
+        If programs wait in the chain, the supervisor has begun the next one by itself. Otherwise a program of the
+        backlog that fits starts now.
+        """
         following = self._chains.remove(attempt, time.monotonic(), seconds)
         if following is not None:
             name, chain = following

@@ -21,8 +21,8 @@ class Usage:
 def groups_of(container: str, pid: int, path: str) -> dict[str, str]:
     """The cgroups of a container by controller, found by its process or else by the path that its engine gives.
 
-    In version 2 the controller's name is empty. A cgroup's name must contain the container's id. Otherwise it belongs
-    to another process, or to the whole machine.
+    In version 2 the only key is the empty string. A cgroup counts only if its path contains the container's id:
+    otherwise it belongs to another process, or to the whole machine.
     """
     found: dict[str, str] = {}
     with contextlib.suppress(OSError):
