@@ -17,7 +17,8 @@ import msgspec
 _encode = msgspec.json.Encoder().encode
 
 _TOKEN = re.compile(r"dbg_([a-z]+)_([A-Za-z0-9]+)_[A-Za-z0-9_-]+")
-_BEARER = re.compile(r"(?i)(bearer\s+)\S+")
+#: It ends before a quote or a backslash: what follows may be the rest of a JSON line.
+_BEARER = re.compile(r"(?i)(bearer\s+)[^\s\"\\]+")
 
 
 def masked(text: str) -> str:

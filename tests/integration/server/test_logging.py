@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import logging
 import socket
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from deborgen_coordinator.logs import masked
+from deborgen_coordinator.logs import JsonFormatter, masked
 from support.coordinator import CoordinatorProcess, family_of
 from support.scripted_worker import ScriptedWorker
 
@@ -130,6 +131,16 @@ def test_a_line_break_in_a_name_does_not_forge_a_line_of_the_log(own_coordinator
     admin.post("/v1/runs", json={"run": "true", "name": forged})
     admin.post("/v1/runs/1/cancel", json={"reason": forged})
     assert not [line for line in own_coordinator.logged().splitlines() if line.startswith("2026-01-01T00:00:00.000Z")]
+
+
+@pytest.mark.parametrize("reason", ["the ring bearer frodo", 'a "bearer x" in quotes', "bearer \\\\"])
+def test_a_masked_json_line_is_still_json(reason: str) -> None:
+    """Seen to fail when the mask takes the quotes after a word along."""
+    record = logging.makeLogRecord({"name": "deborgen.history", "levelname": "INFO"})
+    record.lines = [("job.canceled", {"data": reason}), ("job.canceled", {"data": "no"})]
+    lines = [json.loads(line) for line in JsonFormatter().format(record).splitlines()]
+    assert [line["message"] for line in lines] == ["job.canceled", "job.canceled"]
+    assert "frodo" not in lines[0]["data"]
 
 
 def test_what_looks_like_a_token_is_masked() -> None:
