@@ -123,6 +123,34 @@ def settle(writer: Spool, number: int) -> None:
     writer.settle({name: "accepted"})
 
 
+class FolderCannotBeFlushed(Disk):
+    """Fails to flush a folder while `broken`; the rename before it has been made."""
+
+    broken = False
+
+    def sync_folder(self, folder: Path) -> None:
+        if self.broken:
+            raise OSError(errno.EIO, "Input/output error")
+        super().sync_folder(folder)
+
+
+def test_records_after_a_rewrite_that_failed_at_its_last_step_are_kept(tmp_path: Path) -> None:
+    """Seen to fail when the journal goes on writing to the file that the rewrite has replaced."""
+    disk = FolderCannotBeFlushed()
+    journal = Journal(tmp_path / "journal", disk)
+    journal.append(b"old")
+    disk.broken = True
+    with pytest.raises(OSError, match="Input/output"):
+        journal.rewrite([b"compacted"])
+    with pytest.raises(OSError, match="Input/output"):
+        journal.commit()  # the new name may still be lost in a power cut
+    disk.broken = False
+    journal.append(b"later")
+    journal.commit()
+    journal.close()
+    assert Journal(tmp_path / "journal", Disk()).records == [b"compacted", b"later"]
+
+
 def test_the_history_lists_how_attempts_ended_and_skips_a_torn_line(tmp_path: Path) -> None:
     assert read_history(tmp_path, 10) == []
     writer = Spool(tmp_path, Disk(), "boot")

@@ -41,6 +41,7 @@ class Journal:
             os.ftruncate(self._fd, complete)
         self.size = complete
         self._synced = 0
+        self._renamed = False
         disk.sync(self._fd)
         disk.sync_folder(path.parent)
         self.refill_reserve()
@@ -68,16 +69,26 @@ class Journal:
                 return
             end = self.size
             self._disk.sync(self._fd)
+            if self._renamed:  # and the folder could not be flushed then
+                self._disk.sync_folder(self._path.parent)
+                self._renamed = False
             self._synced = end
 
     def rewrite(self, records: Iterable[bytes]) -> None:
         """Replace all records atomically. The caller makes sure that none was appended since it chose these."""
         data = _lines(records)
         with self._syncing, self._writing:
-            self._disk.replace(self._path, data)
-            os.close(self._fd)
-            self._fd = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC)
-            self.size = self._synced = len(data)
+            try:
+                self._disk.replace(self._path, data)
+            except OSError:
+                self._renamed, self._synced = True, -1  # perhaps: the rename comes before the last flush
+                raise
+            else:
+                self._synced = len(data)
+            finally:  # whatever failed, later records go to the file that has the journal's name now
+                file = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC)
+                os.close(self._fd)
+                self._fd, self.size = file, os.fstat(file).st_size
 
     def refill_reserve(self) -> None:
         """Create the reserve file again, if there is room for it."""
