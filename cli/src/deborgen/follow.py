@@ -65,7 +65,7 @@ def wait_for_start(job: Job) -> None:
         said = False
         while not job.data.attempts and not job.ended:
             if not changes.wait(1.0) and not said:
-                said = if_reachable(lambda: output.hint(f"job {job.id} is waiting: {job.why().summary}"))
+                said = if_reachable(lambda: output.hint(f"job {job.id} has not started: {job.why().summary}"))
             if_reachable(job.refresh, output.trouble)
 
 

@@ -153,7 +153,7 @@ def test_a_log_can_be_followed_before_the_job_starts(pool: Pool, anna: Person, a
     run = anna.submit("run: echo at last\n")
     following = anna.start("logs", "-f", run, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert following.stderr is not None
-    assert b"waits" in following.stderr.readline()
+    assert b"has not started: Queued" in following.stderr.readline()
     admin.out("workers", "resume", "box")
     assert following.communicate(timeout=30)[0] == b"at last\n"
 

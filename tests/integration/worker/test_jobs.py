@@ -136,7 +136,9 @@ def test_a_job_that_asks_for_internet_is_not_given_to_an_owner_who_allows_none(
 ) -> None:
     number = pool.submit(run="true", network="internet", requires={"test": "main"})
     why = pool.admin.get(f"/v1/jobs/{number}.1/why").json()
-    assert "no network" in " ".join(each["reason"] for each in why["workers"] if each["worker"] == worker.name)
+    assert "does not give jobs a network" in " ".join(
+        each["reason"] for each in why["workers"] if each["worker"] == worker.name
+    )
     pool.admin.post(f"/v1/jobs/{number}.1/cancel", json={})
 
 
