@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable
-from dataclasses import astuple, replace
 from typing import Any
 
 from . import hot
@@ -55,7 +54,9 @@ def needs_of_class(reader: Tx | DatabaseConnection, class_id: int) -> str:
 
 
 def add_step(tx: Tx, step: StepRow) -> None:
-    hot.add_step.run(tx, *astuple(replace(step, needs=json.dumps(step.needs))))  # type: ignore[arg-type]
+    needs = json.dumps(step.needs) if step.needs else "[]"
+    numbers = (step.spec_id, step.first_index, step.last_index, step.jobs, step.unfinished, step.blockers)
+    hot.add_step.run(tx, step.run, step.number, step.name, needs, *numbers)
 
 
 def steps(reader: Tx | DatabaseConnection, run: int, *, lock: bool = False) -> list[StepRow]:
