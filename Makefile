@@ -1,10 +1,10 @@
-# The verbs of the project. `make demo` shows it, `make test` proves it; both set up all they need.
+# The project's commands. `make demo` shows the product, `make test` tests it; both install what they need.
 SHELL := bash
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest
-# Tests spread over processes. Many of them wait for leases and containers, so there are more processes than processors.
+# How many processes the tests run in. Many tests wait for leases and containers, so it is more than there are processors.
 JOBS ?= $(shell expr 2 '*' $$(nproc 2> /dev/null || echo 2))
 SPREAD := -n $(JOBS) --no-loadscope-reorder
 
@@ -12,9 +12,9 @@ MINUTES ?= 30
 SEEDS ?= 20000
 
 .PHONY: help install demo prepare check test lint unit contract integration chaos chaos-long seen-to-fail simulation \
-    soak smoke fleet coverage docs bench wheels release clean
+    soak fuzz smoke fleet coverage docs bench wheels release clean
 
-help:  ## this list
+help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
 
 install: $(VENV)/.installed  ## make .venv with all four parts and the tools
@@ -27,50 +27,54 @@ $(VENV)/.installed: constraints.txt pyproject.toml shared/pyproject.toml coordin
 	    -e './shared[http]' -e './coordinator[postgres]' -e ./worker -e './cli[up]'
 	@touch $@
 
-demo: install  ## a pool on this machine, a sweep on it, and its results
+demo: install  ## start a pool on this machine, run a sweep on it, and show the results
 	tools/demo.sh
 
-prepare: install  ## PostgreSQL, Podman and a test image, where they can be had
+prepare: install  ## install PostgreSQL, Podman and a test image, if possible
 	tools/prepare.sh
 
-check: lint  ## lint, the unit tests, and the contract on SQLite: for every few minutes of work
+check: lint  ## lint, the unit tests, and the contract on SQLite: quick, for every few minutes of work
 	$(PYTEST) tests/unit tests/contract -m "not postgres" $(SPREAD)
 
-test: lint prepare  ## everything that guards main, but for the fleet
+test: lint prepare  ## lint and all tests except the fleet
 	$(PYTEST) tests --ignore tests/fleet $(SPREAD)
 
-unit: install  ## the tests of the pure core, in seconds
+unit: install  ## the unit tests
 	$(PYTEST) tests/unit $(SPREAD)
 
 contract: prepare  ## every promise of the coordinator, on both databases
 	$(PYTEST) tests/contract $(SPREAD)
 
-integration: prepare  ## real processes, real containers
+integration: prepare  ## tests with real processes and real containers
 	$(PYTEST) tests/integration $(SPREAD)
 
 chaos: prepare  ## crashes, partitions, full disks, hostile input; and the simulation
 	$(PYTEST) tests/chaos tests/simulation $(SPREAD)
 
-chaos-long: prepare  ## the faults that take long
+chaos-long: prepare  ## tests of faults that take long
 	DEBORGEN_LONG=1 $(PYTEST) tests/chaos/test_end_to_end.py --timeout 3600
 
-seen-to-fail: prepare  ## plant a fault in what each test of a fault guards, and see it fail; FAULTS="10 11" for some
+seen-to-fail: prepare  ## check that each test of a fault fails when a bug is planted for it; FAULTS="10 11" for some
 	$(BIN)/python tools/seen_to_fail.py $(FAULTS)
 
-simulation: install  ## SEEDS=20000 lives of a pool, each from its seed
+simulation: install  ## simulate SEEDS=20000 random histories of a pool
 	cd tests && ../$(BIN)/python -m simulation 1000 $(SEEDS)
 
-soak: install  ## MINUTES=30 of faults against a coordinator and eight workers, then the audit
+soak: install  ## run MINUTES=30 of faults against a coordinator and eight workers, then the audit
 	$(BIN)/python tests/chaos/soak.py --minutes $(MINUTES)
 
-smoke: install  ## a coordinator and the command on this machine, without a worker, in seconds
+fuzz: MINUTES := 10
+fuzz: install  ## attack a pool on this machine for MINUTES=10, or with REQUESTS=1000000, and say what breaks
+	cd tests && ../$(BIN)/python -m fuzz $(if $(REQUESTS),--requests $(REQUESTS),--minutes $(MINUTES)) $(if $(SEED),--seed $(SEED))
+
+smoke: install  ## try a coordinator and the command on this machine, without a worker, in seconds
 	tools/smoke.sh $(BIN)
 
-fleet: prepare  ## real hosts with systemd, joined by the playbooks over SSH
+fleet: prepare  ## test the playbooks over SSH, on real hosts with systemd
 	tools/fleet.sh
 
-# The state machine of the lifecycle is left out: it takes minutes where every line is counted, and runs no line of its own.
-coverage: prepare  ## how many lines of each part the tests run, child processes included
+# The test of random lifecycles is left out: with coverage it takes minutes, and other tests run the same lines.
+coverage: prepare  ## measure how many lines of each part the tests run, child processes included
 	rm -f .cache/coverage/data*
 	$(BIN)/coverage run -m pytest tests/unit tests/contract tests/integration tests/simulation $(SPREAD) \
 	    --ignore tests/contract/coordinator/test_machine.py --timeout 900; echo $$? > .cache/coverage/status
@@ -88,7 +92,7 @@ lint: install  ## ruff, mypy --strict, import-linter
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-bench: install  ## the figures, each beside what it is compared with
+bench: install  ## run the benchmarks, each next to a comparison from the same run
 	$(BIN)/python benchmarks/coordinator.py
 	for one in benchmarks/worker_*.py benchmarks/cli_*.py; do echo; echo "== $$one"; $(BIN)/python $$one || exit 1; done
 
@@ -100,5 +104,5 @@ wheels: install  ## build the four wheels into dist/
 release:  ## set VERSION=0.2.0 everywhere, and date the changelog; it neither tags nor pushes
 	@$(PYTHON) tools/release.py "$(VERSION)"
 
-clean:  ## remove what the other verbs made
+clean:  ## remove everything that these commands made
 	rm -rf $(VENV) dist .cache .demo shared/build coordinator/build worker/build cli/build

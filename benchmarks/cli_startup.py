@@ -1,4 +1,4 @@
-"""How long the command takes to answer, beside a Python that does nothing. One run, one machine.
+"""How long the command takes to answer, compared with a Python that does nothing, in the same run.
 
 python benchmarks/cli_startup.py [rounds]
 """
@@ -41,7 +41,7 @@ def main() -> None:
         session = coordinator.client("admin")
         for _ in range(50):
             session.post("/v1/runs", json={"run": "true"}).raise_for_status()
-        print(f"{'command':<24}{'median':>10}{'best':>10}{'over bare':>12}")
+        print(f"{'command':<24}{'median':>10}{'best':>10}{'over Python':>12}")
         bare = 0.0
         for command in (["python", "-c", "pass"], ["deborgen", "--help"], ["deborgen", "list"]):
             program = {"python": sys.executable, "deborgen": DEBORGEN}[command[0]]

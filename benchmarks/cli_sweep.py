@@ -1,4 +1,4 @@
-"""A sweep of 10,000 points: submitted from a file until the prompt is back, and its results as CSV.
+"""How long it takes to submit a sweep of 10,000 points from a file, and to print its results as CSV.
 
 python benchmarks/cli_sweep.py [points]
 """
@@ -68,7 +68,7 @@ def main() -> None:
         assert len(table.splitlines()) == points + 1
         print(f"{'what':<40}{'time':>10}{'target':>10}")
         print(f"{f'submit a sweep of {points:,} points':<40}{submit:>8.2f} s{'2 s':>10}")
-        print(f"{'results of it as CSV':<40}{results:>8.2f} s{'1 s':>10}")
+        print(f"{'print its results as CSV':<40}{results:>8.2f} s{'1 s':>10}")
 
 
 if __name__ == "__main__":

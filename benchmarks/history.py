@@ -1,9 +1,9 @@
-"""What a long history costs: the start of the coordinator, and every list, beside the same with a short history.
+"""How long the coordinator's start and every list take with a long history, compared with a short one.
 
     python benchmarks/history.py [--jobs 1000000]
 
 The jobs of the history have succeeded, in runs of a thousand. Beside them there are ten queued and ten running jobs,
-one failed and one canceled run. Each list is asked for over HTTP, on a connection that is kept.
+one failed and one canceled run. Each list is asked for over HTTP, on a connection that is kept open.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 
 from deborgen_coordinator.storage.models import Attempt, Claim, Event, Job, Run, Step
 from deborgen_coordinator.storage.transactions import Tx
-from plain_http import Line
+from plain_http import BareClient
 from support.coordinator import CoordinatorProcess
 from support.in_process import InProcessCoordinator
 
-RUN = 1000
+JOBS_PER_RUN = 1000
 LISTS = (
     "jobs?limit=50", "jobs?state=queued", "jobs?state=running", "jobs?state=failed", "jobs?state=canceled",
     "jobs?state=succeeded", "jobs?worker=pc1", "runs?limit=50", "runs?state=running", "runs?state=failed",
@@ -34,15 +34,15 @@ LISTS = (
 
 
 def fill(tx: Tx, first: int, count: int) -> None:
-    """Runs of a thousand jobs that have succeeded, each with its attempt and four events."""
+    """Store runs of a thousand jobs that have succeeded, each job with its attempt and four events."""
     put = tx.connection.bulk_insert
-    runs = range(first, first + count // RUN)
+    runs = range(first, first + count // JOBS_PER_RUN)
     names = ("id name submitter_id labels warnings jobs steps queued running succeeded created_at finished_at").split()
-    put(Run, names, [(run, "old", 1, "{}", "[]", RUN, 1, 0, 0, RUN, 1.0, 2.0) for run in runs])
+    put(Run, names, [(run, "old", 1, "{}", "[]", JOBS_PER_RUN, 1, 0, 0, JOBS_PER_RUN, 1.0, 2.0) for run in runs])
     names = "run_id number needs spec_id first_index last_index jobs unfinished blockers".split()
-    put(Step, names, [(run, 1, "[]", 1, 1, RUN, RUN, 0, 0) for run in runs])
+    put(Step, names, [(run, 1, "[]", 1, 1, JOBS_PER_RUN, JOBS_PER_RUN, 0, 0) for run in runs])
     put(Claim, ["id", "worker_id", "request_id", "created_at"], [(run + 10, 1, f"old {run}", 1.0) for run in runs])
-    keys = [(run, (run << 20) + index) for run in runs for index in range(1, RUN + 1)]
+    keys = [(run, (run << 20) + index) for run in runs for index in range(1, JOBS_PER_RUN + 1)]
     names = (
         "id step spec_id class_id submitter_id rank params state ready attempts last_attempt worker_id exit_code result"
         " started_at finished_at"
@@ -63,24 +63,25 @@ def fill(tx: Tx, first: int, count: int) -> None:
     put(Event, names, rows)
 
 
-def make(folder: Path, jobs: int) -> None:
+def make_pool(folder: Path, jobs: int) -> None:
     pool = InProcessCoordinator(folder)
     worker = pool.worker()
     pool.submit(labels={"project": "thesis"})
     worker.finish(worker.take(), "failed")
     pool.cancel(str(pool.submit().id))
-    for at in range(0, jobs, 50 * RUN):
-        pool.ctx.store.write(lambda tx, at=at: fill(tx, 10 + at // RUN, min(50 * RUN, jobs - at)))  # type: ignore[misc]
+    batch = 50 * JOBS_PER_RUN
+    for done in range(0, jobs, batch):
+        pool.ctx.store.write(lambda tx, done=done: fill(tx, 10 + done // JOBS_PER_RUN, min(batch, jobs - done)))  # type: ignore[misc]
     pool.submit(sweep={"grid": {"n": {"from": 1, "to": 20}}}, by="bob")
     worker.start(10)
     pool.stop()
 
 
-def milliseconds(line: Line, path: str) -> float:
+def milliseconds(client: BareClient, path: str) -> float:
     took = []
     for _ in range(15):
         began = time.perf_counter()
-        status, body = line("GET", f"/v1/{path}")
+        status, body = client("GET", f"/v1/{path}")
         took.append(time.perf_counter() - began)
         assert status == 200, body
         assert msgspec.json.decode(body)["items"], f"{path} found nothing"
@@ -92,8 +93,8 @@ def measure(folder: Path) -> tuple[float, dict[str, float]]:
     began = time.perf_counter()
     with process:
         started = time.perf_counter() - began
-        line = Line(process.url, process.token("viewer", "ada"))
-        return started, {path: milliseconds(line, path) for path in LISTS}
+        client = BareClient(process.url, process.token("viewer", "ada"))
+        return started, {path: milliseconds(client, path) for path in LISTS}
 
 
 def main() -> None:
@@ -101,10 +102,10 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=1_000_000)
     jobs = parser.parse_args().jobs
     found = []
-    for count in (RUN, jobs):
+    for count in (JOBS_PER_RUN, jobs):
         folder = Path(tempfile.mkdtemp(prefix="deborgen-bench-"))
         try:
-            make(folder / "coordinator", count)
+            make_pool(folder / "coordinator", count)
             size = (folder / "coordinator" / "deborgen.sqlite").stat().st_size
             found.append((count, size, *measure(folder)))
         finally:

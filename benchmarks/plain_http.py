@@ -1,4 +1,4 @@
-"""What the benchmarks of the HTTP API share: the cheapest client, and an echo to compare with."""
+"""What the benchmarks of the HTTP API share: the cheapest client, and an echo server to compare with."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def echo():
 """
 
 
-class Line:
+class BareClient:
     """One kept-alive connection, as cheap as Python allows: the client shares the machine with the server."""
 
     def __init__(self, url: str, token: str) -> None:
@@ -38,7 +38,7 @@ class Line:
 
 @contextmanager
 def echo_server() -> Iterator[tuple[str, int]]:
-    """Its address and its process."""
+    """Run an echo server. Yields its address and its process id."""
     folder = Path(tempfile.mkdtemp(prefix="deborgen-echo-"))
     (folder / "echo_app.py").write_text(ECHO)
     command = [sys.executable, "-m", "gunicorn", "-k", "gthread", "-w", "1", "--threads", "64", "-b", "127.0.0.1:0"]

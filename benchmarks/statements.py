@@ -2,7 +2,7 @@
 
     python benchmarks/statements.py [--times 2000]
 
-Each runs in a transaction that is undone, on SQLite, with the samples of the test that compares the two.
+Each statement runs on SQLite, in a transaction that is undone, with the values of the test that compares the two ways.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from support.in_process import InProcessCoordinator
 
 
 def microseconds(connection: DatabaseConnection, execute: Any, times: int) -> float:
-    """The best of three rounds. What is inserted once can be inserted again after the savepoint."""
+    """The best of three rounds. Each execution is undone, so that a row can be inserted again."""
     best = float("inf")
     for _ in range(3):
         began = time.perf_counter()

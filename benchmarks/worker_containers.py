@@ -1,4 +1,4 @@
-"""Container jobs a second, beside a raw loop of `podman run --rm` with the same options and the same parallelism.
+"""Container jobs per second, compared with a loop of `podman run --rm` with the same options and the same parallelism.
 
 python benchmarks/worker_containers.py [--jobs 20] [--slots 2] [--rounds 2]
 """
@@ -29,9 +29,9 @@ OPTIONS = [
 ]  # fmt: skip
 
 
-def raw_loop(podman: Podman, folder: Path, jobs: int, slots: int) -> float:
+def plain_loop(podman: Podman, folder: Path, jobs: int, slots: int) -> float:
     def one(number: int) -> None:
-        work = folder / f"raw-{number}-{time.monotonic_ns()}"
+        work = folder / f"plain-{number}-{time.monotonic_ns()}"
         work.mkdir()
         subprocess.run(
             ["podman", "run", *OPTIONS, "-v", f"{work}:/job", IMAGE, "/bin/true"],
@@ -39,8 +39,8 @@ def raw_loop(podman: Podman, folder: Path, jobs: int, slots: int) -> float:
         )  # fmt: skip
 
     began = time.monotonic()
-    with ThreadPoolExecutor(slots) as lanes:
-        list(lanes.map(one, range(jobs)))
+    with ThreadPoolExecutor(slots) as threads:
+        list(threads.map(one, range(jobs)))
     return jobs / (time.monotonic() - began)
 
 
@@ -67,16 +67,16 @@ def main() -> None:
         folder = Path(name)
         podman = Podman(folder)
         settings = {"runner": "podman", "cpus": options.slots, "env": {"CONTAINERS_CONF": str(CONF)}}
-        with CoordinatorProcess(folder) as coordinator, WorkerProcess(folder, coordinator, **settings) as lender:
+        with CoordinatorProcess(folder) as coordinator, WorkerProcess(folder, coordinator, **settings) as worker:
             pool = Pool(coordinator)
-            wait_until(lambda: "is registered" in lender.said(), 60)
-            deborgen(pool, lender, 4)
+            wait_until(lambda: "is registered" in worker.said(), 60)
+            deborgen(pool, worker, 4)  # warms up
             print(f"{options.jobs} containers of /bin/true, {options.slots} at once")
             print(f"{'round':>6} {'podman run --rm':>16} {'deborgen':>12} {'share':>8}")
             for number in range(1, options.rounds + 1):
-                raw = raw_loop(podman, folder, options.jobs, options.slots)
-                ours = deborgen(pool, lender, options.jobs)
-                print(f"{number:>6} {raw:>14.1f}/s {ours:>10.1f}/s {ours / raw:>8.0%}")
+                plain = plain_loop(podman, folder, options.jobs, options.slots)
+                ours = deborgen(pool, worker, options.jobs)
+                print(f"{number:>6} {plain:>14.1f}/s {ours:>10.1f}/s {ours / plain:>8.0%}")
             print("the goal is at least 100 %")
 
 

@@ -1,4 +1,4 @@
-"""What an idle worker costs: processor time and memory, of itself and of all that it started.
+"""What an idle worker costs: its processor time and memory, and those of its supervisor.
 
 python benchmarks/worker_idle.py [--seconds 20]
 """
@@ -20,7 +20,7 @@ from support.worker import WorkerProcess
 
 
 def processes(worker: WorkerProcess) -> list[int]:
-    """The worker, and what names its state directory: the supervisor."""
+    """The worker, and the processes whose arguments name its state directory: the supervisor."""
     assert worker.process is not None
     found = [worker.process.pid]
     for each in Path("/proc").iterdir():
@@ -35,12 +35,13 @@ def processes(worker: WorkerProcess) -> list[int]:
 
 
 def cpu_seconds(pid: int) -> float:
+    """The processor time that the process has used, in user and in kernel mode."""
     words = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def memory(pid: int) -> int:
-    """Memory that would be free if the process were gone: what it shares with others does not count twice."""
+    """The memory of the process. A page that several processes share is divided equally among them."""
     for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
         if line.startswith("Pss:"):
             return int(line.split()[1]) * 1024

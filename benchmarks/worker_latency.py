@@ -1,8 +1,8 @@
-"""From submit to the start of the process, on an idle worker that runs plain processes.
+"""The time from submit to the start of the process, on an idle worker that runs plain processes.
 
     python benchmarks/worker_latency.py [--jobs 40]
 
-Submitting is timed from just before the request is sent. The process itself writes down when it started.
+The time is taken just before the request is sent. The process itself records when it started.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def bare(folder: Path, jobs: int) -> list[float]:
     return found
 
 
-def through(pool: Pool, folder: Path, jobs: int) -> list[float]:
+def through_pool(pool: Pool, folder: Path, jobs: int) -> list[float]:
     found = []
     for number in range(jobs):
         path = folder / f"job-{number}"
@@ -47,7 +47,7 @@ def through(pool: Pool, folder: Path, jobs: int) -> list[float]:
         wait_until(path.exists, 20, every=0.001)
         found.append((int(path.read_text()) - began) / 1e6)
         pool.until(run)
-        time.sleep(0.03)  # the next claim is waiting again
+        time.sleep(0.03)  # until the next claim is waiting
     return found
 
 
@@ -65,13 +65,12 @@ def main() -> None:
         with CoordinatorProcess(folder) as coordinator, WorkerProcess(folder, coordinator) as worker:
             wait_until(lambda: "is registered" in worker.said())
             pool = Pool(coordinator)
-            warm = through(pool, folder, 3)
-            assert warm
+            through_pool(pool, folder, 3)  # warms up
             for each in folder.glob("job-*"):
                 each.unlink()
             print("milliseconds until the process runs           p50      p90      max")
             print(row("bare subprocess.run", bare(folder, options.jobs)))
-            print(row("submit, claim, start", through(pool, folder, options.jobs)))
+            print(row("submit, claim, start", through_pool(pool, folder, options.jobs)))
             print("the goal is a p50 of at most 15 ms")
 
 

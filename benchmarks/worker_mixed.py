@@ -1,11 +1,11 @@
-"""Jobs of mixed sizes (0.25 to 2 CPUs, 10 ms to 2 s) on a worker of two CPUs, beside the best packing of the same jobs.
+"""Jobs of mixed sizes (0.25 to 2 CPUs, 10 ms to 2 s) on a worker with two CPUs, compared with their best packing.
 
     python benchmarks/worker_mixed.py [--jobs 120] [--seed 1]
 
-Each job sleeps, so its size is only what it reserves. The busy time is the sum of CPUs times seconds over what the
-worker had from the first start to the last end. The best packing is the shortest of a few thousand orders in which the
-same jobs could start, each as soon as it fits, without any time between two of them. First come, first served is the
-order in which they were submitted: no worker that knows nothing of the times to come can be expected to do better.
+Each job sleeps, so its size is only what it reserves. The busy share is the sum of CPUs times seconds, divided by
+what the worker had from the first start to the last end. The best packing is the shortest of a few thousand orders in
+which the same jobs could start, each as soon as it fits, with no time between two of them. `in order` is the order in
+which they were submitted: a worker that does not know how long jobs take cannot be expected to do better.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from support.worker import WorkerProcess
 
 CPUS = 2.0
 SIZES = (0.25, 0.5, 0.75, 1.0, 1.5, 2.0)
+#: How many CPUs it reserves, and how many seconds it sleeps.
 Job = tuple[float, float]
 
 
@@ -64,7 +65,7 @@ def best_packing(jobs: list[Job], tries: int = 3000) -> float:
     return found
 
 
-def through(jobs: list[Job]) -> float:
+def through_pool(jobs: list[Job]) -> float:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         with CoordinatorProcess(folder) as coordinator, WorkerProcess(folder, coordinator, cpus=CPUS) as worker:
@@ -89,7 +90,7 @@ def main() -> None:
     options = parser.parse_args()
     jobs = some_jobs(options.jobs, options.seed)
     area = sum(cpus * seconds for cpus, seconds in jobs) / CPUS
-    best, in_order, took = best_packing(jobs), length(jobs), through(jobs)
+    best, in_order, took = best_packing(jobs), length(jobs), through_pool(jobs)
     print(f"{len(jobs)} jobs, {area:.1f} s of work for {CPUS:g} CPUs")
     print(f"best packing {best:.2f} s: busy for {area / best:.0%} of the time")
     print(f"in order     {in_order:.2f} s: busy for {area / in_order:.0%}, which is {best / in_order:.0%} of the best")

@@ -1,10 +1,10 @@
-"""One client that submits one-job runs one after another, with a real worker of two slots that executes them.
+"""One client that submits one-job runs one after another, with a real worker of two slots that runs them.
 
     python benchmarks/worker_single_submits.py [--jobs 200] [--rounds 10] [--against CHECKOUT/.venv/bin/python]
 
-The clock stops when the last result is recorded. Beside it stand the submits alone, without a worker, and an echo of
-the same HTTP stack. `milliseconds` is the processor time of the coordinator per job, or of the echo per request. With
-`--against` the pool of another checkout stands beside this one, and the two take turns: both meet the same machine.
+The clock stops when the last result is recorded. The other rows are submits alone, without a worker, and an echo on the
+same HTTP stack. `milliseconds` is the processor time of the coordinator per job, or of the echo per request. With
+`--against`, the pool of another checkout takes turns with this one, so that both run under the same conditions.
 """
 
 from __future__ import annotations
@@ -23,11 +23,12 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 
-from plain_http import Line, echo_server
+from plain_http import BareClient, echo_server
 from support.coordinator import CoordinatorProcess, family_of
 from support.waiting import wait_until
 from support.worker import WorkerProcess
 
+#: For each row of the table: seconds, and processor seconds.
 Figures = dict[str, tuple[float, float]]
 
 
@@ -39,45 +40,45 @@ def processor_seconds(pid: int) -> float:
     return ticks / os.sysconf("SC_CLK_TCK")
 
 
-def measured(pid: int, jobs: int, line: Line, path: str, until: Callable[[], bool]) -> tuple[float, float]:
-    """The seconds for that many requests, one after another, and the processor seconds of that process."""
+def measured(pid: int, jobs: int, client: BareClient, path: str, until: Callable[[], bool]) -> tuple[float, float]:
+    """The seconds for this many requests, one after another, and the processor seconds of the process."""
     used, began = processor_seconds(pid), time.monotonic()
     for _ in range(jobs):
-        status, _ = line("POST", path, {"run": "true"})
+        status, _ = client("POST", path, {"run": "true"})
         assert status in (200, 201), status
     wait_until(until, 300, every=0.02)
     return time.monotonic() - began, processor_seconds(pid) - used
 
 
 def serve_rounds(jobs: int) -> None:
-    """Run a round for each line on standard input, in the checkout whose Python this is."""
+    """Run one round per line on standard input, with the code of the checkout whose Python this is."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         echo, echo_pid = stack.enter_context(echo_server())
-        lines, pids = {}, {}
+        clients, pids = {}, {}
         for name in ("alone", "executed"):
             (folder / name).mkdir()
             server = stack.enter_context(CoordinatorProcess(folder / name))
             assert server.process is not None
-            lines[name], pids[name] = Line(server.url, server.token("submitter")), server.process.pid
+            clients[name], pids[name] = BareClient(server.url, server.token("submitter")), server.process.pid
         stack.enter_context(WorkerProcess(folder, server, slots=2))
 
         def ended() -> bool:
-            asked = [lines["executed"]("GET", f"/v1/jobs?state={state}&limit=1") for state in ("queued", "running")]
+            asked = [clients["executed"]("GET", f"/v1/jobs?state={state}&limit=1") for state in ("queued", "running")]
             return not any(json.loads(body)["items"] for _, body in asked)
 
         for _ in sys.stdin:
             figures = {
-                "echo": measured(echo_pid, jobs, Line(echo, "x"), "/echo", lambda: True),
-                "submits alone": measured(pids["alone"], jobs, lines["alone"], "/v1/runs", lambda: True),
-                "submits, executed": measured(pids["executed"], jobs, lines["executed"], "/v1/runs", ended),
+                "echo": measured(echo_pid, jobs, BareClient(echo, "x"), "/echo", lambda: True),
+                "submits alone": measured(pids["alone"], jobs, clients["alone"], "/v1/runs", lambda: True),
+                "submits, executed": measured(pids["executed"], jobs, clients["executed"], "/v1/runs", ended),
             }
             print(json.dumps(figures), flush=True)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--jobs", type=int, default=200, help="in each round")
+    parser.add_argument("--jobs", type=int, default=200, help="jobs per round")
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--against", metavar="PYTHON", help="the Python of another checkout")
     parser.add_argument("--serve-rounds", action="store_true", help=argparse.SUPPRESS)
@@ -90,7 +91,7 @@ def main() -> None:
             command = [python, __file__, "--serve-rounds", "--jobs", str(options.jobs)]
             pools[whose] = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     rounds: dict[str, list[Figures]] = {whose: [] for whose in pools}
-    for number in range(options.rounds + 1):
+    for number in range(options.rounds + 1):  # the first round only warms up
         for whose, pool in pools.items():
             assert pool.stdin is not None
             assert pool.stdout is not None

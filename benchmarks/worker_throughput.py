@@ -1,4 +1,4 @@
-"""Jobs a second of `/bin/true`, through a real coordinator and a real worker, beside a bare loop that spawns it.
+"""Jobs of `/bin/true` per second, through a real coordinator and a real worker, compared with a loop that spawns it.
 
 python benchmarks/worker_throughput.py [--jobs 1000] [--slots 2] [--rounds 3]
 """
@@ -40,11 +40,11 @@ def bare_loop(jobs: int, slots: int) -> float:
 
 
 def bare_threads(jobs: int, slots: int) -> float:
-    """What this machine can do at most: as many threads as slots, each of which spawns and waits."""
+    """The most that this machine can do: one thread per slot, which spawns and waits."""
     left = [jobs]
     lock = threading.Lock()
 
-    def lane() -> None:
+    def spawn() -> None:
         while True:
             with lock:
                 if left[0] == 0:
@@ -52,17 +52,17 @@ def bare_threads(jobs: int, slots: int) -> float:
                 left[0] -= 1
             subprocess.run(["/bin/true"], check=True)
 
-    lanes = [threading.Thread(target=lane) for _ in range(slots)]
+    threads = [threading.Thread(target=spawn) for _ in range(slots)]
     began = time.monotonic()
-    for each in lanes:
+    for each in threads:
         each.start()
-    for each in lanes:
+    for each in threads:
         each.join()
     return jobs / (time.monotonic() - began)
 
 
 def deborgen(pool: Pool, worker: WorkerProcess, jobs: int) -> float:
-    """The worker is paused while the jobs are queued, and asked to go on without the start of another Python."""
+    """The worker is paused while the jobs are queued, and resumed without starting another Python."""
     worker.command("pause")
     run = pool.submit(run=["/bin/true"], sweep={"grid": {"seed": {"from": 1, "to": jobs}}})
     began = time.monotonic()
@@ -78,11 +78,11 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        place = Path(folder)
-        with CoordinatorProcess(place) as coordinator, WorkerProcess(place, coordinator, slots=options.slots) as worker:
+        path = Path(folder)
+        with CoordinatorProcess(path) as coordinator, WorkerProcess(path, coordinator, slots=options.slots) as worker:
             pool = Pool(coordinator)
             wait_until(lambda: "is registered" in worker.said())
-            deborgen(pool, worker, 50)
+            deborgen(pool, worker, 50)  # warms up
             print(f"{options.jobs} jobs of /bin/true, {options.slots} slots, everything durable")
             print(f"{'round':>6} {'bare loop':>12} {'threads':>14} {'deborgen':>12} {'of loop':>9} {'of threads':>11}")
             best = 0.0

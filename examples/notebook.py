@@ -1,24 +1,24 @@
 """deborgen from Python, cell by cell. Start a pool first: deborgen up -d"""
 
-# %% Connect: finds a running `deborgen up`, or what `deborgen login` stored.
+# %% Connect to a running `deborgen up`, or to the coordinator of `deborgen login`.
 import deborgen
 
 client = deborgen.Client()
 
-# %% One job a case. `{x}` is filled in from each case, quoted for the shell.
+# %% One job per case. `{x}` is filled in from each case, quoted for the shell.
 run = client.map(
-    """echo '{{"y": '$(( {x} * {x} ))'}}' > "$DEBORGEN_RESULT"; echo computed {x}""",
+    """x={x}; echo '{{"y": '$(( x * x ))'}}' > "$DEBORGEN_RESULT"; echo computed $x""",
     [{"x": x} for x in range(1, 7)],
     name="squares",
     resources={"cpus": 1, "memory": "64MiB"},
 )
 print(f"run {run.id}: {run.total} jobs")
 
-# %% Take them as they come.
+# %% Print each job as it ends.
 for job in run.as_completed():
     print(f"  job {job.id} {job.state}: x={job.params['x']} y={job.result['y']}")
 
-# %% The table. `.to_pandas()` makes a data frame of it.
+# %% The results table. `.to_pandas()` turns it into a data frame.
 results = run.wait(check=True).results()
 for row in results.sorted_by("x"):
     print(row["x"], row["y"])
@@ -26,5 +26,5 @@ best = results.best("y", "max")
 assert best is not None
 print("the largest:", best["x"], best["y"])
 
-# %% What a job wrote.
+# %% The log of one job.
 print(client.job(f"{run.id}.1").logs())

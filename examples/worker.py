@@ -1,9 +1,9 @@
-"""A worker in 40 lines: it claims jobs, runs each as a plain process, and reports how it ended.
+"""A worker in one page: it claims jobs, runs each as a plain process, and reports how it ended.
 
     URL=http://127.0.0.1:8765 TOKEN=dbg_worker_... python worker.py NAME
 
-It needs requests alone. docs/http-api.md explains the calls. Files, artifacts and containers are left out: the real
-worker has them.
+It needs only requests. docs/http-api.md explains the calls. Unlike the real worker, it supports no files, artifacts or
+containers.
 """
 
 import base64
@@ -24,12 +24,12 @@ http.headers["Authorization"] = f"Bearer {os.environ['TOKEN']}"
 
 
 def clock() -> float:
-    """A clock that goes on while the machine sleeps, as leases do."""
+    """A clock that keeps running while the machine sleeps, as leases do."""
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
 def ask(method: str, path: str, **body: object) -> dict[str, Any]:
-    """Send until there is an answer: a call that is sent twice has the same effect as once."""
+    """Send the call until it is answered. Sending it twice has the same effect as sending it once."""
     while True:
         sent = clock()
         try:
@@ -46,16 +46,17 @@ def ask(method: str, path: str, **body: object) -> dict[str, Any]:
 def work(attempt: str, spec: dict[str, Any]) -> None:
     """Run one attempt. While its process runs, heartbeats renew the lease and say whether to go on."""
     command = spec["run"] if isinstance(spec["run"], list) else ["sh", "-euc", spec["run"]]
-    began, output, code, word, period = clock(), b"", None, "continue", 1.0
+    began, output, code = clock(), b"", None
+    order, period = "continue", 1.0  # the first heartbeat follows after a second
     process = subprocess.Popen(command, stdout=PIPE, stderr=STDOUT, start_new_session=True)
-    while code is None and word == "continue":
+    while code is None and order == "continue":
         try:
             output, code = process.communicate(timeout=period)[0], process.returncode
         except subprocess.TimeoutExpired:
             held = [{"attempt": attempt, "began_seconds_ago": clock() - began}]
-            word, period = ask("POST", "/heartbeat", holding=held)["attempts"][attempt], PERIOD
+            order, period = ask("POST", "/heartbeat", holding=held)["attempts"][attempt], PERIOD
     if code is None:
-        os.killpg(process.pid, signal.SIGKILL)  # the shell, and all that it has started
+        os.killpg(process.pid, signal.SIGKILL)  # the shell and all its children
         output = process.communicate()[0]
     outcome = "canceled" if code is None else "succeeded" if code == 0 else "failed"
     log = {"offset": 0, "data": base64.b64encode(output).decode()}
@@ -67,6 +68,6 @@ PERIOD = ask("PUT", "", labels={"runner.process": True}, capacity=ROOM)["heartbe
 while True:
     claim = ask("POST", "/claim", request_id=uuid.uuid4().hex, free=ROOM, max=1, wait_seconds=20)
     for assignment in claim.get("assignments", []):
-        # Until then the lease lives for certain; after it, somebody else may have the job.
+        # Until this time the lease is certainly valid, with a margin. Later, another worker may have the job.
         if clock() < claim["sent"] + claim["waited_seconds"] + 0.9 * assignment["lease_seconds"]:
             work(assignment["attempt"], assignment["spec"])

@@ -5,12 +5,16 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import zlib
 from pathlib import Path
 from typing import Any
 
 import pytest
 from _pytest.nodeid import coerce_node_id
+from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadScopeScheduling
+
+from support.worker import open_for_jobs
 
 #: Files whose tests cannot run beside each other, because they build the same images. One process runs them in order.
 SHARED_IMAGES = ("tests/chaos/test_compose.py", "tests/chaos/test_containers.py")
@@ -39,12 +43,18 @@ LONGEST = (
 #: With this much memory to spare the tests keep their files in it. On a disk every commit has to wait.
 MEMORY_FOR_FILES = 8 << 30
 IN_MEMORY = Path("/dev/shm")
+#: The name of a folder there, which no other copy of the repository uses at the same time.
+OURS = f"d-{zlib.crc32(os.fsencode(__file__)):08x}"
 
 
 def pytest_configure() -> None:
     if IN_MEMORY.is_dir() and os.access(IN_MEMORY, os.W_OK) and shutil.disk_usage(IN_MEMORY).free > MEMORY_FOR_FILES:
-        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(IN_MEMORY))
+        (IN_MEMORY / OURS).mkdir(exist_ok=True)
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(IN_MEMORY / OURS))
     take_default_signals()
+    # A busy machine is slow to draw examples and to run them. Neither says anything about the product.
+    settings.register_profile("busy machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    settings.load_profile("busy machine")
 
 
 def take_default_signals() -> None:
@@ -97,3 +107,16 @@ def tell_apart(items: list[pytest.Item]) -> None:
         if item.nodeid in seen:
             raise pytest.UsageError(f"two tests have the id {item.nodeid}")
         seen.add(item.nodeid)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _open_for_jobs(tmp_path_factory: pytest.TempPathFactory) -> None:
+    open_for_jobs(tmp_path_factory.getbasetemp())
+
+
+@pytest.fixture
+def tmp_path(tmp_path: Path) -> Path:
+    """The folder of a test. Jobs may leave their marks in it, although a root worker runs them as other users."""
+    open_for_jobs(tmp_path.parent)
+    tmp_path.chmod(0o777)
+    return tmp_path

@@ -52,7 +52,7 @@ def option_row(option: click.Parameter) -> str:
         return ""
     names = ", ".join(f"`{name}`" for name in option.opts)
     value = "" if option.is_flag else f" {option.metavar or kind(option)}"
-    default = f" Default: {option.default}." if option.show_default and option.default is not None else ""
+    default = f" [default: {option.default}]" if option.show_default and option.default is not None else ""
     text = (option.help or "").replace("|", "\\|")
     return f"| {names}{value.replace('|', chr(92) + '|')} | {text}{default} |"
 

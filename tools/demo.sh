@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What `make demo` shows: a pool on this machine, a sweep on it, its results. Everything it makes lies in .demo/.
+# What `make demo` shows: a pool on this machine, a sweep on it, its results. Everything it makes is in .demo/.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -10,11 +10,11 @@ export XDG_CONFIG_HOME="$demo/config" XDG_STATE_HOME="$demo/state" XDG_DATA_HOME
 unset DEBORGEN_URL DEBORGEN_TOKEN DEBORGEN_TOKEN_FILE
 
 show() {
-    printf '\n\033[1m$ %s\033[0m\n' "$*" >&2
+    if [ -t 2 ]; then printf '\n\033[1m$ %s\033[0m\n' "$*" >&2; else printf '\n$ %s\n' "$*" >&2; fi
     "$@"
 }
 
-deborgen down 2> /dev/null   # of a demo that was interrupted
+deborgen down 2> /dev/null   # in case an earlier demo was interrupted
 rm -rf "$demo"
 mkdir -p "$demo"
 trap 'deborgen down 2> /dev/null' EXIT
@@ -28,6 +28,6 @@ show deborgen artifacts pull last --into .demo/darts > /dev/null
 best=$(deborgen results last --best error:min | tail -n 1 | cut -f 1)
 show deborgen logs "$best"
 printf '\nThe darts of the best estimate: .demo/darts/%s/darts.svg\n' "${best#*.}"
-printf 'Its log again: deborgen logs %s (while deborgen is up). All that the demo made: .demo/\n' "$best"
+printf 'Everything that the demo made is in .demo/\n'
 show deborgen down
 trap - EXIT

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Prove the playbooks on real hosts: what `make fleet` and `make test` run, after `make install`. Extra words go to pytest.
+# Test the playbooks on real hosts. `make fleet` runs this after `make prepare`. Arguments go to pytest.
 # The stories have hosts of their own and run side by side, each test module in one process.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -15,7 +15,7 @@ done
 [ -e /usr/share/keyrings/debian-archive-keyring.gpg ] || missing+=(debian-archive-keyring)
 
 if [ "$(id -u)" -ne 0 ]; then
-    echo "The hosts of the fleet need root on this machine: their tests are not run, only the playbooks are checked." >&2
+    echo "The hosts of the fleet need root on this machine: their tests are not run, and only the playbooks are checked." >&2
 elif [ ${#missing[@]} -gt 0 ]; then
     if ! command -v apt-get >/dev/null; then
         echo "The hosts of the fleet need ${missing[*]}, and there is no apt-get: install them, or their tests are not run." >&2
@@ -27,6 +27,6 @@ elif [ ${#missing[@]} -gt 0 ]; then
     fi
 fi
 
-# The hosts keep containers of their own, whose layers need a disk: the files of these tests do not stay in memory.
+# The hosts run containers, whose layers need a real disk: the files of these tests must not be in memory.
 export PYTEST_DEBUG_TEMPROOT="${PYTEST_DEBUG_TEMPROOT:-/var/tmp}"
 exec "$bin/pytest" -rs -n 3 --dist loadfile --no-loadscope-reorder tests/fleet "$@"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Podman for the tests: installs it if it is missing (Debian, as root), and makes the small image that the tests run.
-# Run again, it does nothing.
+# Install Podman for the tests if it is missing (on Debian, as root), and make the small image that the tests run.
+# A second run changes nothing.
 set -euo pipefail
 here="$(cd "$(dirname "$0")" && pwd)"
 export CONTAINERS_CONF="${CONTAINERS_CONF:-$here/containers.conf}"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What the tests need on the machine beside Python: PostgreSQL, Podman and a few small tools from Debian's packages, and
-# a small image. Without root or apt-get it says what is missing; the tests that need it then say that they were not run.
+# Install what the tests need besides Python: PostgreSQL, Podman and a few small tools from Debian's packages, and a
+# small image. Without root or apt-get it says what is missing; the tests that need it then say that they were not run.
 set -euo pipefail
 here="$(cd "$(dirname "$0")" && pwd)"
 
@@ -14,7 +14,7 @@ command -v ss > /dev/null || missing+=(iproute2)
 if [ "${#missing[@]}" -gt 0 ]; then
     if [ "$(id -u)" = 0 ] && command -v apt-get > /dev/null; then
         export DEBIAN_FRONTEND=noninteractive
-        # The packaged cluster is not wanted: the tests make private ones.
+        # Do not create Debian's default cluster: the tests make their own.
         mkdir -p /etc/postgresql-common
         [ -e /etc/postgresql-common/createcluster.conf ] ||
             echo 'create_main_cluster = false' > /etc/postgresql-common/createcluster.conf

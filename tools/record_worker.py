@@ -1,13 +1,13 @@
-"""Record what the worker of a release says, so that later coordinators can be asked whether they still understand it.
+"""Record the requests of a release's worker, so that a test can check that later coordinators still understand them.
 
 git worktree add /tmp/release 3b73588      the commit of the release; this is 0.1.0
 make -C /tmp/release install
 python tools/record_worker.py /tmp/release/.venv/bin/python 0.1.0
 git worktree remove --force /tmp/release
 
-The worker of that release talks to its own coordinator, through a proxy that writes down what passes. The story is
+The worker of that release talks to its own coordinator, through a proxy that records the requests. The story is
 short: two steps with a log, progress, an artifact and an input; a job that is canceled; short jobs, some of which are
-claimed ahead; and the worker leaves. It goes to tests/contract/http/recorded/, where a test plays it to today's
+claimed ahead; and the worker leaves. It goes to tests/contract/http/recorded/, where a test replays it to today's
 coordinator.
 """
 
@@ -86,7 +86,7 @@ class Release:
         file = self.folder / "token"
         file.write_text(token)
         file.chmod(0o600)
-        # With one processor one claim waits at a time: of two, another one could get the job when this is replayed.
+        # With one processor, only one claim waits at a time. If two waited, a replay could give the job to the other.
         self.start(
             "deborgen_worker", "run", "--coordinator", url, "--name", NAME, "--token-file", str(file), *self.state,
             "--runner=subprocess", "--cpus=1", "--memory=4GiB", "--min-free-disk=0", "--kill-grace=1s",
@@ -99,7 +99,7 @@ class Release:
 
 
 class Person:
-    """Submits, cancels and looks; the recording is told first."""
+    """Submits, cancels and looks, after telling the recording."""
 
     def __init__(self, url: str, token: str, proxy: RecordingProxy) -> None:
         self.url, self.proxy = url, proxy
@@ -107,21 +107,21 @@ class Person:
         self.http.headers["Authorization"] = f"Bearer {token}"
 
     def submit(self, document: dict[str, Any]) -> int:
-        wait_until(lambda: self.proxy.waiting_claims, what="a claim that waits")
-        self.proxy.person(submits=document)
+        wait_until(lambda: self.proxy.waiting_claims, what="a waiting claim")
+        self.proxy.record_person(submits=document)
         answer = self.http.post(f"{self.url}/v1/runs", json=document, timeout=20)
         answer.raise_for_status()
         return int(answer.json()["id"])
 
     def cancel(self, job: str) -> None:
-        self.proxy.person(cancels=job)
+        self.proxy.record_person(cancels=job)
         self.http.post(f"{self.url}/v1/jobs/{job}/cancel", json={}, timeout=20).raise_for_status()
 
     def wait_for(self, run: int, state: str) -> None:
-        def is_so() -> bool:
+        def is_reached() -> bool:
             return bool(self.http.get(f"{self.url}/v1/runs/{run}", timeout=20).json()["state"] == state)
 
-        wait_until(is_so, what=f"run {run} to be {state}")
+        wait_until(is_reached, what=f"run {run} to be {state}")
 
     def log(self, job: str) -> bytes:
         return self.http.get(f"{self.url}/v1/jobs/{job}/log", timeout=20).content
@@ -154,7 +154,7 @@ def main() -> None:
         story = record(sys.argv[1], Path(folder))
     for entry in story:
         body = entry.get("request", {}).get("body") or {}
-        if "labels" in body:  # whose machine it was is nobody's business
+        if "labels" in body:  # do not publish what machine it was
             body |= {"hostname": NAME, "labels": body["labels"] | {"kernel": "6.1.0", "cpu": "a processor"}}
     file = ROOT / "tests/contract/http/recorded" / f"worker-{sys.argv[2]}.json"
     file.write_text(json.dumps({"release": sys.argv[2], "worker": NAME, "story": story}, indent=1) + "\n")

@@ -1,6 +1,6 @@
-"""Give deborgen its next version: `make release VERSION=0.2.0` does it, and then says what is left to do.
+"""Give deborgen its next version: `make release VERSION=0.2.0` runs this. At the end it says what is left to do.
 
-The version stands in the file VERSION. Each part must build without the rest of the repository, so its pyproject.toml
+The version is in the file VERSION. Each part must build without the rest of the repository, so its pyproject.toml
 and its `__version__` repeat it. This program writes all of them, and a test fails where one differs.
 """
 
@@ -18,11 +18,13 @@ UNRELEASED = "## Unreleased"
 
 #: A version as people type it. Releases have three numbers, and a candidate for one has `rc1` at its end.
 VERSION = re.compile(r"\d+\.\d+\.\d+(rc\d+)?")
-_QUOTED = VERSION.pattern.replace("(", "(?:")
-#: What stands before the version, and the version: the part's own, what a part requires of the others, and Python's.
-_OWN = re.compile(rf'(^version = ")({_QUOTED})(?=")', re.MULTILINE)
-_REQUIRED = re.compile(rf'("deborgen(?:-[a-z]+)?(?:\[[a-z,]+\])?==)({_QUOTED})(?=")')
-_PYTHON = re.compile(rf'(^__version__ = ")({_QUOTED})(?=")', re.MULTILINE)
+#: The same without groups, as a part of the following patterns.
+_NUMBER = VERSION.pattern.replace("(", "(?:")
+#: Each has two groups: the text before a version, and the version. They find a part's own version, the version of a
+#: part that it requires, and `__version__`.
+_OWN = re.compile(rf'(^version = ")({_NUMBER})(?=")', re.MULTILINE)
+_REQUIRED = re.compile(rf'("deborgen(?:-[a-z]+)?(?:\[[a-z,]+\])?==)({_NUMBER})(?=")')
+_PYTHON = re.compile(rf'(^__version__ = ")({_NUMBER})(?=")', re.MULTILINE)
 
 NEXT = """\
 This is deborgen {version} now. Next:
@@ -47,7 +49,7 @@ def places(root: Path) -> list[Path]:
 
 
 def versions(root: Path) -> dict[str, set[str]]:
-    """Which versions each of the files names. All of them name one and the same."""
+    """Which versions each file names. All of them must name the same one."""
     found = {"VERSION": {(root / "VERSION").read_text("utf-8").strip()}}
     for file in places(root):
         text = file.read_text("utf-8")
@@ -67,7 +69,7 @@ def set_version(root: Path, version: str) -> None:
 
 
 def dated(changelog: str, version: str, day: date) -> str:
-    """The changelog with what was unreleased below the new version, and an empty *Unreleased* above it."""
+    """The changelog with the unreleased changes below the new version, and an empty *Unreleased* above it."""
     if re.search(rf"^## {re.escape(version)}\b", changelog, re.MULTILINE):
         raise CannotRelease(f"CHANGELOG.md has {version} already; choose the next version")
     before, heading, after = changelog.partition(f"{UNRELEASED}\n")

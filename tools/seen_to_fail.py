@@ -1,13 +1,14 @@
-"""See every test of a fault fail: plant the fault that it guards against in the product, and run it.
+"""Check that every test of a fault can fail: plant a bug that the test must find in the product, and run the test.
 
-python tools/seen_to_fail.py              every one, as `make seen-to-fail` does
-python tools/seen_to_fail.py 10 11 49     those of these faults
-python tools/seen_to_fail.py -k agent     those whose name or file has the word
-python tools/seen_to_fail.py -j 8         eight at a time; without it, two for each processor
+python tools/seen_to_fail.py              all tests, as `make seen-to-fail` does
+python tools/seen_to_fail.py 10 11 49     the tests of these faults
+python tools/seen_to_fail.py -k agent     the tests whose file, name or planted bug contains the word
+python tools/seen_to_fail.py -j 8         eight at a time; by default two per processor
 
-The faults, and the words that the tests must then say, are the table in tests/planted. No source is changed: each test
-runs in an environment of its own, whose Python processes plant the fault when they import what it is about. This ends
-with 1 if a test passes although its fault is planted, if it fails with other words, or if the fault was never planted.
+The table in tests/planted has the bugs, and patterns for the tests' output. No source is changed: each test runs in
+an environment of its own, whose Python processes plant the bug when they import a module that it names. The exit
+code is 1 if a test passes although its bug is planted, if its output does not match, or if the bug was never
+planted.
 """
 
 from __future__ import annotations
@@ -28,19 +29,19 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import NamedTuple
 
-#: Most of these tests use little of a processor: they wait for something that does not come, because of the fault.
-FOR_EACH_PROCESSOR = 2
+#: Most of these tests use little processor time: they wait for something that the bug prevents.
+TESTS_PER_PROCESSOR = 2
 ROOT = Path(__file__).resolve().parent.parent
 PARTS = ("shared", "coordinator", "worker", "cli")
 sys.path.insert(0, str(ROOT / "tests"))
 
-from planted.fault import Planted  # noqa: E402
-from planted.hook import FAULT, FOLDER  # noqa: E402
+from planted.bug import Planted  # noqa: E402
+from planted.hook import BUG, FOLDER  # noqa: E402
 from planted.table import every_row  # noqa: E402
 
 
 class Pair(NamedTuple):
-    """A fault, by its part of the table and its row there, and one of the tests that must notice it."""
+    """A bug, by its part of the table and its row there, and one of the tests that must find it."""
 
     part: str
     number: int
@@ -49,25 +50,25 @@ class Pair(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """Whether the test failed as told, why not, all that it said, and how long it took."""
+    """Whether the test failed as expected, or why not, its output, and how long it took."""
 
     failed: bool
     why_not: str
-    said: str
+    output: str
     seconds: float
 
 
-#: A test must end this many seconds after its own time is up, or its process is ended.
+#: How many seconds after its time limit the process of a test is killed.
 MORE_SECONDS = 60.0
 
 
 class Environment:
-    """A virtual environment that has the product of this working tree, the same packages, and the hook for faults."""
+    """A virtual environment that has the product of this working tree, the same packages, and the hook for bugs."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder / ".venv"], check=True)
-        self.bin, self.faults = folder / ".venv" / "bin", folder / ".venv" / FOLDER
+        self.bin, self.bug_folder = folder / ".venv" / "bin", folder / ".venv" / FOLDER
         (packages,) = (folder / ".venv" / "lib").glob("python*/site-packages")
         (ours,) = (Path(sys.prefix) / "lib").glob("python*/site-packages")
         paths = [*(ROOT / part / "src" for part in PARTS), ROOT / "tests", ours]
@@ -78,36 +79,36 @@ class Environment:
             (self.bin / script.name).chmod(0o755)
 
     def see(self, pair: Pair) -> Seen:
-        """Plant the fault, run the test, and look how it ends."""
+        """Plant the bug, run the test, and see how it ends."""
         began = time.monotonic()
         with self._planted(pair):
             try:
-                code, said = self._run(pair.test, pair.planted.seconds)
+                code, output = self._run(pair.test, pair.planted.seconds)
             finally:
                 self.tidy()
             absent = [
                 patch.target
-                for place, patch in enumerate(pair.planted.patches)
-                if not (self.faults / str(place)).exists()
+                for number, patch in enumerate(pair.planted.patches)
+                if not (self.bug_folder / str(number)).exists()
             ]
         why_not = ""
         if absent:
             why_not = f"{' and '.join(absent)} was never replaced"
         elif code != 1:
             why_not = "the test passes" if code == 0 else f"pytest ended with {code}"
-        elif not re.search(pair.planted.says, said):
-            why_not = f"the test does not say {pair.planted.says!r}"
-        return Seen(not why_not, why_not, said, time.monotonic() - began)
+        elif not re.search(pair.planted.says, output):
+            why_not = f"the output does not match {pair.planted.says!r}"
+        return Seen(not why_not, why_not, output, time.monotonic() - began)
 
     @contextlib.contextmanager
     def _planted(self, pair: Pair) -> Iterator[None]:
         modules = dict.fromkeys(patch.module for patch in pair.planted.patches)
-        self.faults.mkdir()
-        (self.faults / FAULT).write_text("\n".join([f"{pair.part} {pair.number}", *modules]) + "\n")
+        self.bug_folder.mkdir()
+        (self.bug_folder / BUG).write_text("\n".join([f"{pair.part} {pair.number}", *modules]) + "\n")
         try:
             yield
         finally:
-            shutil.rmtree(self.faults)
+            shutil.rmtree(self.bug_folder)
 
     def _run(self, test: str, seconds: float) -> tuple[int, str]:
         words = ["-m", "pytest", "-p", "no:cacheprovider", "-x", "-q", "--timeout", str(seconds), f"tests/{test}",
@@ -119,13 +120,13 @@ class Environment:
                 env=environment | {"DEBORGEN_LONG": "1"}, timeout=seconds + MORE_SECONDS,
             )  # fmt: skip
         except subprocess.TimeoutExpired as late:
-            # The test is over, and a thread of the broken product waits on for something that never comes.
-            said = (late.stdout or b"").decode(errors="replace")
-            return 1 if re.search(r"^FAILED ", said, re.MULTILINE) else 2, said
+            # The test has ended, but a thread of the broken product still waits.
+            output = (late.stdout or b"").decode(errors="replace")
+            return 1 if re.search(r"^FAILED ", output, re.MULTILINE) else 2, output
         return done.returncode, (done.stdout + done.stderr).decode(errors="replace")
 
     def tidy(self) -> None:
-        """A broken product leaves things behind: every container and process of this folder is ended."""
+        """End every container and process that the broken product has left in this folder."""
         mark = f"{self.folder}/"
         if shutil.which("podman"):
             shown = "{{.Id}}{{range .Mounts}} {{.Source}}{{end}}"
@@ -145,19 +146,24 @@ def _output(*words: str) -> str:
 
 
 def chosen(numbers: list[int], word: str) -> list[Pair]:
-    """The pairs that were asked for, those that may take longest first."""
+    """The pairs that were asked for, with the longest time limits first."""
     pairs = [Pair(part, number, planted, test) for part, number, planted in every_row() for test in planted.tests]
     asked = [
         pair
         for pair in pairs
-        if (not numbers or int((re.search(r"test_fault_(\d+)", pair.test) or [0, 0])[1]) in numbers)
-        and word in f"{pair.test} {pair.planted.broken}"
+        if (not numbers or fault_number(pair.test) in numbers) and word in f"{pair.test} {pair.planted.broken}"
     ]
     return sorted(asked, key=lambda pair: -pair.planted.seconds)
 
 
+def fault_number(test: str) -> int:
+    """The number of the fault in the name of a test; 0 if it has none."""
+    found = re.search(r"test_fault_(\d+)", test)
+    return int(found[1]) if found else 0
+
+
 def see_all(pairs: list[Pair], jobs: int) -> Iterator[tuple[Pair, Seen]]:
-    """See the pairs, so many at a time, each of these in an environment of its own; as they come to their end."""
+    """Check the pairs, `jobs` at a time, each in an environment of its own; yields each pair when it has ended."""
     with contextlib.ExitStack() as stack, ThreadPoolExecutor(jobs) as pool:
         free: queue.SimpleQueue[Environment] = queue.SimpleQueue()
         for _ in range(jobs):
@@ -175,25 +181,25 @@ def see_all(pairs: list[Pair], jobs: int) -> Iterator[tuple[Pair, Seen]]:
 
 
 def show(pair: Pair, seen: Seen, loud: bool) -> None:
-    words = [line for line in seen.said.splitlines() if re.match(r"E  |FAILED|ERROR", line)]
+    words = [line for line in seen.output.splitlines() if re.match(r"E  |FAILED|ERROR", line)]
     print(f"{'seen' if seen.failed else 'NOT SEEN'}  {pair.test}  ({seen.seconds:.0f} s)")
     print(f"      with: {pair.planted.broken}")
     if seen.why_not:
         print(f"      but:  {seen.why_not}")
     if loud:
-        print(seen.said)
+        print(seen.output)
     elif words:
         print(f"      says: {words[0][:160].removeprefix('E').strip()}")
     sys.stdout.flush()
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="See the tests of faults fail.")
+    parser = argparse.ArgumentParser(description="Check that the tests of faults fail when bugs are planted for them.")
     parser.add_argument("faults", nargs="*", type=int)
     parser.add_argument("-k", default="", dest="word")
-    most = FOR_EACH_PROCESSOR * (os.cpu_count() or 1)
+    most = TESTS_PER_PROCESSOR * (os.cpu_count() or 1)
     parser.add_argument("-j", type=int, default=most, dest="jobs", help="how many tests run at a time")
-    parser.add_argument("-v", action="store_true", dest="loud", help="show all that a test says")
+    parser.add_argument("-v", action="store_true", dest="loud", help="show the whole output of each test")
     given = parser.parse_args()
     began = time.monotonic()
     pairs = chosen(given.faults, given.word)

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# A coordinator and the command `deborgen`, as they are installed in the folder of programs that is given: they start, talk
-# to each other and stop. There is no worker, so the job waits in the queue. All that this makes is removed again.
+# Start a coordinator and use the command `deborgen`, both as they are installed in the given folder of programs.
+# There is no worker, so the job stays queued. Everything that this makes is removed again.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 bin="$(cd "${1:-.venv/bin}" && pwd)"

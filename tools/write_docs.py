@@ -1,13 +1,13 @@
-"""Write the parts of the documents that derive from the code: `make docs` does it.
+"""Write the parts of the documents that derive from the code: `make docs` runs this.
 
-A document marks such a part, and what stands between the marks is written anew:
+A document marks such a part, and the text between the marks is replaced:
 
     <!-- make docs: calls /v1/runs -->
     …
     <!-- make docs: end -->
 
-The first word names one of the writers below, and the others are told to it. A test fails while a part differs from
-the code.
+The first word names one of the writers below, and the other words are its arguments. A test fails while a part differs
+from the code.
 """
 
 from __future__ import annotations
@@ -37,31 +37,31 @@ def table(titles: str, rows: Iterable[Iterable[str]]) -> str:
 
 
 def calls(*paths: str) -> str:
-    """The calls below these paths. Each call belongs to the longest path, of all that the document names, which it has
-    as its beginning."""
-    places = _places((DOCS / API).read_text("utf-8"))
+    """The calls below these paths. If the document names several paths with which a call's path begins, the call
+    belongs to the longest of them."""
+    listed = _listed_paths((DOCS / API).read_text("utf-8"))
     rows = []
     for path in paths:
         for call in CALLS:
-            if _place(call.path, places) == path:
+            if _table_of(call.path, listed) == path:
                 roles = ", ".join(sorted(call.by)) or "no token"
                 rows.append((f"`{call.method} {call.path}`", roles, call.summary))
     return table("call | roles | what it does", rows)
 
 
-def _places(text: str) -> list[str]:
+def _listed_paths(text: str) -> list[str]:
     """The paths that the tables of calls name."""
     return [path for words in PART.findall(text) if words.split()[0] == "calls" for path in words.split()[1:]]
 
 
-def _place(path: str, places: list[str]) -> str:
-    return max((place for place in places if path == place or path.startswith(f"{place}/")), key=len, default="")
+def _table_of(path: str, listed: list[str]) -> str:
+    return max((prefix for prefix in listed if path == prefix or path.startswith(f"{prefix}/")), key=len, default="")
 
 
 def unlisted() -> list[str]:
-    """The calls that no table of the document has a place for."""
-    places = _places((DOCS / API).read_text("utf-8"))
-    return [f"{call.method} {call.path}" for call in CALLS if not _place(call.path, places)]
+    """The calls that belong to no table of the document."""
+    listed = _listed_paths((DOCS / API).read_text("utf-8"))
+    return [f"{call.method} {call.path}" for call in CALLS if not _table_of(call.path, listed)]
 
 
 def codes() -> str:
@@ -113,13 +113,13 @@ def written(text: str) -> str:
 
 def main() -> None:
     if missing := unlisted():
-        raise SystemExit(f"no table of docs/{API} has a place for {', '.join(missing)}: name its path in a mark")
+        raise SystemExit(f"no table of docs/{API} lists {', '.join(missing)}; add its path to a mark")
     for document in sorted(DOCS.glob("*.md")):
         before = document.read_text("utf-8")
         after = written(before)
         if after != before:
             document.write_text(after, "utf-8")
-            print(f"docs/{document.name} is written anew")
+            print(f"docs/{document.name} was updated")
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ for number in range(options.samples):
     x, y = dart(), dart()
     inside = x * x + y * y <= 1
     hits += inside
-    if number < 500:
+    if number < 500:  # the picture shows the first darts
         shown.append(f'<circle cx="{x:.3f}" cy="{y:.3f}" r=".004" fill="{"teal" if inside else "orange"}"/>')
     if number % 100_000 == 0:
         progress.write_text(f"{number / options.samples:.2f} {number} darts")
@@ -28,7 +28,7 @@ for number in range(options.samples):
 estimate = 4 * hits / options.samples
 print(f"{options.samples} darts, {hits} hits: pi is about {estimate}")
 
-# What is written here becomes a row of the results table.
+# This becomes the job's row in the results table.
 result = {"pi": estimate, "error": abs(estimate - math.pi)}
 Path(os.environ.get("DEBORGEN_RESULT", "result.json")).write_text(json.dumps(result))
 Path("darts.svg").write_text(f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 1 1">{"".join(shown)}</svg>\n')

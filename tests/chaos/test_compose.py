@@ -17,7 +17,7 @@ from support.published_pool import PublishedPool
 from support.waiting import wait_until
 
 pytestmark = [pytest.mark.podman, pytest.mark.root, pytest.mark.timeout(900)]
-#: The supervisor waits for 30 seconds after a job's time limit; the tests do not.
+#: Normally the supervisor ends a job 30 seconds after its time limit; here one second after.
 QUICK = "services: {worker: {environment: {DEBORGEN_BACKSTOP_SECONDS: '1', DEBORGEN_WORKER_RUNNER: both}}}\n"
 
 
@@ -33,7 +33,7 @@ class ComposedPool(PublishedPool):
         return self._url
 
     def submit(self, **document: Any) -> int:
-        """In a container, unless it says that it has no image."""
+        """Submit a job that runs in a container, unless `image` is None."""
         return super().submit(**{name: value for name, value in {"image": IMAGE, **document}.items() if value})
 
     def token(self, role: str, name: str) -> str:
@@ -43,7 +43,7 @@ class ComposedPool(PublishedPool):
 
 @contextlib.contextmanager
 def brought_up(images: Path, podman: Podman, folder: Path, *profiles: str, **settings: str) -> Iterator[ComposedPool]:
-    """The pool with a worker and these profiles."""
+    """Start the pool with a worker and these profiles."""
     with socket.create_server(("127.0.0.1", 0)) as probe:
         address = f"127.0.0.1:{probe.getsockname()[1]}"
     (folder / "state").mkdir()
@@ -63,6 +63,7 @@ def brought_up(images: Path, podman: Podman, folder: Path, *profiles: str, **set
         wait_until(pool.healthy, every=0.2)
         pool.login(pool.token("admin", "organiser"))
         (folder / "token").write_text(pool.token("worker", "worker-1"))
+        (folder / "token").chmod(0o600)
         compose.run(*chosen, "up", "-d", "worker")
         yield pool
     finally:
@@ -122,7 +123,7 @@ def test_a_running_job_survives_a_restart_of_a_part(pool: ComposedPool, part: st
     assert pool.log(number) == b"begun\nended\n"
 
 
-def test_the_supervisor_outlives_the_container_of_its_worker_keeps_time_and_obeys_the_owner(
+def test_without_its_worker_the_supervisor_keeps_time_limits_and_obeys_the_owner(
     pool: ComposedPool, podman: Podman
 ) -> None:
     """Seen to fail when the supervisor runs in the container of the worker."""
@@ -137,7 +138,7 @@ def test_the_supervisor_outlives_the_container_of_its_worker_keeps_time_and_obey
     assert f"{number}.1/1" in status
     assert "frozen without a worker" in status
     run("podman", "exec", supervisor, "deborgen-worker", "resume")
-    wait_until(lambda: not podman.inspect(container)["State"]["Paused"], what="the owner to have woken the job")
+    wait_until(lambda: not podman.inspect(container)["State"]["Paused"], what="the owner to have resumed the job")
     wait_until(lambda: not podman.inspect(container)["State"]["Running"], what="the supervisor to end the job")
     assert not podman.inspect(worker)["State"]["Running"], "no worker was there to end it"
     run("podman", "start", worker)

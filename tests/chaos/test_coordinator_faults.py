@@ -1,6 +1,6 @@
 """Faults that the coordinator alone has to survive: repeated, late, crossing and impossible messages, and odd clocks.
 
-The last test plants in the product what each of them guards against, and sees it fail.
+The last test breaks, in the product, what each of these tests guards, and checks that the test fails.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from deborgen_shared.messages import Claim, Finish, Heartbeat, Held, JobDetail, 
 from support.in_process import InProcessCoordinator, InProcessWorker, person
 from support.simulation_bugs import planted
 
-AGAIN = {"run": "true", "max_attempts": 5, "retry": {"backoff": "1s"}}
+WITH_RETRIES = {"run": "true", "max_attempts": 5, "retry": {"backoff": "1s"}}
 
 
 def job(coordinator: InProcessCoordinator, run: int, index: int = 1) -> JobDetail:
     return get_job(coordinator.ctx, run, index)
 
 
-def pass_(coordinator: InProcessCoordinator, seconds: float) -> None:
+def let_time_pass(coordinator: InProcessCoordinator, seconds: float) -> None:
     """Let time pass, and run the lease check."""
     coordinator.lease_checker.run_once()
     for _ in range(int(seconds / 3) + 1):
@@ -57,14 +57,14 @@ def test_fault_07_a_claim_whose_answer_and_spool_are_lost_uses_up_no_attempt(bot
     assert worker.restart() == ["1.1/1"]
     assert (job(both, run).state, job(both, run).attempts, outcomes(both, run)) == ("queued", 0, ["released"])
     worker.claim()
-    pass_(both, 80)
+    let_time_pass(both, 80)
     assert (job(both, run).state, job(both, run).attempts) == ("queued", 0)
     assert outcomes(both, run) == ["released", "released"]
     assert both.audit().clean
 
 
 def test_fault_21_a_result_that_is_sent_twice_is_accepted_once_and_recorded_once(both: InProcessCoordinator) -> None:
-    """Seen to fail when a result that is known already is looked at like a new one."""
+    """Seen to fail when a result that is already known is treated like a new one."""
     worker = both.worker("w1")
     run = both.submit({"run": "true"}).id
     attempt = worker.take()
@@ -75,9 +75,9 @@ def test_fault_21_a_result_that_is_sent_twice_is_accepted_once_and_recorded_once
 
 
 def test_fault_22_another_result_after_the_first_is_refused_and_the_first_is_kept(both: InProcessCoordinator) -> None:
-    """Seen to fail when a result is taken whoever holds the lease."""
+    """Seen to fail when a result is accepted from any session."""
     worker = both.worker("w1")
-    run = both.submit(AGAIN).id
+    run = both.submit(WITH_RETRIES).id
     attempt = worker.take()
     assert worker.finish(attempt, "failed", exit_code=3) == "accepted"
     assert worker.finish(attempt) == "stale"
@@ -87,12 +87,12 @@ def test_fault_22_another_result_after_the_first_is_refused_and_the_first_is_kep
 
 
 def test_fault_23_a_stale_result_leaves_the_second_attempt_unharmed(both: InProcessCoordinator) -> None:
-    """Seen to fail when a result is taken whoever holds the lease."""
+    """Seen to fail when a result is accepted from any session."""
     first, second = both.worker("w1"), both.worker("w2")
-    run = both.submit(AGAIN).id
+    run = both.submit(WITH_RETRIES).id
     old = first.take()
     first.write_log(old, b"old", 0)
-    pass_(both, 80)
+    let_time_pass(both, 80)
     new = second.take()
     assert new == "1.1/2"
     assert first.finish(old, "failed", exit_code=1) == "stale"
@@ -108,13 +108,12 @@ def test_fault_23_a_stale_result_leaves_the_second_attempt_unharmed(both: InProc
 
 @pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
 @pytest.mark.parametrize("threads", [1, 3])
-def test_fault_24_a_result_that_races_the_sweep_and_a_cancel_has_exactly_one_winner(
+def test_fault_24_a_result_that_races_the_lease_check_and_a_cancel_has_exactly_one_winner(
     both: InProcessCoordinator, order: tuple[int, ...], threads: int
 ) -> None:
-    """In every order one after the other, and all at once. Seen to fail when a result is taken whoever holds the
-    lease."""
+    """In every order one after the other, and all at once. Seen to fail when a result is accepted from any session."""
     worker = both.worker("w1")
-    run = both.submit(AGAIN).id
+    run = both.submit(WITH_RETRIES).id
     attempt = worker.take()
     both.lease_checker.run_once()
     while both.ctx.store.read(_seconds_left) >= 3.0:
@@ -129,7 +128,7 @@ def test_fault_24_a_result_that_races_the_sweep_and_a_cancel_has_exactly_one_win
     with ThreadPoolExecutor(threads) as pool:
         for racer in [pool.submit(racers[each]) for each in order]:
             racer.result()  # one that comes too late gets a proper refusal
-    pass_(both, 6)
+    let_time_pass(both, 6)
     if job(both, run).state == "running":
         worker.beat(attempt)
         worker.finish(attempt, "canceled")
@@ -143,11 +142,11 @@ def test_fault_28_a_step_of_the_wall_clock_expires_nothing(both: InProcessCoordi
     worker = both.worker("w1")
     run = both.submit({"run": "true", "timeout": "10m"}).id
     attempt = worker.take()
-    pass_(both, 15)
+    let_time_pass(both, 15)
     both.clock.step_wall(step)
-    pass_(both, 9)
+    let_time_pass(both, 9)
     both.clock.step_wall(-2 * step)
-    pass_(both, 9)
+    let_time_pass(both, 9)
     assert worker.beat(attempt) == {attempt: "continue"}
     assert worker.finish(attempt) == "accepted"
     assert (job(both, run).state, outcomes(both, run)) == ("succeeded", ["succeeded"])
@@ -155,7 +154,7 @@ def test_fault_28_a_step_of_the_wall_clock_expires_nothing(both: InProcessCoordi
 
 
 def test_fault_71_replayed_and_reordered_old_requests_have_no_effect(both: InProcessCoordinator) -> None:
-    """The whole conversation of two workers is played again, many times over, in any order. Seen to fail when a
+    """All requests of two workers are replayed, many times and in any order. Seen to fail when a
     repeated claim gets other jobs.
     """
     tape: list[Callable[[], Any]] = []
@@ -163,7 +162,7 @@ def test_fault_71_replayed_and_reordered_old_requests_have_no_effect(both: InPro
     for name in ("w1", "w2"):
         worker = both.worker(name)
         tape += _conversation(both, worker)
-    # One attempt is still alive: an old request may renew its lease once more.
+    # One attempt is still alive: an old request may renew its lease again.
     busy = both.worker("w3")
     alive = Claim(session=busy.session, request_id="alive", free=busy.capacity)
     claims.claim(both.ctx, busy.actor, busy.name, alive)
@@ -228,11 +227,11 @@ def _bound(function: Callable[..., Any], *arguments: Any) -> Callable[[], Any]:
 
 
 def test_fault_75_a_job_that_kills_every_worker_is_poison_and_the_workers_recover(both: InProcessCoordinator) -> None:
-    """Seen to fail when nothing is poison."""
+    """Seen to fail when no job is ever poison."""
     fleet = [both.worker(f"w{n}") for n in range(1, 5)]
     poison = both.submit({"run": "true", "max_attempts": 50, "retry": {"backoff": "1s"}}).id
     for worker in fleet[:3]:
-        pass_(both, 80)
+        let_time_pass(both, 80)
         attempt = worker.take()
         assert worker.restart() == [attempt]
     assert job(both, poison).state == "failed"
@@ -246,7 +245,7 @@ def test_fault_75_a_job_that_kills_every_worker_is_poison_and_the_workers_recove
     assert both.audit().clean
 
 
-NO_FENCE = "no fence: a result is taken whoever holds the lease"
+NO_FENCE = "no fence: a result is accepted from any session"
 NO_IDEMPOTENCE = "no idempotent claim: a repeated request gets other jobs"
 GUARDS = [
     (
@@ -255,7 +254,10 @@ GUARDS = [
     ),
     (NO_FENCE, test_fault_22_another_result_after_the_first_is_refused_and_the_first_is_kept),
     (NO_FENCE, test_fault_23_a_stale_result_leaves_the_second_attempt_unharmed),
-    ("a result is new every time", test_fault_21_a_result_that_is_sent_twice_is_accepted_once_and_recorded_once),
+    (
+        "a repeated result counts as a new one",
+        test_fault_21_a_result_that_is_sent_twice_is_accepted_once_and_recorded_once,
+    ),
     (
         "the lease clock is the wall clock",
         lambda both: test_fault_28_a_step_of_the_wall_clock_expires_nothing(both, 9e4),
@@ -264,7 +266,7 @@ GUARDS = [
         NO_IDEMPOTENCE,
         test_fault_71_replayed_and_reordered_old_requests_have_no_effect,
     ),
-    ("nothing is poison", test_fault_75_a_job_that_kills_every_worker_is_poison_and_the_workers_recover),
+    ("no job is ever poison", test_fault_75_a_job_that_kills_every_worker_is_poison_and_the_workers_recover),
 ]
 
 

@@ -24,8 +24,8 @@ from support.waiting import wait_until
 
 @pytest.mark.skipif(shutil.which("strace") is None, reason="needs strace: apt-get install strace")
 def test_fault_03_every_answer_comes_after_the_flush_of_the_data_it_acknowledges(tmp_path: Path) -> None:
-    """Power cannot be cut here, so the kernel's own record is read: between the request's arrival and the first
-    byte of its answer lies a flush of the database's log, and for a blob also of the file and its folder. Seen to
+    """Power cannot be cut here, so the test reads a trace of the system calls. Between the arrival of a request and
+    the first byte of its answer, the database's log is flushed, and for a blob also the file and its folder. Seen to
     fail when commits are not flushed to the disk; when blobs are not flushed to the disk.
     """
     with CoordinatorProcess(tmp_path) as coordinator:
@@ -118,7 +118,7 @@ def test_fault_14_power_lost_at_any_byte_of_a_result_leaves_the_old_spool_or_the
     ],
 )  # fmt: skip
 def test_fault_67_an_alias_bomb_or_a_tag_in_yaml_is_refused(text: str, tmp_path: Path) -> None:
-    """Seen to fail when aliases may expand without end; when tags are let pass."""
+    """Seen to fail when aliases may expand without end; when tags are accepted."""
     with pytest.raises(JobFileInvalid):
         load(text)
     assert not list(tmp_path.rglob("PWNED"))
@@ -154,8 +154,8 @@ def test_fault_68_hostile_text_is_stored_unchanged_and_is_inert_everywhere(
     worker = ScriptedWorker(coordinator, f"w{run}")
     [given] = worker.claim()
     assert given["spec"]["env"]["EVIL"] == text
-    refused = worker.finish(given["attempt"], "failed", exit_code=1, reason=text, result={"evil": text})
-    assert refused == "accepted"
+    answered = worker.finish(given["attempt"], "failed", exit_code=1, reason=text, result={"evil": text})
+    assert answered == "accepted"
     job = person.get(f"/v1/jobs/{run}.1")
     assert job.json()["spec"]["env"]["EVIL"] == text
     assert job.json()["reason"] == text

@@ -1,6 +1,7 @@
 """500 jobs in real containers over a network that fails one request in ten, on both databases.
 
-Long: `make chaos-long`. Every job ends exactly once, logs are byte-exact, artifacts whole, and no container is left.
+Every job ends exactly once, logs and artifacts are byte-exact, and no container is left. These tests take long:
+`make chaos-long` runs them.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import json
 import os
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -42,7 +44,7 @@ def test_500_jobs_over_a_network_that_fails_one_request_in_ten_all_end_exactly_o
             run=script, image=IMAGE, artifacts=["out"], resources={"cpus": 0.25, "memory": "64MiB"}, max_attempts=5,
             sweep={"grid": {"n": {"from": 1, "to": JOBS}}},
         )  # fmt: skip
-        settings = {"runner": "podman", "podman_socket": str(podman.socket)}
+        settings: dict[str, Any] = {"runner": "podman", "podman_socket": str(podman.socket)}
         with WorkerProcess(tmp_path, own, url=proxy.url, env={"CONTAINERS_CONF": str(CONF)}, **settings) as worker:
             done = pool.done(run, 2700)
             name = worker.name

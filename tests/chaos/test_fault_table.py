@@ -12,7 +12,7 @@ from deborgen_coordinator import leases
 from deborgen_coordinator.operations.maintenance import lease_check
 from deborgen_worker import agent
 from planted.patch import Patch, nothing, planted_here
-from planted.table import every_fault
+from planted.table import every_bug
 from support.simulation_bugs import BUGS, MORE
 
 TESTS = Path(__file__).resolve().parent.parent
@@ -54,19 +54,19 @@ def docstrings() -> dict[str, str]:
 
 
 def test_every_test_of_a_fault_says_when_it_was_seen_to_fail() -> None:
-    """`make seen-to-fail` plants that fault, and checks that the test fails."""
+    """The docstring names the planted bug: `make seen-to-fail` plants it, and checks that the test fails."""
     said = docstrings()
-    how = [(test, planted.broken) for planted in every_fault() for test in planted.tests]
+    how = [(test, planted.broken) for planted in every_bug() for test in planted.tests]
     for test, words in how:
         assert words in said[test], f"{test} does not say: {words}"
     faults = {test for test in said if "::test_fault_" in test}
     assert faults <= {test for test, _ in how}, "each test of a fault belongs in the table in tests/planted"
 
 
-def test_every_planted_fault_replaces_something_that_exists_in_the_product() -> None:
-    faults = [planted.patches for planted in every_fault()] + [*(BUGS | MORE).values()]
-    for patch in [patch for patches in faults for patch in patches]:
-        assert patch.replacement(patch.original()) != patch.original(), f"{patch.target} stays as it is"
+def test_every_planted_bug_replaces_something_that_exists_in_the_product() -> None:
+    bugs = [planted.patches for planted in every_bug()] + [*(BUGS | MORE).values()]
+    for patch in [patch for patches in bugs for patch in patches]:
+        assert patch.replacement(patch.original()) != patch.original(), f"{patch.target} is not changed"
 
 
 def test_a_target_that_does_not_exist_is_named_in_the_error() -> None:
@@ -75,7 +75,7 @@ def test_a_target_that_does_not_exist_is_named_in_the_error() -> None:
             Patch(target, nothing).plant()
 
 
-def test_a_fault_planted_in_this_process_also_affects_imported_names_and_is_removed_again() -> None:
+def test_a_bug_planted_in_this_process_also_affects_imported_names_and_is_removed_again() -> None:
     before = leases.clock_move, vars(lease_check)["clock_move"], agent.Agent.apply_runner_events
     with planted_here(
         [

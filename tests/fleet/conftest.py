@@ -1,7 +1,7 @@
-"""A story is a module of steps on a fleet of its own: each step goes on from where the step before it ended.
+"""A story is a module of steps on a fleet of its own: each step continues where the step before it ended.
 
 Stories share no host, so pytest-xdist runs them side by side, one module in one process (`--dist loadfile`). A module
-with a story names its PCs in WORKERS, with what the inventory says of each.
+with a story names its PCs in WORKERS, with what the inventory says about each.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from fleet.pool import FleetPool
-from support.hosts import why_not
+from support.hosts import why_no_hosts
 
 #: The first failed step of each story.
 failed_steps: dict[str, str] = {}
@@ -33,12 +33,12 @@ def pytest_runtest_makereport(
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The stories begin first, because they take longest; the rest fills the time of the story that ends sooner."""
+    """Start the stories first, because they take longest; the other tests run beside the longer story."""
     items.sort(key=lambda item: "fleet_pool" not in getattr(item, "fixturenames", ()))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Show figures, by which no test fails: see benchmarks/fleet_plays.py for a quiet machine."""
+    """Show how long the plays and the modules took. No test fails by it; benchmarks/fleet_plays.py measures."""
     seconds: dict[str, float] = defaultdict(float)
     for report in [report for reports in terminalreporter.stats.values() for report in reports]:
         if isinstance(report, pytest.TestReport):
@@ -50,10 +50,10 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.write_line(f"{module:<40} {total / 60:5.1f} minutes")
 
 
-# While working on a step: with DEBORGEN_FLEET_KEEP=FOLDER the hosts stay, and the next run goes on with them.
+# While you work on a step: with DEBORGEN_FLEET_KEEP=FOLDER the hosts stay, and the next run continues with them.
 @pytest.fixture(scope="module")
 def fleet_pool(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[FleetPool]:
-    if reason := why_not():
+    if reason := why_no_hosts():
         pytest.skip(reason)
     pytest.importorskip("ansible", reason="the fleet was not tested: ansible is missing; `make fleet` installs it")
     story = request.path.stem
@@ -76,7 +76,7 @@ def fleet_pool(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
 
 @pytest.fixture
 def pool(request: pytest.FixtureRequest, fleet_pool: FleetPool) -> FleetPool:
-    """The fleet as the steps before have left it. After a failed step the others of its story would repeat its news."""
+    """The fleet as the earlier steps left it. After a failed step, later steps of its story would only fail too."""
     if earlier := failed_steps.get(request.path.stem):
         pytest.fail(f"not tried, because an earlier step of this story failed: {earlier}", pytrace=False)
     return fleet_pool

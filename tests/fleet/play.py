@@ -1,4 +1,4 @@
-"""Running a playbook as the organiser would, and how it went."""
+"""Run a playbook as the organiser would, and see how it went."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 ANSIBLE = ROOT / "deploy" / "ansible"
 
-#: What organisers are promised of `site.yml` over a droplet and two PCs with warm package caches, on a quiet machine.
+#: How many seconds `site.yml` may take for a droplet and two PCs with warm package caches, on a quiet machine.
 PROMISED = {"the first site.yml": 120, "the second site.yml": 30}
 
 
@@ -33,7 +33,7 @@ class Play:
 
     @property
     def words(self) -> str:
-        """All that was said, with one space where lines were broken."""
+        """The output, with a single space for each line break."""
         return re.sub(r"\s+", " ", self.text)
 
 

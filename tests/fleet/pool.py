@@ -1,4 +1,4 @@
-"""A pool on real hosts, driven as an organiser and a submitter would: by ansible-playbook and by `deborgen`."""
+"""A pool on real hosts, driven as an organiser and a submitter would: with ansible-playbook and with `deborgen`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ HOSTS = {
 
 
 def sleepers(count: int, seconds: int, **more: object) -> dict[str, object]:
-    """A sweep of jobs that each take that long in a container."""
+    """A sweep of jobs that each sleep this many seconds in a container."""
     sweep = {"grid": {"n": {"from": 1, "to": count}}}
     script = f"hostname > name.txt; sleep {seconds}; echo slept ${{{{ n }}}}"
     return {"run": script, "image": JOB_IMAGE, "sweep": sweep, "artifacts": ["name.txt"], "max_attempts": 3, **more}
@@ -45,7 +45,7 @@ class FleetPool:
         self.fleet = Fleet(folder)
         self.source = folder / "source"
         self.token = ""
-        #: What was on a host before it joined, to compare with what is there after it left.
+        #: What each host had before it joined, to compare with what it has after it left.
         self.before: dict[str, Traces] = {}
         self.inventory_hosts: dict[str, dict[str, dict[str, Any]]] = {
             "deborgen_coordinator": {},
@@ -53,7 +53,7 @@ class FleetPool:
         }
 
     def boot(self, workers: Mapping[str, Mapping[str, Any]]) -> None:
-        """Boot a droplet, a laptop and these PCs, bare, in a VPN. The laptop has `deborgen`; packages are at hand."""
+        """Boot a droplet, a laptop and these PCs in a VPN. All are bare, but the laptop has `deborgen`."""
         make_all()
         copy_sources(self.source)
         with ThreadPoolExecutor() as threads:
@@ -88,7 +88,7 @@ class FleetPool:
                     "deborgen_overlay": "none",
                     "deborgen_base_source": str(self.source),
                     "deborgen_base_cache": str(WHEELHOUSE),
-                    # Long enough for a worker that restarts on a busy machine, short enough to wait for its end.
+                    # Long enough for a worker to restart on a busy machine, short enough to wait until it ends.
                     "deborgen_coordinator_settings": {"lease_seconds": 30, "heartbeat_seconds": 3},
                 },
                 "children": {group: {"hosts": hosts} for group, hosts in self.inventory_hosts.items()},
@@ -97,7 +97,7 @@ class FleetPool:
         (self.folder / "inventory.yml").write_text(yaml.safe_dump(document))
 
     def play(self, playbook: str, *arguments: str) -> Play:
-        """Run a playbook as the organiser would, from deploy/ansible. Its words are kept in the story's folder."""
+        """Run a playbook as the organiser would, from deploy/ansible. Its output is kept in the story's folder."""
         played = run_playbook(
             playbook, *arguments, inventory=self.folder / "inventory.yml", connections=self.fleet.connections,
             ANSIBLE_CONFIG=str(ANSIBLE / "ansible.cfg"), ANSIBLE_TIMEOUT="20",
@@ -127,11 +127,11 @@ class FleetPool:
             "deborgen"
         )
 
-    def log_in_as_told(self, played: Play) -> None:
+    def log_in_as_printed(self, played: Play) -> None:
         """Log in with the token that the first `site.yml` printed for the admin."""
-        told = re.search(r"Token: (dbg_admin_\S+?)'?$", played.text, re.MULTILINE)
-        assert told is not None
-        self.token = told[1]
+        printed = re.search(r"Token: (dbg_admin_\S+?)'?$", played.text, re.MULTILINE)
+        assert printed is not None
+        self.token = printed[1]
         self["laptop"].write("/root/token", self.token, mode="0600")
 
     def deborgen(self, words: str, *, check: bool = True, timeout: float = 240) -> subprocess.CompletedProcess[str]:
@@ -152,6 +152,11 @@ class FleetPool:
     def jobs(self, run: int) -> list[dict[str, Any]]:
         return list(self.api(f"/v1/runs/{run}/jobs?limit=500")["items"])
 
+    def attempts_on(self, worker: str, run: int) -> list[dict[str, Any]]:
+        """All attempts of the run on that PC."""
+        attempts = [each for job in self.jobs(run) for each in self.api(f"/v1/jobs/{job['id']}")["history"]]
+        return [each for each in attempts if each["worker"] == worker]
+
     def runs(self) -> list[int]:
         """The newest runs, the newest first."""
         return [int(run["id"]) for run in self.api("/v1/runs?limit=200")["items"]]
@@ -164,7 +169,7 @@ class FleetPool:
         wait_until(lambda: self._begun(run) == count, 120, f"{count} jobs of run {run} to be running", every=0.5)
 
     def _begun(self, run: int) -> int:
-        """A claimed job whose worker has not yet named it is running too, but a crash takes back only its claim."""
+        """Count jobs whose program has begun. A claimed job is running too, but a crash only takes its claim back."""
         running = [job["id"] for job in self.jobs(run) if job["state"] == "running"]
         return sum(self.api(f"/v1/jobs/{job}")["history"][-1]["started_at"] is not None for job in running)
 
@@ -192,13 +197,13 @@ class FleetPool:
         return f"cd / && runuser -u deborgen-worker -- env XDG_RUNTIME_DIR=/run/user/{uid} podman"
 
     def load_job_image(self, name: str) -> None:
-        """There is no registry here, so the image of the jobs is brought to the PC as a file."""
+        """Copy the jobs' image to the PC as a file, because there is no registry here."""
         self[name].send(job_image_archive(), "/var/tmp/job-image.tar")
         self[name].ssh(f"chmod 644 /var/tmp/job-image.tar; {self.podman_on(name)} load -q -i /var/tmp/job-image.tar")
         self[name].ssh("rm /var/tmp/job-image.tar")
 
     def serve_an_index(self, name: str) -> str:
-        """Serve an index of everything but our own parts on the PC itself: pip believes no other without TLS."""
+        """Serve an index of all dependencies on the PC itself: pip trusts no other host without TLS."""
         self[name].send(build_archive(self.source, PYTHONS[self[name].kind]), "/tmp/wheels.tar.gz")
         self[name].ssh(
             "mkdir -p /tmp/index && cd /tmp/index && tar xzf /tmp/wheels.tar.gz && rm -f deborgen*; "

@@ -44,15 +44,15 @@ def make_release(source: Path, version: str, *, broken: bool = False) -> None:
 
 
 def build_archive(source: Path, python: str) -> Path:
-    """Build what hosts with that Python install, as the playbooks would; later they find it in the wheelhouse."""
+    """Build the archive for hosts with that Python, as the playbooks would; they find it in the wheelhouse later."""
     script = ANSIBLE / "roles" / "deborgen_base" / "files" / "build_wheelhouse.py"
     command = [
         sys.executable, str(script), f"--source={source}", f"--cache={WHEELHOUSE}", f"--python={python}",
         f"--machine={os.uname().machine}",
     ]  # fmt: skip
     with locked("wheelhouse"):
-        said = subprocess.run(command, check=True, capture_output=True, text=True, timeout=900).stdout
-    answer: dict[str, Any] = json.loads(said)
+        output = subprocess.run(command, check=True, capture_output=True, text=True, timeout=900).stdout
+    answer: dict[str, Any] = json.loads(output)
     return Path(answer["archive"])
 
 

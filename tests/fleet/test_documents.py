@@ -1,6 +1,6 @@
-"""What the documents tell the organiser to type: in a fresh checkout, with the Ansible that the document installs.
+"""The commands of the documents for the organiser, in a fresh checkout, with the Ansible that the document installs.
 
-Every playbook is run on real hosts by the stories; here the words of the documents are held to that.
+The stories run every playbook on real hosts. These tests check that the documents name no other plays.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ from pathlib import Path
 import pytest
 import yaml
 
-from support.documents import ROOT, blocks, clone_into, commands, is_the_organisers
+from support.documents import ROOT, blocks, clone_into, commands, is_for_the_organiser
 
 DOCUMENTS = ("docs/evening.md", "docs/disaster-recovery.md", "docs/fleet.md")
 ROLES = sorted((ROOT / "deploy" / "ansible" / "roles").iterdir())
 
 
 def typed() -> list[str]:
-    return [line for document in DOCUMENTS for line in commands(document) if is_the_organisers(line)]
+    return [line for document in DOCUMENTS for line in commands(document) if is_for_the_organiser(line)]
 
 
 def in_sentences() -> list[str]:
-    """The playbooks that stand in sentences and tables."""
+    """The plays that stand in sentences and tables."""
     text = "\n".join((ROOT / document).read_text() for document in DOCUMENTS)
     return re.findall(r"`(ansible-playbook [^`]+)`", text)
 
 
 def shape(words: list[str]) -> tuple[str, ...]:
-    """A play without what differs from one to the next: its name, and the options and variables it takes."""
+    """The playbook, and the names of the options and variables that it is given."""
     kept = [words[0]]
     for number, word in enumerate(words):
         if word == "-e":
@@ -44,7 +44,7 @@ def shape(words: list[str]) -> tuple[str, ...]:
 
 
 def plays_of_the_tests() -> set[tuple[str, ...]]:
-    """What the stories play, in their own words."""
+    """The plays in the source of the stories."""
     modules = [ast.parse(file.read_text()) for file in (ROOT / "tests" / "fleet").glob("test_*.py")]
     found = set()
     for node in [node for module in modules for node in ast.walk(module)]:
@@ -62,8 +62,8 @@ def plays_of_the_tests() -> set[tuple[str, ...]]:
     return found
 
 
-def test_every_play_that_is_told_is_played_on_real_hosts() -> None:
-    """The playbook is played with at least the options and variables that are told."""
+def test_every_documented_play_is_run_on_real_hosts() -> None:
+    """A story runs the playbook with at least the documented options and variables."""
     played = plays_of_the_tests()
     lines = [shlex.split(line)[1:] for line in [*typed(), *in_sentences()] if "ansible-playbook" in line]
     assert len(lines) >= 8
@@ -72,8 +72,8 @@ def test_every_play_that_is_told_is_played_on_real_hosts() -> None:
 
 
 @pytest.mark.timeout(900)
-def test_what_the_organiser_types(tmp_path: Path) -> None:
-    """The checkout and the environment are made as told; then each playbook is read with the arguments told."""
+def test_the_organiser_can_type_what_is_documented(tmp_path: Path) -> None:
+    """Make the checkout and the environment as documented; then check the syntax of each documented play."""
     pytest.importorskip("ansible", reason="the documents were not tried: ansible is missing; `make fleet` installs it")
     origin = clone_into(tmp_path / "origin")
     git = ["git", "-c", "user.name=x", "-c", "user.email=x@example.org"]
@@ -90,7 +90,7 @@ def test_what_the_organiser_types(tmp_path: Path) -> None:
     for line in lines:
         line = line.replace("git clone … ", f"git clone -q {origin} ").replace("deborgen-….backup", "x.backup")
         script.append(f"{line} --syntax-check" if "ansible-playbook" in line else line)
-    # A machine of the example inventory, which has just been copied, stands for the reader's.
+    # A machine of the example inventory stands in for the reader's.
     script += [f"{line.replace('NAME', 'ada-tower')} --syntax-check" for line in in_sentences()]
     done = subprocess.run(
         ["bash"], input="\n".join(script), cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=800,
@@ -102,7 +102,7 @@ def test_what_the_organiser_types(tmp_path: Path) -> None:
     )
 
 
-def told_inventories() -> list[str]:
+def documented_inventories() -> list[str]:
     """The inventory of evening.md as it stands; the host of fleet.md where the text puts it."""
     (whole,) = blocks(ROOT / "docs/evening.md", "yaml")
     (host,) = blocks(ROOT / "docs/fleet.md", "yaml")
@@ -111,7 +111,7 @@ def told_inventories() -> list[str]:
 
 @pytest.mark.parametrize("number", range(2))
 def test_inventories_are_read_by_ansible(number: int, tmp_path: Path) -> None:
-    text = told_inventories()[number]
+    text = documented_inventories()[number]
     specified = {"deborgen_overlay"} | {
         name
         for role in ROLES

@@ -1,7 +1,7 @@
-"""The Tailscale role against a stand-in of its command, on a real host.
+"""The Tailscale role with a stand-in for the command `tailscale`, on a real host.
 
-There is no tailnet here. The stand-in is a shell script that answers as `tailscale` does in each state and writes down
-how it was called; what a real `tailscale` would do with the same words is not proven by this.
+There is no tailnet here. The stand-in is a shell script that answers as `tailscale` does in each state and records how
+it was called. These tests do not prove what a real `tailscale` does with the same arguments.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import pytest
 
 from fleet.play import ANSIBLE, Play, run_playbook
 from support.host_images import make_all
-from support.hosts import Fleet, Host, why_not
+from support.hosts import Fleet, Host, why_no_hosts
 
 pytestmark = [pytest.mark.root, pytest.mark.podman, pytest.mark.timeout(1800)]
 
@@ -30,7 +30,7 @@ PLAYBOOK = """
     - ansible.builtin.debug:
         msg: "the address is {{ deborgen_overlay_address }}"
 """
-#: Answers from /stand-in/state.json, notes every call, and joins when it is told to `up`.
+#: Answers from /stand-in/state.json, records every call, and joins on `up`.
 STAND_IN = r"""#!/bin/sh
 echo "$0 $*" >> /stand-in/calls
 case "$1" in
@@ -54,8 +54,8 @@ class Machine:
         (folder / "play.yml").write_text(PLAYBOOK)
         (folder / "key").write_text(KEY + "\n")
 
-    def is_in(self, state: Mapping[str, object] | None) -> None:
-        """Put the machine into a state; None is a machine without Tailscale."""
+    def set_state(self, state: Mapping[str, object] | None) -> None:
+        """Put the machine into a state of Tailscale; None means that it has no Tailscale."""
         self.host.ssh("rm -rf /stand-in /usr/bin/tailscale /etc/deborgen; mkdir /stand-in; touch /stand-in/calls")
         if state is not None:
             self.host.write("/usr/bin/tailscale", STAND_IN, mode="0755")
@@ -85,7 +85,7 @@ class Machine:
 
 @pytest.fixture(scope="module")
 def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
-    if reason := why_not():
+    if reason := why_no_hosts():
         pytest.skip(reason)
     pytest.importorskip("ansible", reason="the overlay was not tested: ansible is missing; `make fleet` installs it")
     make_all()
@@ -96,8 +96,8 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
         machine.fleet.remove()
 
 
-def test_a_machine_that_is_joined_is_not_touched_and_needs_no_key(machine: Machine) -> None:
-    machine.is_in(RUNNING)
+def test_a_machine_in_a_tailnet_is_not_touched_and_needs_no_key(machine: Machine) -> None:
+    machine.set_state(RUNNING)
     played = machine.apply()
     assert played.code == 0, played.words
     assert "the address is 10.213.9.77" in played.words
@@ -105,11 +105,11 @@ def test_a_machine_that_is_joined_is_not_touched_and_needs_no_key(machine: Machi
 
 
 def test_a_machine_in_no_tailnet_joins_with_a_key_that_nobody_sees(machine: Machine) -> None:
-    machine.is_in({"BackendState": "NeedsLogin", "CurrentTailnet": None})
+    machine.set_state({"BackendState": "NeedsLogin", "CurrentTailnet": None})
     played = machine.apply(deborgen_overlay_auth_key_file=str(machine.folder / "key"))
     assert played.code == 0, played.words
     (joined,) = [call for call in machine.calls if " up " in call]
-    assert machine.host.output("cat /stand-in/key") == KEY, "the key reached the command, by a file"
+    assert machine.host.output("cat /stand-in/key") == KEY, "the key reached the command, in a file"
     assert KEY not in joined
     assert KEY not in machine.host.output("cat /stand-in/argv")
     assert KEY not in played.words, "not even with -vvv"
@@ -119,7 +119,7 @@ def test_a_machine_in_no_tailnet_joins_with_a_key_that_nobody_sees(machine: Mach
 
 
 def test_tags_are_given_only_when_asked_for(machine: Machine) -> None:
-    machine.is_in({"BackendState": "NeedsLogin"})
+    machine.set_state({"BackendState": "NeedsLogin"})
     played = machine.apply(
         deborgen_overlay_auth_key_file=str(machine.folder / "key"), deborgen_overlay_tags=["tag:deborgen"]
     )
@@ -127,16 +127,16 @@ def test_tags_are_given_only_when_asked_for(machine: Machine) -> None:
     assert "--advertise-tags=tag:deborgen" in "\n".join(machine.calls)
 
 
-def test_a_machine_in_no_tailnet_and_no_key_is_told_what_to_do(machine: Machine) -> None:
-    machine.is_in({"BackendState": "NeedsLogin"})
+def test_without_a_key_the_play_says_how_to_join_a_tailnet(machine: Machine) -> None:
+    machine.set_state({"BackendState": "NeedsLogin"})
     played = machine.apply()
     assert played.code != 0
-    assert "pc is in no tailnet: give deborgen_overlay_auth_key_file" in played.words
+    assert "pc is in no tailnet: set deborgen_overlay_auth_key_file" in played.words
     assert not [call for call in machine.calls if " up " in call]
 
 
 def test_a_machine_of_another_tailnet_is_never_switched(machine: Machine) -> None:
-    machine.is_in(RUNNING)
+    machine.set_state(RUNNING)
     played = machine.apply(
         deborgen_overlay_tailnet="others.example", deborgen_overlay_auth_key_file=str(machine.folder / "key")
     )
@@ -146,15 +146,15 @@ def test_a_machine_of_another_tailnet_is_never_switched(machine: Machine) -> Non
 
 
 def test_a_machine_whose_owner_switched_tailscale_off_stays_off(machine: Machine) -> None:
-    machine.is_in({"BackendState": "Stopped", "CurrentTailnet": {"Name": "friends.example"}})
+    machine.set_state({"BackendState": "Stopped", "CurrentTailnet": {"Name": "friends.example"}})
     played = machine.apply(deborgen_overlay_auth_key_file=str(machine.folder / "key"))
     assert played.code != 0
     assert "its owner has switched Tailscale off; nothing was touched" in played.words
     assert [call.split()[1] for call in machine.calls] == ["status"]
 
 
-def test_check_mode_joins_nothing(machine: Machine) -> None:
-    machine.is_in({"BackendState": "NeedsLogin"})
+def test_check_mode_does_not_join(machine: Machine) -> None:
+    machine.set_state({"BackendState": "NeedsLogin"})
     played = machine.apply("--check", deborgen_overlay_auth_key_file=str(machine.folder / "key"))
     assert played.code == 0, played.words
     assert not [call for call in machine.calls if " up " in call]
@@ -162,13 +162,13 @@ def test_check_mode_joins_nothing(machine: Machine) -> None:
 
 def test_a_machine_without_tailscale_gets_it_from_its_signed_repository(machine: Machine) -> None:
     """The repository is a stand-in as well, signed with a key of its own."""
-    machine.is_in(None)
+    machine.set_state(None)
     repository(machine.host)
     host, address, key = machine.host, "http://127.0.0.1:8099", str(machine.folder / "key")
     keys = "/srv/repo/debian/bookworm.noarmor.gpg"
     host.ssh(f"mv {keys} {keys}.right && GNUPGHOME=/srv/other gpg --batch -q --export > {keys}")
     refused = machine.apply(deborgen_overlay_repository=address, deborgen_overlay_auth_key_file=key)
-    assert refused.code != 0, "a repository that another key has signed is not believed"
+    assert refused.code != 0, "a repository that another key has signed is refused"
     assert host.ssh("dpkg-query -W tailscale", check=False).returncode != 0
     host.ssh(f"mv {keys}.right {keys}")
     played = machine.apply(deborgen_overlay_repository=address, deborgen_overlay_auth_key_file=key)

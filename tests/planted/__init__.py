@@ -1,1 +1,1 @@
-"""Faults to plant in the product, each a named function with its replacement, and the tests that must notice it."""
+"""Bugs to plant in the product, each as functions with their replacements, and the tests that must find each bug."""

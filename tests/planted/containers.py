@@ -1,4 +1,4 @@
-"""Faults around containers: how they are made, watched, judged and ended, and what becomes of their logs."""
+"""Bugs around containers: how they are made, watched, judged and ended, and how their logs are read."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
-from planted.fault import CONTAINERS, Planted
+from planted.bug import CONTAINERS, Planted
 from planted.patch import Patch, gives
 
 WORKER = "deborgen_worker"
 RUNNERS = "deborgen_worker.runners.containers"
+ISOLATION = "integration/worker/test_isolation.py::test_fault_97"
 SPEC = "deborgen_worker.runners.podman.spec:container_spec"
 
 
@@ -52,7 +53,7 @@ def send_nothing_after_term(original: Any) -> Any:
 
 
 def specified_with(**changes: Any) -> Callable[[Any], Any]:
-    """Containers that are made with these fields."""
+    """Make containers with these fields."""
     return lambda original: lambda *args, **named: original(*args, **named) | changes
 
 
@@ -109,14 +110,17 @@ PLANTED: list[Planted] = [
         "'failed'",
     ),
     Planted(
-        "after TERM nothing follows",
+        "no KILL follows a TERM",
         (Patch(f"{WORKER}.performer:signal_to", send_nothing_after_term),),
         (f"{CONTAINERS}_54_a_job_that_ignores_term_is_killed_after_its_grace_period",),
     ),
     Planted(
         "a container shares the processes of the machine",
         (Patch(SPEC, specified_with(pidns={"nsmode": "host"})),),
-        (f"{CONTAINERS}_57_background_processes_of_a_program_end_with_it",),
+        (
+            f"{CONTAINERS}_57_background_processes_of_a_program_end_with_it",
+            f"{ISOLATION}_a_hostile_program_in_a_container_reaches_what_the_table_says",
+        ),
     ),
     Planted(
         "a job may have four times the processes that its owner allows",
@@ -139,7 +143,7 @@ PLANTED: list[Planted] = [
         300,
     ),
     Planted(
-        "nobody watches conmon",
+        "conmon is not watched",
         (Patch(f"{RUNNERS}.watch:wait_until_gone", do_not_watch_conmon),),
         (f"{CONTAINERS}_49_killing_conmon_ends_the_attempt_as_an_error",),
         seconds=200,

@@ -1,11 +1,11 @@
-"""Plants a fault in every Python process of an environment, at the import of the modules that it names.
+"""Plants a bug in every Python process of an environment, when the modules that it names are imported.
 
-The environment has a `.pth` file that imports this module, so it is there in processes with a cleaned environment and
-under `python -I` too. The folder `planted` of the environment has a file `fault`: its first line names the part of the
+The environment has a `.pth` file that imports this module, so it also works in processes with a cleaned environment
+and under `python -I`. The folder `planted` of the environment has a file `bug`: its first line names the part of the
 table and the row, each further line a module to be patched. For each patch that was planted the folder gets a file.
 
-This runs at the start of every process: it imports nothing but what Python has loaded anyway, and reads the table only
-when a module of the product is imported that the fault is about.
+This runs at the start of every process: it imports only what Python has loaded anyway, and reads the table only when a
+module that the bug names is imported.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from types import ModuleType
 from typing import Any
 
 FOLDER = "planted"
-FAULT = "fault"
+BUG = "bug"
 
 
 class PlantingFinder:
-    """Finds the modules that the fault names, and plants it in each right after it was executed."""
+    """Finds the modules that the bug names, and plants it in each module right after the module was executed."""
 
     def __init__(self, folder: Path, part: str, number: int, modules: frozenset[str]) -> None:
         self._folder, self._part, self._number, self._modules = folder, part, number, modules
@@ -43,17 +43,17 @@ class PlantingFinder:
     def _plant(self, name: str) -> None:
         from planted.table import rows_of
 
-        for place, patch in enumerate(rows_of(self._part)[self._number].patches):
+        for number, patch in enumerate(rows_of(self._part)[self._number].patches):
             if patch.module == name:
                 patch.plant()
-                (self._folder / str(place)).touch()
+                (self._folder / str(number)).touch()
 
 
 def install() -> None:
     folder = Path(sys.prefix) / FOLDER
-    fault = folder / FAULT
-    if fault.exists():
-        (part, number), *modules = (line.split() for line in fault.read_text().splitlines())
+    bug = folder / BUG
+    if bug.exists():
+        (part, number), *modules = (line.split() for line in bug.read_text().splitlines())
         named = frozenset(name for (name,) in modules)
         sys.meta_path.insert(0, PlantingFinder(folder, part, int(number), named))
 

@@ -1,4 +1,4 @@
-"""Faults in what the coordinator takes in: bodies, JSON, paths, roles."""
+"""Bugs in how the coordinator reads requests: bodies, JSON, paths, roles."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import dataclasses
 import json
 from typing import Any
 
-from planted.fault import STRICT, Planted
+from planted.bug import STRICT, Planted
 from planted.patch import Patch, becomes, first_argument
 
 HTTP = "deborgen_coordinator.http"
 PATHS = "deborgen_shared.jobfile.paths"
 
 
-def take_two_dots_for_a_name(original: Any) -> Any:
+def treat_two_dots_as_a_name(original: Any) -> Any:
     return lambda path: original("/".join("up" if part == ".." else part for part in path.split("/")))
 
 
@@ -23,7 +23,7 @@ def let_the_last_key_count(original: Any) -> Any:
     )
 
 
-def make_it_a_mistake(original: Any) -> Any:
+def raise_an_internal_error(original: Any) -> Any:
     return lambda problems: ValueError(str(problems))
 
 
@@ -43,7 +43,7 @@ def take_half_a_body(original: Any) -> Any:
     return lambda environ, length: environ["wsgi.input"].read(length)
 
 
-def take_it_for_a_mistake(original: Any) -> Any:
+def answer_with_an_internal_error(original: Any) -> Any:
     return lambda self, req, client, addr, exc: original(self, req, client, addr, RuntimeError(str(exc)))
 
 
@@ -68,7 +68,7 @@ def open_to_every_role(original: Any) -> Any:
 PLANTED: list[Planted] = [
     Planted(
         "'..' is a name like any other",
-        (Patch(f"{PATHS}:check_path", take_two_dots_for_a_name),),
+        (Patch(f"{PATHS}:check_path", treat_two_dots_as_a_name),),
         (
             f"{STRICT}_64_a_file_path_that_leaves_its_folder_is_422",
             "unit/worker/test_workspace.py::test_fault_64_a_path_that_leads_out_of_the_workspace_is_refused",
@@ -76,12 +76,12 @@ PLANTED: list[Planted] = [
     ),
     Planted(
         "names are compared byte by byte",
-        (Patch(f"{PATHS}:_fold", first_argument),),
+        (Patch(f"{PATHS}:fold", first_argument),),
         (f"{STRICT}_64_file_paths_that_are_equal_on_some_machines_are_422",),
         "201",
     ),
     Planted(
-        "the last one of two equal keys counts",
+        "the last of two equal keys counts",
         (Patch("deborgen_shared.strict_json:_DECODER", let_the_last_key_count),),
         (
             "contract/http/test_decoding.py::test_fault_62_malformed_deep_huge_and_duplicate_key_json_is_400",
@@ -96,7 +96,7 @@ PLANTED: list[Planted] = [
     ),
     Planted(
         "an invalid job file is an internal error of the coordinator",
-        (Patch("deborgen_coordinator.operations.runs.submit:refusal", make_it_a_mistake),),
+        (Patch("deborgen_coordinator.operations.runs.submit:refusal", raise_an_internal_error),),
         (f"{STRICT}_62_json_that_is_not_a_job_file_is_422_with_all_problems",),
         "500",
     ),
@@ -116,14 +116,14 @@ PLANTED: list[Planted] = [
         "HTTP/1.1 400",
     ),
     Planted(
-        "half a body is taken for the whole",
+        "half a body counts as the whole body",
         (Patch(f"{HTTP}.bodies:read", take_half_a_body),),
         (f"{STRICT}_63_a_body_shorter_than_its_length_is_400",),
         "HTTP/1.1 201",
     ),
     Planted(
         "an invalid HTTP request is an internal error of the coordinator",
-        (Patch("deborgen_coordinator.connections:PatientWorker.handle_error", take_it_for_a_mistake),),
+        (Patch("deborgen_coordinator.request_threads:PatientWorker.handle_error", answer_with_an_internal_error),),
         (
             f"{STRICT}_63_a_content_length_that_is_not_a_number_is_refused",
             f"{STRICT}_73_ambiguous_framing_and_bad_http_is_400_in_the_usual_shape",

@@ -1,10 +1,10 @@
-"""Faults in the leases: their clock, their renewal, and who speaks for a worker."""
+"""Bugs in the leases: their clock, their renewal, and who speaks for a worker."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from planted.fault import CHAOS, LIVE, NETWORK, Planted
+from planted.bug import CHAOS, LIVE, NETWORK, Planted
 from planted.patch import Patch, gives, nothing
 
 LEASES = "deborgen_coordinator.leases"
@@ -17,11 +17,11 @@ def count_on_the_wall_clock(original: Any) -> Any:
     return lambda self: self._ctx.clock.wall()
 
 
-def count_late_turns(original: Any) -> Any:
-    """Only the first turn lets the clock stand still."""
+def count_late_checks(original: Any) -> Any:
+    """Only the first lease check lets the clock stand still."""
     from deborgen_coordinator.leases import ClockMove
 
-    def clock_move(elapsed: float | None, lease_seconds: float) -> ClockMove:
+    def clock_move(elapsed: float | None, lease_seconds: float, late_checks: int = 0) -> ClockMove:
         return original(None, lease_seconds) if elapsed is None else ClockMove(elapsed, regrant=False)
 
     return clock_move
@@ -30,7 +30,7 @@ def count_late_turns(original: Any) -> Any:
 def start_with_two_leases_gone(original: Any) -> Any:
     from deborgen_coordinator.leases import ClockMove
 
-    def clock_move(elapsed: float | None, lease_seconds: float) -> ClockMove:
+    def clock_move(elapsed: float | None, lease_seconds: float, late_checks: int = 0) -> ClockMove:
         found: ClockMove = original(elapsed, lease_seconds)
         return ClockMove(2 * lease_seconds, regrant=False) if found.regrant else found
 
@@ -51,7 +51,7 @@ def renew_nothing(original: Any) -> Any:
     return lambda tx, held, *more: original(tx, [], *more)
 
 
-def know_only_what_is_new(original: Any) -> Any:
+def know_only_unnamed_attempts(original: Any) -> Any:
     return lambda tx, worker_id: [held for held in original(tx, worker_id) if not held.named]
 
 
@@ -67,35 +67,35 @@ def take_any_session(original: Any) -> Any:
 
 PLANTED: list[Planted] = [
     Planted(
-        "an attempt that is named a second time is taken for somebody else's",
-        (Patch(f"{STORAGE}.attempts:held_by", know_only_what_is_new),),
+        "an attempt that is named a second time counts as another worker's",
+        (Patch(f"{STORAGE}.attempts:held_by", know_only_unnamed_attempts),),
         (f"{LIVE}_09_a_first_heartbeat_whose_answer_is_lost_starts_no_second_program",),
     ),
     Planted(
         "leases are counted on the wall clock",
         (
             Patch(f"{OPERATIONS}.maintenance.lease_check:LeaseChecker._now", count_on_the_wall_clock),
-            Patch(f"{LEASES}:clock_move", count_late_turns),
+            Patch(f"{LEASES}:clock_move", count_late_checks),
         ),
         (f"{CHAOS}_28_a_step_of_the_wall_clock_expires_nothing",),
     ),
     Planted(
-        "time in which nobody could renew anything counts",
-        (Patch(f"{LEASES}:clock_move", count_late_turns),),
+        "time in which no lease could be renewed counts",
+        (Patch(f"{LEASES}:clock_move", count_late_checks),),
         (f"{LIVE}_27_a_coordinator_stopped_for_longer_than_the_lease_loses_no_lease",),
     ),
     Planted(
-        "a start of the coordinator counts as two leases gone by",
+        "a start of the coordinator counts as the time of two leases",
         (Patch(f"{LEASES}:clock_move", start_with_two_leases_gone),),
         (f"{LIVE}_26_a_restart_under_200_live_workers_loses_no_lease_and_makes_no_stampede",),
     ),
     Planted(
-        "whoever finds no work asks again at once",
+        "a worker that finds no job asks again at once",
         (Patch(f"{OPERATIONS}.workers.claim:claim", ask_again_at_once),),
         (f"{LIVE}_26_a_restart_under_200_live_workers_loses_no_lease_and_makes_no_stampede",),
     ),
     Planted(
-        "a lease ends when the stored clock says so, however late that clock is",
+        "a lease ends at its time on the stored clock, without allowing for the delay of that clock",
         (Patch(f"{LEASES}:longest_lag", gives(0.0)),),
         (f"{CLAIMS}::test_rule_02_a_lease_never_ends_before_the_promised_time_however_late_the_check_is",),
     ),
@@ -115,6 +115,7 @@ PLANTED: list[Planted] = [
         (
             f"{NETWORK}_16_after_a_partition_longer_than_the_lease_the_same_attempt_goes_on",
             f"{NETWORK}_29_a_worker_that_slept_past_its_lease_goes_on_with_jobs_that_no_other_has_claimed",
+            f"{NETWORK}_29_no_job_fails_when_a_whole_machine_sleeps_past_its_leases",
         ),
     ),
     Planted(

@@ -1,13 +1,14 @@
-"""Faults in the coordinator's operations: submitting, claiming, finishing, logs."""
+"""Bugs in the coordinator's operations: submitting, claiming, finishing, logs."""
 
 from __future__ import annotations
 
-import dataclasses
 import html
 import uuid
 from typing import Any
 
-from planted.fault import CHAOS, HTTP_BLOBS, HTTP_LOGS, INPUT, LIVE, SERVER, Planted
+from msgspec import structs
+
+from planted.bug import CHAOS, HTTP_BLOBS, HTTP_LOGS, INPUT, LIVE, SERVER, Planted
 from planted.patch import Patch, gives, nothing
 
 OPERATIONS = "deborgen_coordinator.operations"
@@ -16,7 +17,7 @@ STORAGE = "deborgen_coordinator.storage"
 
 def count_as_named(original: Any) -> Any:
     def give_up(work: Any, held: Any, *more: Any, **named: Any) -> Any:
-        return original(work, [dataclasses.replace(each, named=True) for each in held], *more, **named)
+        return original(work, [structs.replace(each, named=True) for each in held], *more, **named)
 
     return give_up
 
@@ -43,7 +44,7 @@ def finish_any_job(original: Any) -> Any:
     return finish
 
 
-#: The session that sends a result is not asked whether it holds the lease, and the statements do not ask either.
+#: Neither the operation nor its statements check that the session which sends a result holds the lease.
 NO_FENCE = (
     Patch(f"{OPERATIONS}.workers.finish:_holds", gives(True)),
     Patch(f"{STORAGE}.attempts:end", end_any_attempt),
@@ -58,7 +59,7 @@ def claim_under_a_new_name(original: Any) -> Any:
     return new_claim
 
 
-#: A claim that was answered is not found again, and the repeat of its request is written down as another one.
+#: A claim that was answered is not found again, and a repeat of its request is stored as another one.
 NO_IDEMPOTENT_CLAIM = (
     Patch(f"{STORAGE}.attempts:claim_of", nothing),
     Patch(f"{STORAGE}.attempts:new_claim", claim_under_a_new_name),
@@ -99,18 +100,18 @@ PLANTED: list[Planted] = [
         "'lost'",
     ),
     Planted(
-        "a result that is known already is looked at like a new one",
+        "a result that is already known is treated like a new one",
         (Patch(f"{OPERATIONS}.workers.finish:_digest", new_digest_each_time),),
         (f"{CHAOS}_21_a_result_that_is_sent_twice_is_accepted_once_and_recorded_once",),
         "'stale'",
     ),
     Planted(
-        "a result is taken whoever holds the lease",
+        "a result is accepted from any session",
         NO_FENCE,
         (
             f"{CHAOS}_22_another_result_after_the_first_is_refused_and_the_first_is_kept",
             f"{CHAOS}_23_a_stale_result_leaves_the_second_attempt_unharmed",
-            f"{CHAOS}_24_a_result_that_races_the_sweep_and_a_cancel_has_exactly_one_winner",
+            f"{CHAOS}_24_a_result_that_races_the_lease_check_and_a_cancel_has_exactly_one_winner",
         ),
         "accepted|job cannot be|invalid_transition|InvalidTransition|Refusal|Unavailable",
     ),
@@ -124,14 +125,14 @@ PLANTED: list[Planted] = [
         ),
     ),
     Planted(
-        "nothing is poison",
+        "no job is ever poison",
         (Patch(f"{OPERATIONS}.attempts.outcomes:lost_on", gives(0)),),
         (f"{CHAOS}_75_a_job_that_kills_every_worker_is_poison_and_the_workers_recover",),
         "'queued'",
     ),
     Planted(
-        "a key is not tied to its body",
-        (Patch(f"{OPERATIONS}.runs.submit:repeated", take_any_body),),
+        "an idempotency key is not tied to its body",
+        (Patch(f"{OPERATIONS}.runs.submit:find_repeated", take_any_body),),
         (
             "contract/coordinator/test_steps.py::test_fault_05_the_same_key_with_another_body_is_refused_and_nothing_is_stored",
             "contract/http/test_runs.py::test_fault_05_another_body_under_the_same_key_is_409_and_stores_nothing",
@@ -147,7 +148,7 @@ PLANTED: list[Planted] = [
         ),
     ),
     Planted(
-        "known log bytes are stored once more",
+        "known log bytes are stored again",
         (Patch(f"{OPERATIONS}.attempts.logs:_fresh", all_bytes_are_fresh),),
         (
             "contract/coordinator/test_keeping.py::test_fault_20_log_uploads_dropped_repeated_and_reordered_store_exactly_the_written_bytes",

@@ -1,4 +1,4 @@
-"""A planted fault names functions of the product and their replacements. No line of the product's source is named.
+"""A planted bug names functions of the product and their replacements. No line of the product's source is named.
 
 `Patch("package.module:function", replacement)` says that `replacement(original)` takes the place of the function. The
 name may also be that of a constant, of a class, or of something in a class: `"package.module:Class.method"`.
@@ -17,7 +17,7 @@ from unittest import mock
 
 
 class Patch(NamedTuple):
-    """What the target names becomes what the replacement makes of it."""
+    """Replaces what `target` names by `replacement(original)`."""
 
     target: str
     replacement: Callable[[Any], Any]
@@ -36,24 +36,24 @@ class Patch(NamedTuple):
         for part in self.target.partition(":")[2].split(".")[:-1]:
             holder = getattr(holder, part)
         if self.name not in vars(holder):
-            raise AttributeError(f"a planted fault names {self.target}, which the product does not have")
+            raise AttributeError(f"a planted bug names {self.target}, which the product does not have")
         return holder
 
     def original(self) -> Any:
-        """What stands there now: of a method, the function that it is made of."""
+        """The current value; of a method, its plain function."""
         found = vars(self.holder())[self.name]
         if isinstance(found, property):
             return found.fget
         return found.__func__ if isinstance(found, staticmethod | classmethod) else found
 
     def replaced(self) -> Any:
-        """What is to stand there: the replacement, as the same kind of method as the original."""
+        """The new value: the replacement, as the same kind of method as the original."""
         made = self.replacement(self.original())
         found = vars(self.holder())[self.name]
         return type(found)(made) if isinstance(found, property | staticmethod | classmethod) else made
 
     def plant(self) -> None:
-        """Replace it for good. Modules that import the name later get the replacement."""
+        """Replace it for the rest of the process. Modules that import the name later get the replacement."""
         setattr(self.holder(), self.name, self.replaced())
 
 
@@ -80,16 +80,16 @@ def _uses(function: Any) -> list[tuple[ModuleType, str]]:
     ]
 
 
-# Replacements that many faults share.
+# Replacements that many bugs share.
 
 
 def nothing(original: Any) -> Any:
-    """A function that does nothing, and gives None."""
+    """A function that does nothing, and returns None."""
     return gives(None)(original)
 
 
 def gives(value: Any) -> Callable[[Any], Any]:
-    """A function that gives this value, whatever it is called with."""
+    """A function that returns this value, whatever it is called with."""
     return lambda original: lambda *args, **named: value
 
 
@@ -99,5 +99,5 @@ def becomes(value: Any) -> Callable[[Any], Any]:
 
 
 def first_argument(original: Any) -> Any:
-    """A function that gives back what it is given."""
+    """A function that returns its argument."""
     return lambda value: value

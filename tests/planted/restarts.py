@@ -1,16 +1,16 @@
-"""Faults at a start of the worker: what it makes of the things that an earlier session left."""
+"""Bugs at a start of the worker, in how it handles what an earlier session left."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from planted.fault import RESTARTS, Planted
+from planted.bug import RESTARTS, Planted
 from planted.patch import Patch, gives
 
 RECOVERY = "deborgen_worker.recovery"
 
 
-def take_it_for_new(original: Any) -> Any:
+def treat_it_as_new(original: Any) -> Any:
     import msgspec
 
     return lambda agent, name, entry, say: original(agent, name, msgspec.structs.replace(entry, runner=""), say)
@@ -37,8 +37,8 @@ def drop_results_at_a_reboot(original: Any) -> Any:
 
 PLANTED: list[Planted] = [
     Planted(
-        "an attempt that was started before is started once more",
-        (Patch(f"{RECOVERY}:_take_up", take_it_for_new),),
+        "an attempt that was started before is started again",
+        (Patch(f"{RECOVERY}:_take_up", treat_it_as_new),),
         (
             f"{RESTARTS}_11_a_worker_killed_at_any_step_delivers_one_correct_result",
             f"{RESTARTS}_11_a_container_runs_once_wherever_the_worker_is_killed",
@@ -71,7 +71,7 @@ PLANTED: list[Planted] = [
         "None",
     ),
     Planted(
-        "leftovers stay",
+        "leftovers are not removed",
         (Patch("deborgen_worker.runners.containers.runner:ContainerRunner.cleanup", gives(())),),
         (f"{RESTARTS}_55_a_workers_own_leftovers_are_removed_and_those_of_others_are_not",),
         seconds=200,

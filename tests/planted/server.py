@@ -1,12 +1,14 @@
-"""Faults in the coordinator as a server: its disk, its memory, its threads, its secrets."""
+"""Bugs in the coordinator as a server: its disk, its memory, its threads, its secrets."""
 
 from __future__ import annotations
 
+import re
 import subprocess
+from types import SimpleNamespace
 from typing import Any
 
-from planted.fault import SERVER, Planted
-from planted.patch import Patch, becomes, first_argument, gives
+from planted.bug import SERVER, Planted
+from planted.patch import Patch, becomes, first_argument, gives, nothing
 
 COORDINATOR = "deborgen_coordinator"
 
@@ -15,8 +17,21 @@ def only_measure_the_disk(original: Any) -> Any:
     return lambda self: self.measure() is None
 
 
-def take_a_thread_for_a_head(original: Any) -> Any:
+def start_when_the_head_is_there(original: Any) -> Any:
     return lambda self: b"\r\n\r\n" in self.arrived or original(self)
+
+
+def wait_for_the_body(original: Any) -> Any:
+    def read(environ: dict[str, Any], length: int) -> bytes:
+        environ["deborgen.request"].unreader.wait_for_more()
+        body: bytes = original(environ | {"deborgen.request": SimpleNamespace(ended=True)}, length)
+        return body
+
+    return read
+
+
+def wait_for_the_reader(original: Any) -> Any:
+    return lambda self, data: self.wait_for_reader().sendall(data)
 
 
 def start_a_program_with_the_token(original: Any) -> Any:
@@ -28,10 +43,16 @@ def start_a_program_with_the_token(original: Any) -> Any:
     return create
 
 
+#: One person may have all threads.
+GREEDY = (
+    Patch(f"{COORDINATOR}.shares:PERSONS_PART", becomes(1)),
+    Patch(f"{COORDINATOR}.request_threads:THREADS_EACH", becomes(1000)),
+)
+
 PLANTED: list[Planted] = [
     Planted(
-        "a full disk is filled further",
-        (Patch(f"{COORDINATOR}.disk_reserve:DiskReserve.has_room", only_measure_the_disk),),
+        "a full disk is written to",
+        (Patch(f"{COORDINATOR}.disk_reserve:DiskReserve.has_space", only_measure_the_disk),),
         (f"{SERVER}/test_limits.py::test_fault_30_a_full_disk_is_503_while_reads_go_on_and_it_recovers_by_itself",),
     ),
     Planted(
@@ -42,9 +63,44 @@ PLANTED: list[Planted] = [
     ),
     Planted(
         "a request gets a thread before its body has arrived",
-        (Patch(f"{COORDINATOR}.connections:ClientConnection.is_complete", take_a_thread_for_a_head),),
+        (
+            *GREEDY,
+            Patch(f"{COORDINATOR}.connections:ClientConnection.is_complete", start_when_the_head_is_there),
+            Patch(f"{COORDINATOR}.connections:_RENEWAL", becomes(re.compile(b"(?!)"))),
+            Patch(f"{COORDINATOR}.http.bodies:read", wait_for_the_body),
+        ),
         (f"{SERVER}/test_slow_clients.py::test_fault_41_idle_sockets_and_trickling_bodies_do_not_delay_heartbeats",),
         "a heartbeat took|Timeout|timed out",
+    ),
+    Planted(
+        "a thread reads a body while it arrives",
+        (*GREEDY, Patch(f"{COORDINATOR}.http.bodies:read", wait_for_the_body)),
+        (f"{SERVER}/test_shares.py::test_fault_92_slow_bodies_of_one_submitter_hold_up_nobody_else",),
+        "timed out",
+    ),
+    Planted(
+        "a thread waits until a client has read its answer",
+        (*GREEDY, Patch(f"{COORDINATOR}.connections:ClientConnection.sendall", wait_for_the_reader)),
+        (f"{SERVER}/test_shares.py::test_fault_92_answers_that_one_viewer_does_not_read_hold_up_nobody_else",),
+        "timed out",
+    ),
+    Planted(
+        "one person may take everything",
+        GREEDY,
+        (
+            f"{SERVER}/test_shares.py"
+            "::test_fault_92_a_person_with_all_streams_that_one_can_have_leaves_streams_to_others",
+        ),
+    ),
+    Planted(
+        "any number of unfinished uploads is kept",
+        (Patch(f"{COORDINATOR}.operations.uploads:Uploads._make_room", nothing),),
+        (
+            "contract/coordinator/test_uploads.py::test_fault_92_a_person_keeps_only_a_few_unfinished_uploads",
+            "contract/coordinator/test_uploads.py"
+            "::test_fault_92_the_unfinished_uploads_of_a_person_have_a_limit_but_the_largest_goes_on",
+        ),
+        "DID NOT RAISE",
     ),
     Planted(
         "a new token is an argument of a program that the coordinator starts",

@@ -1,4 +1,4 @@
-"""Faults in the databases and in the store of blobs."""
+"""Bugs in the databases and in the store of blobs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from planted.fault import BLOBS, HTTP_BLOBS, INPUT, NETWORK, SERVER, STORAGE, Planted
+from planted.bug import BLOBS, HTTP_BLOBS, INPUT, NETWORK, SERVER, STORAGE, Planted
 from planted.patch import Patch, becomes, first_argument, gives, nothing
 
 DATABASE = "deborgen_coordinator.storage.database"
@@ -92,7 +92,7 @@ PLANTED: list[Planted] = [
     Planted(
         "claimers at two coordinators look at the same rows",
         (Patch("deborgen_coordinator.storage.statements:Locked.__sql__", lock_nothing),),
-        ("contract/coordinator/test_waiting.py::test_fault_08_64_claimers_on_1000_jobs_get_disjoint_ones",),
+        ("contract/coordinator/test_waiting.py::test_fault_08_64_claimers_on_1000_jobs_never_get_the_same_job",),
         "a running job cannot be claimed|assert",
     ),
     Planted(
@@ -104,7 +104,7 @@ PLANTED: list[Planted] = [
         "half",
     ),
     Planted(
-        "nobody checks whether the whole file is valid",
+        "the whole file is not checked",
         (Patch(f"{SQLITE}:SqliteDatabase.check", nothing),),
         (f"{STORAGE}_44_a_damaged_database_file_is_refused",),
         "DID NOT RAISE",
@@ -124,12 +124,12 @@ PLANTED: list[Planted] = [
         "malformed",
     ),
     Planted(
-        "nobody reads the rest of a large file",
+        "the rest of a large file is never read",
         (Patch(f"{SQLITE}:SqliteDatabase.examine", nothing),),
         (f"{STORAGE}_44_a_large_file_is_served_at_once_and_damage_is_noticed_while_serving",),
     ),
     Planted(
-        "damage that is met is an error like any other",
+        "damage that a query meets is an error like any other",
         (Patch(f"{SQLITE}:SqliteDatabase.is_damage", gives(False)),),
         (f"{STORAGE}_44_a_read_or_write_of_a_damaged_page_is_refused_and_stops_all_writing",),
         "malformed",

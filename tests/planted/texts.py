@@ -1,11 +1,11 @@
-"""Faults in what the command shows, and in how job files are read."""
+"""Bugs in what the command shows, and in how job files are read."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
 
-from planted.fault import INPUT, Planted
+from planted.bug import INPUT, Planted
 from planted.patch import Patch, becomes, first_argument, nothing
 
 JOBFILE = "deborgen_shared.jobfile"
@@ -19,6 +19,11 @@ def drop_carriage_returns(original: Any) -> Any:
     return chunks
 
 
+NOT_INERT = (
+    Patch("deborgen_shared.terminal:inert", first_argument),
+    Patch("deborgen_shared.terminal:inert_lines", first_argument),
+)
+
 PLANTED: list[Planted] = [
     Planted(
         "a log loses its carriage returns",
@@ -27,8 +32,14 @@ PLANTED: list[Planted] = [
     ),
     Planted(
         "control characters go to the terminal as they are",
-        (Patch("deborgen.output:inert", first_argument),),
+        NOT_INERT,
         ("integration/cli/test_terminal.py::test_fault_37_what_a_job_writes_cannot_steer_the_terminal",),
+        "rror",
+    ),
+    Planted(
+        "text from other people goes to the terminal as it is",
+        NOT_INERT,
+        ("integration/cli/test_hostile_text.py::test_fault_95_no_text_of_other_people_can_control_the_terminal",),
         "rror",
     ),
     Planted(
@@ -38,7 +49,7 @@ PLANTED: list[Planted] = [
         "DID NOT RAISE",
     ),
     Planted(
-        "tags are let pass",
+        "tags are accepted",
         (Patch(f"{JOBFILE}.loader:_Composer._check_tag", nothing),),
         (f"{INPUT}_67_an_alias_bomb_or_a_tag_in_yaml_is_refused",),
         "DID NOT RAISE",

@@ -1,4 +1,4 @@
-"""Faults in the worker: claims, leases, results, artifacts, its journal."""
+"""Bugs in the worker: claims, leases, results, artifacts, its journal."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from planted.fault import INPUT, LIVE, NETWORK, Planted
+from planted.bug import INPUT, LIVE, NETWORK, Planted
 from planted.patch import Patch, becomes, first_argument, gives
 
 WORKER = "deborgen_worker"
@@ -29,7 +29,7 @@ def refuse_unknown_fields(original: Any) -> Any:
 
 
 def forget_the_claim(original: Any) -> Any:
-    """After a step, a request is open if its answer was lost."""
+    """Forget, after each step, a request whose answer was lost."""
 
     def step(self: Any) -> Any:
         delay = original(self)
@@ -40,22 +40,22 @@ def forget_the_claim(original: Any) -> Any:
 
 
 def start_at_any_time(original: Any) -> Any:
-    """The lease is taken to live for ever."""
+    """Assume that a lease lives forever."""
     return lambda sent, lease_seconds, waited_seconds=0.0: sent + 1e9
 
 
-def start_what_runs(table: Any) -> Any:
+def start_running_attempts_again(table: Any) -> Any:
     """A heartbeat that names a running attempt puts it in the queue again."""
     from deborgen_worker.attempts import Running, Waiting
     from deborgen_worker.steps import Renewed
 
-    def name(machine: Any, attempt: Any, _stage: Any, event: Any, now: Any) -> Any:
+    def queue_again(machine: Any, attempt: Any, _stage: Any, event: Any, now: Any) -> Any:
         machine.ledger.put_back(attempt.name)
         attempt.stage = Waiting(now.clock, event.start_by)
         machine.queue.append(attempt.name)
         return ()
 
-    return table | {Renewed: table[Renewed] | {Running: name}}
+    return table | {Renewed: table[Renewed] | {Running: queue_again}}
 
 
 def ignore_stop(original: Any) -> Any:
@@ -65,7 +65,7 @@ def ignore_stop(original: Any) -> Any:
     return apply_answers
 
 
-def count_as_sent_before(original: Any) -> Any:
+def count_bytes_as_sent_too_early(original: Any) -> Any:
     def send(self: Any, attempt: Any) -> None:
         offset = attempt.log_sent
         data = attempt.log.read(offset, 1 << 20)
@@ -85,7 +85,7 @@ def forget_the_upload(original: Any) -> Any:
     return to_the_end
 
 
-def take_all_for_files(original: Any) -> Any:
+def treat_everything_as_files(original: Any) -> Any:
     def walk(workspace: Any) -> Iterator[tuple[str, int]]:
         for path, _ in original(workspace):
             yield path, stat.S_IFREG | 0o600
@@ -111,7 +111,7 @@ def write_the_token(original: Any) -> Any:
 
 
 def try_once(original: Any) -> Any:
-    """Nobody looks whether a call to the engine that failed had anything left to do."""
+    """Do not check whether a failed call to the engine had an effect."""
     from deborgen_worker.runners.containers.engine import EngineError
     from deborgen_worker.runners.protocol import CannotStart
 
@@ -124,7 +124,7 @@ def try_once(original: Any) -> Any:
     return steer
 
 
-def let_programs_go_on(original: Any) -> Any:
+def let_programs_run_forever(original: Any) -> Any:
     def start_supervisor(self: Any) -> Any:
         os.environ.pop("DEBORGEN_TAKE_UP_SECONDS", None)
         return original(self)
@@ -132,9 +132,44 @@ def let_programs_go_on(original: Any) -> Any:
     return start_supervisor
 
 
+def give_to_the_first_user(original: Any) -> Any:
+    def give(self: Any, folder: Any) -> None:
+        self._users, users = self._users[:1], self._users
+        self._spare, spare = folder, self._spare
+        self.root, root = folder, self.root
+        try:
+            original(self, folder)
+        finally:
+            self._users, self._spare, self.root = users, spare, root
+
+    return give
+
+
+ISOLATION = "integration/worker/test_isolation.py::test_fault_97"
+
 PLANTED: list[Planted] = [
     Planted(
-        "the supervisor keeps no time",
+        "plain processes of a root worker run as root",
+        (
+            Patch(f"{WORKER}.runners.isolation:Isolation.request", gives({})),
+            Patch(f"{WORKER}.folders:Folders._give_to_user", gives(None)),
+        ),
+        (f"{ISOLATION}_a_hostile_program_reaches_what_the_table_says",),
+        seconds=200,
+    ),
+    Planted(
+        "every folder gets the first user",
+        (Patch(f"{WORKER}.folders:Folders._give_to_user", give_to_the_first_user),),
+        (f"{ISOLATION}_each_job_has_a_user_of_its_own_and_later_sessions_know_it",),
+        seconds=200,
+    ),
+    Planted(
+        "files in a workspace are read whoever owns them",
+        (Patch(f"{WORKER}.folders:may_read_for", gives(True)),),
+        (f"{ISOLATION}_no_file_that_only_root_may_read_becomes_an_artifact_or_a_result",),
+    ),
+    Planted(
+        "the supervisor ignores time limits",
         (Patch(f"{WORKER}.runners.supervision:BACKSTOP_SECONDS", becomes(1e9)),),
         (
             f"{SUPERVISOR}_58_the_supervisor_ends_a_process_at_its_time_limit_while_the_worker_is_dead",
@@ -143,8 +178,8 @@ PLANTED: list[Planted] = [
         seconds=200,
     ),
     Planted(
-        "programs go on forever without a worker",
-        (Patch(f"{WORKER}.runners.supervision:Supervision._start_supervisor", let_programs_go_on),),
+        "programs run forever without a worker",
+        (Patch(f"{WORKER}.runners.supervision:Supervision._start_supervisor", let_programs_run_forever),),
         (
             f"{SUPERVISOR}_87_a_process_is_ended_if_no_worker_comes_back",
             f"{SUPERVISOR}_87_a_container_is_ended_if_no_worker_comes_back",
@@ -171,13 +206,13 @@ PLANTED: list[Planted] = [
         ("unit/worker/test_agent.py::test_rule_02_a_program_is_started_only_while_its_lease_is_certainly_alive",),
     ),
     Planted(
-        "every renewed lease starts the program once more",
-        (Patch(f"{WORKER}.lifecycle:TABLE", start_what_runs),),
+        "every renewed lease starts the program again",
+        (Patch(f"{WORKER}.lifecycle:TABLE", start_running_attempts_again),),
         ("unit/worker/test_agent.py::test_fault_09_a_first_heartbeat_without_an_answer_starts_no_second_program",),
     ),
     Planted(
         "log bytes count as sent before they are",
-        (Patch(f"{WORKER}.log_pump:LogPump._send", count_as_sent_before),),
+        (Patch(f"{WORKER}.log_pump:LogPump._send", count_bytes_as_sent_too_early),),
         (f"{LIVE}_15_a_partition_shorter_than_the_lease_changes_nothing",),
     ),
     Planted(
@@ -187,7 +222,7 @@ PLANTED: list[Planted] = [
         seconds=280,
     ),
     Planted(
-        "a worker that is told to stop goes on",
+        "a worker does not stop an attempt when told to",
         (Patch(f"{WORKER}.agent:Agent.apply_answers", ignore_stop),),
         (
             f"{NETWORK}_17_once_another_worker_has_claimed_it_the_old_attempt_is_over",
@@ -196,7 +231,7 @@ PLANTED: list[Planted] = [
         seconds=200,
     ),
     Planted(
-        "a worker whose token is not accepted goes on",
+        "a worker whose token is not accepted keeps working",
         (Patch(f"{WORKER}.heartbeat:REFUSALS_BEFORE_STOP", becomes(1 << 60)),),
         (f"{NETWORK}_61_a_revoked_token_ends_running_jobs_and_a_new_one_is_used",),
         seconds=200,
@@ -204,7 +239,7 @@ PLANTED: list[Planted] = [
     Planted(
         "a program that cannot be frozen at once is given back",
         (
-            Patch(f"{WORKER}.lifecycle:FREEZE_TRIES", becomes(1)),
+            Patch(f"{WORKER}.lifecycle:FREEZE_SECONDS", becomes(-1.0)),
             Patch(f"{WORKER}.runners.containers.runner:ContainerRunner._steer", try_once),
         ),
         (
@@ -212,6 +247,15 @@ PLANTED: list[Planted] = [
             "_none_stopped",
         ),
         seconds=300,
+    ),
+    Planted(
+        "frozen time counts as used",
+        (
+            Patch(f"{WORKER}.attempts:Running.frozen_for", gives(0.0)),
+            Patch(f"{WORKER}.runners.programs:Program.stopped", becomes(property(lambda self: 0.0))),
+        ),
+        ("integration/worker/test_pauses.py::test_fault_89_a_job_that_is_frozen_for_twice_its_timeout_does_not_fail",),
+        seconds=200,
     ),
     Planted(
         "there may be any number of artifacts",
@@ -225,7 +269,7 @@ PLANTED: list[Planted] = [
     Planted(
         "links are followed",
         (
-            Patch(f"{WORKER}.artifacts:walk", take_all_for_files),
+            Patch(f"{WORKER}.artifacts:walk", treat_everything_as_files),
             Patch(f"{WORKER}.artifacts:NO_LINK", becomes(os.O_RDONLY | os.O_CLOEXEC)),
         ),
         (
@@ -247,7 +291,7 @@ PLANTED: list[Planted] = [
     ),
     Planted(
         "a job's name goes to the terminal unchanged",
-        (Patch(f"{WORKER}.console:printable", first_argument),),
+        (Patch("deborgen_shared.terminal:inert", first_argument),),
         ("unit/worker/test_policy.py::test_fault_37_nothing_that_a_terminal_would_obey_is_printed",),
     ),
     Planted(

@@ -1,4 +1,4 @@
-"""Live through many seeds, on all processors: `python -m simulation FIRST COUNT`, with `tests` as the path."""
+"""Simulate many seeds on all processors: `python -m simulation FIRST COUNT`, with `tests` as the path."""
 
 from __future__ import annotations
 

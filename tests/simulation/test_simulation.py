@@ -1,4 +1,4 @@
-"""The real coordinator and real workers on one clock, through crashes, reboots, partitions and worse, by a seed."""
+"""The real coordinator and real workers on one clock, through crashes, reboots, partitions and worse, from a seed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_no_seed_breaks_a_rule() -> None:
 
 
 @pytest.mark.parametrize(("seed", "reason"), KEPT)
-def test_a_seed_that_broke_a_rule_once_does_so_no_more(seed: str, reason: str) -> None:
+def test_a_seed_that_once_broke_a_rule_no_longer_does(seed: str, reason: str) -> None:
     simulate(int(seed))
 
 

@@ -22,5 +22,5 @@ class FakeClock:
         self._steady += seconds
 
     def step_wall(self, seconds: float) -> None:
-        """Move only the wall clock, as somebody who sets it does."""
+        """Move only the wall clock, as when somebody sets it."""
         self._wall += seconds

@@ -1,7 +1,7 @@
 """Images of the coordinator and the worker, built from the project's own Containerfiles without any registry.
 
-The base image is made of Debian's packages, the wheels of what this environment has installed. Both stay on the
-machine between runs.
+The base image is made from Debian's packages, and stays on the machine between runs. The wheels of all dependencies are
+built for each run.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ exec postgres -D $data -h '*' -k "${PGHOST:-/var/run/postgresql}"
 
 
 def environment(**more: str) -> dict[str, str]:
-    """Ours, without settings that a developer may have, with the tests' configuration of Podman."""
+    """Our own environment without a developer's settings, and with the tests' configuration of Podman."""
     clean = {key: value for key, value in os.environ.items() if not key.startswith(("DEBORGEN_", "COMPOSE_"))}
     clean["PATH"] = f"{Path(sys.executable).parent}:{clean['PATH']}"
     return clean | {"CONTAINERS_CONF": str(CONF)} | more
@@ -55,12 +55,12 @@ def run(*words: str | Path, **env: str) -> str:
 
 
 def make_base() -> None:
-    """A small Debian with Python."""
+    """Make a small Debian with Python."""
     make_debian(BASE, PACKAGES)
 
 
 def make_postgres(folder: Path) -> None:
-    """A small Debian with PostgreSQL, which is started as the image of compose.yaml is."""
+    """Make a small Debian with PostgreSQL, which starts like the image in compose.yaml."""
     entry = folder / "entry"
     entry.write_text(POSTGRES_ENTRY)
     make_debian(
@@ -73,7 +73,7 @@ def make_postgres(folder: Path) -> None:
 
 
 def make_debian(name: str, packages: str, *hooks: str, changes: tuple[str, ...] = ()) -> None:
-    """An image of Debian with these packages, by mmdebstrap, if it is not there."""
+    """Make an image of Debian with these packages, with mmdebstrap, if it does not exist."""
     present = subprocess.run(["podman", "image", "exists", name], check=False, env=environment()).returncode == 0
     if present:
         return
@@ -87,7 +87,7 @@ def make_debian(name: str, packages: str, *hooks: str, changes: tuple[str, ...] 
 
 
 def make_context(folder: Path) -> Path:
-    """What the build needs, with the wheels of every dependency, so that it needs no index."""
+    """Make the build context, with the wheels of all dependencies, so that the build needs no index."""
     context = folder / "context"
     ignore = shutil.ignore_patterns("__pycache__", "*.egg-info", "build")
     for part in ("shared", "coordinator", "worker"):
@@ -99,7 +99,7 @@ def make_context(folder: Path) -> Path:
     run(sys.executable, "-m", "pip", "wheel", "-q", "-c", ROOT / "constraints.txt", "-w", wheels, *parts,
         "setuptools", "wheel")  # fmt: skip
     for wheel in wheels.glob("deborgen*.whl"):
-        wheel.unlink()  # these are built inside, from source
+        wheel.unlink()  # these are built inside the image, from source
     return context
 
 

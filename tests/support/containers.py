@@ -1,4 +1,4 @@
-"""Coordinator, workers and PostgreSQL as containers, by testcontainers on Podman's Docker-compatible socket."""
+"""Coordinator, workers and PostgreSQL as containers, run by testcontainers on Podman's Docker-compatible socket."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from support.podman import IMAGE, Podman
 from support.published_pool import PublishedPool
 from support.waiting import wait_until
 
-DEAF = """
+SILENT_NAME_SERVER = """
 import socket, sys
 server = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 server.bind(("127.0.0.53", 53))
@@ -26,8 +26,8 @@ sys.stdin.read()
 
 
 @contextmanager
-def pointed_at(podman: Podman) -> Iterator[None]:
-    """Point testcontainers at this Podman. It reads these when it is first imported, so enter this before that."""
+def testcontainers_use(podman: Podman) -> Iterator[None]:
+    """Make testcontainers use this Podman. It reads these variables when it is first imported, so enter this before."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("DOCKER_HOST", f"unix://{podman.socket}")
         patch.setenv("TESTCONTAINERS_RYUK_DISABLED", "true")
@@ -85,6 +85,7 @@ class ContainerPool(PublishedPool):
         state = self._folder / name
         state.mkdir()
         (state / "token").write_text(self.token("worker", name))
+        (state / "token").chmod(0o600)
         worker = (
             self._make(WORKER).with_network(self.network).with_kwargs(user="0:0", pid_mode="host")
             .with_env("DEBORGEN_WORKER_COORDINATOR", "http://coordinator:8765").with_env("DEBORGEN_WORKER_NAME", name)
@@ -112,27 +113,29 @@ class ContainerPool(PublishedPool):
         run("podman", "network", "connect", self.network.name, self.container(name))
 
     def cut_connections(self, name: str) -> None:
-        """End the connections that a container has to the coordinator; it may make new ones at once."""
+        """Close a container's connections to the coordinator; it may open new ones at once."""
         process = self.podman("inspect", name, "-f", "{{.State.Pid}}")
         assert "ESTAB" in run("nsenter", "-t", process, "-n", "ss", "-K", "-tn", "dport", "=", ":8765")
 
     @contextmanager
-    def deaf_name_server(self, name: str) -> Iterator[None]:
-        """Meanwhile the container asks a name server of its own, which takes every question and answers none."""
+    def silent_name_server(self, name: str) -> Iterator[None]:
+        """Within the block, the container uses a name server that accepts every query and answers none."""
         process = self.podman("inspect", name, "-f", "{{.State.Pid}}")
         settings = Path(self.podman("inspect", name, "-f", "{{.ResolvConfPath}}"))
         before = settings.read_text()
-        deaf = subprocess.Popen(
-            ["nsenter", "-t", process, "-n", sys.executable, "-c", DEAF], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        server = subprocess.Popen(
+            ["nsenter", "-t", process, "-n", sys.executable, "-c", SILENT_NAME_SERVER],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
         )
         try:
-            assert deaf.stdout is not None
-            assert deaf.stdout.readline() == b"listening\n"
+            assert server.stdout is not None
+            assert server.stdout.readline() == b"listening\n"
             settings.write_text("nameserver 127.0.0.53\n")
             yield
         finally:
             settings.write_text(before)
-            deaf.communicate()  # it ends with its input
+            server.communicate()  # it ends when its input is closed
 
     def close(self) -> None:
         for name, worker in self.workers.items():

@@ -1,4 +1,4 @@
-"""A real coordinator in a process of its own, to be killed, restarted and talked to.
+"""A real coordinator in a process of its own, which a test can kill, restart and send requests to.
 
 with CoordinatorProcess(tmp_path) as coordinator:
     run = coordinator.client("submitter").post("/v1/runs", json={"run": "true"}).json()
@@ -27,14 +27,14 @@ from deborgen_coordinator.app import open_context
 from deborgen_coordinator.http.decoding import convert
 from deborgen_coordinator.operations.context import COORDINATOR
 from deborgen_coordinator.operations.tokens import create
-from deborgen_coordinator.settings import Settings
+from deborgen_coordinator.settings import CoordinatorSettings
 from deborgen_shared.messages import NewToken
 
 READY = re.compile(r"deborgen-coordinator is ready at (http://\S+)")
 
 
 class Client(requests.Session):
-    """A session with a token, whose paths are the coordinator's."""
+    """A session with a token. Its URLs are paths of the coordinator."""
 
     def __init__(self, coordinator: CoordinatorProcess, token: str | None) -> None:
         super().__init__()
@@ -50,7 +50,7 @@ class Client(requests.Session):
 
 
 class CoordinatorProcess:
-    """`deborgen-coordinator serve` with a data directory below `folder`, on a port that stays the same for life.
+    """`deborgen-coordinator serve` with a data directory below `folder`, on a port that stays the same after a restart.
 
     Settings are given by their names: `CoordinatorProcess(tmp_path, lease_seconds=2, heartbeat_seconds=0.5)`.
     """
@@ -83,13 +83,13 @@ class CoordinatorProcess:
         self.stop()
 
     def command(self, *arguments: str) -> list[str]:
-        place = ["--data-dir", str(self.data_dir)]
+        where = ["--data-dir", str(self.data_dir)]
         if self.database:
-            place += ["--database", self.database]
-        return [sys.executable, "-m", "deborgen_coordinator", *arguments, *place]
+            where += ["--database", self.database]
+        return [sys.executable, "-m", "deborgen_coordinator", *arguments, *where]
 
     def start(self, deadline: float = 90.0) -> CoordinatorProcess:
-        """Start, and come back when it answers."""
+        """Start it, and return when it is ready."""
         flags = [f"--{name.replace('_', '-')}={value}" for name, value in self._settings.items()]
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
@@ -115,20 +115,20 @@ class CoordinatorProcess:
                 line = self.process.stdout.readline()
                 if found := READY.search(line):
                     self.greeting = line
-                    threading.Thread(target=self._listen_on, args=(self.process,), daemon=True).start()
+                    threading.Thread(target=self._keep_output, args=(self.process,), daemon=True).start()
                     return found[1]
                 if not line:
                     break
         self.process.kill()
         raise AssertionError(f"the coordinator did not start:\n{self.log.read_text()[-4000:]}")
 
-    def _listen_on(self, process: subprocess.Popen[str]) -> None:
+    def _keep_output(self, process: subprocess.Popen[str]) -> None:
         assert process.stdout is not None
         for line in process.stdout:
             self.greeting += line
 
     def stop(self, seconds: float = 15.0) -> int:
-        """Stop it the polite way; its exit code."""
+        """Stop it with SIGTERM; returns its exit code."""
         if self.process is None:
             return 0
         self.process.terminate()
@@ -138,7 +138,7 @@ class CoordinatorProcess:
             self.kill()
 
     def kill(self) -> None:
-        """kill -9, of all its processes, as if the power went."""
+        """kill -9 all its processes, as if the power failed."""
         if self.process is None:
             return
         for child in children_of(self.process.pid):
@@ -153,16 +153,16 @@ class CoordinatorProcess:
         return self.start()
 
     def token(self, role: str, name: str | None = None) -> str:
-        """A token of the role, minted once for each name."""
+        """A token with this role, created once per name."""
         name = name or f"test-{role}"
         if (role, name) not in self._tokens:
-            self._tokens[role, name] = self._mint(role, name)
+            self._tokens[role, name] = self._create_token(role, name)
         return self._tokens[role, name]
 
-    def _mint(self, role: str, name: str) -> str:
-        """What `deborgen-coordinator token create` does, without a new process per token."""
+    def _create_token(self, role: str, name: str) -> str:
+        """Do what `deborgen-coordinator token create` does, without a new process per token."""
         self.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
-        context = open_context(Settings(data_dir=str(self.data_dir), database=self.database))
+        context = open_context(CoordinatorSettings(data_dir=str(self.data_dir), database=self.database))
         try:
             return create(context, COORDINATOR, convert({"role": role, "name": name}, NewToken)).token
         finally:
@@ -178,8 +178,12 @@ class CoordinatorProcess:
 
 
 def clean_environment() -> dict[str, str]:
-    """Ours, without settings that a developer may have."""
-    return {key: value for key, value in os.environ.items() if not key.startswith("DEBORGEN_")}
+    """Our own environment, without a developer's settings.
+
+    Jobs have the same priority as the tests. Otherwise they would wait for minutes while other tests are busy.
+    """
+    own = {key: value for key, value in os.environ.items() if not key.startswith("DEBORGEN_")}
+    return own | {"DEBORGEN_WORKER_PRIORITY": "normal"}
 
 
 def children_of(pid: int) -> list[int]:
@@ -192,7 +196,7 @@ def children_of(pid: int) -> list[int]:
 
 
 def family_of(pid: int) -> list[int]:
-    """The process, its children, and theirs."""
+    """The process and all its descendants."""
     return [pid, *(each for child in children_of(pid) for each in family_of(child))]
 
 
@@ -205,6 +209,6 @@ def coordinator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Coordinato
 
 @pytest.fixture
 def own_coordinator(tmp_path: Path) -> Iterator[CoordinatorProcess]:
-    """A coordinator of the test's own."""
+    """A coordinator for one test."""
     with CoordinatorProcess(tmp_path) as process:
         yield process

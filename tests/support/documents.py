@@ -17,7 +17,7 @@ _COMMENT = re.compile(r"(^|\s+)# .*$")
 
 @dataclass(frozen=True)
 class Block:
-    """What stands between two fences, and where."""
+    """The text between two fences, and where it stands."""
 
     document: str
     line: int
@@ -39,7 +39,7 @@ def documents() -> list[str]:
 
 
 def clone_into(folder: Path) -> Path:
-    """What a fresh clone of the working tree would have."""
+    """Copy what a fresh clone of the working tree would have."""
     listed = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
         cwd=ROOT, capture_output=True, check=True,
@@ -57,12 +57,12 @@ def blocks_of(document: str) -> list[Block]:
 
 
 def commands(document: str) -> list[str]:
-    """The commands of all `sh` blocks, one a line as it would be typed, without comments."""
+    """The commands of all `sh` blocks, one per line as it would be typed, without comments."""
     lines = "".join(blocks(ROOT / document, "sh")).replace("\\\n", " ").splitlines()
     return [typed for line in lines if (typed := _COMMENT.sub("", line).strip())]
 
 
-def is_the_organisers(command: str) -> bool:
+def is_for_the_organiser(command: str) -> bool:
     """Whether it is for the computer that runs the playbooks: those commands are run by tests/fleet."""
     return "ansible" in command or "inventory" in command
 
@@ -103,28 +103,30 @@ def shape(line: str) -> str:
     host = re.escape(socket.gethostname().split(".")[0])
     line = re.sub(rf"\b({host}|laptop)\b", "HOST", line)
     line = re.sub(r"/\S*/deborgen/up\b", "DATA", line)
-    # Whether Podman works is the machine's affair, and it is said in one line.
+    # Whether Podman works depends on the machine; this one line says it.
     line = re.sub(r"^runner: .*", "runner: RUNNER", line)
-    line = re.sub(r"\d[\d.e,+-]*(KiB|MiB|GiB|s)?\b", "#", line)
+    # A duration may have one unit or two: "8.1s", or "2m 22s" if the machine is slow.
+    line = re.sub(r"\b(\d+[hm] )+(?=\d+[ms]\b)", "", line)
+    line = re.sub(r"\d[\d.e,+-]*(KiB|MiB|GiB|s|m|h)?\b", "#", line)
     line = re.sub(r"(?<= )(you|root|[a-z_][\w-]*)(?= +[#\d.]+(s|m)? ago)", "PERSON", line)
-    return re.sub(r"#( ?m #)?( ago|$)", r"#\2", " ".join(line.split()))
+    return " ".join(line.split())
 
 
 def differences(expected: list[str], screen: str) -> list[str]:
     """What the document shows and the screen does not, in order. A lone … stands for any number of lines."""
     lines = [shape(line) for line in screen.splitlines()]
     missing = []
-    at = 0
-    free = False
+    position = 0
+    may_skip = False
     for line in expected:
         if line.strip() == "…":
-            free = True
+            may_skip = True
             continue
         wanted = shape(line)
-        matches = [i for i in range(at, len(lines)) if lines[i] == wanted]
-        if not matches or (not free and matches[0] != at):
+        matches = [i for i in range(position, len(lines)) if lines[i] == wanted]
+        if not matches or (not may_skip and matches[0] != position):
             missing.append(line)
             continue
-        at = matches[0] + 1
-        free = False
+        position = matches[0] + 1
+        may_skip = False
     return missing

@@ -1,14 +1,14 @@
-"""A proxy between a worker and the coordinator that misbehaves on purpose, at a rate, from a seed.
+"""A proxy between a worker and the coordinator that misbehaves on purpose, at a given rate and from a seed.
 
-It speaks HTTP well enough to know where one request ends, so that each fault hits exactly one of them:
+It knows enough of HTTP to see where a request ends, so that each fault affects exactly one request:
 
 - `drop_before`: the request never arrives;
-- `drop_after`: it is executed, and the answer is lost;
+- `drop_after`: the request is executed, and its answer is lost;
 - `delay`: the answer comes late;
-- `duplicate`: it is executed twice, and the second answer is returned;
+- `duplicate`: the request is executed twice, and the second answer is returned;
 - `cut`: the answer ends in the middle of its body;
 - `cut_request`: the request ends in the middle of its body;
-- `flip`: a bit of the request's body is turned.
+- `flip`: a bit of the request's body is flipped.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ FAULTS = ("drop_before", "drop_after", "delay", "duplicate", "cut")
 
 
 class FaultProxy:
-    """Listens on a port of its own; `url` is what the worker is given instead of the coordinator's."""
+    """Listens on a port of its own; the worker is given its `url` instead of the coordinator's."""
 
     def __init__(
         self, target: str, rate: float = 0.1, seed: int = 0, faults: tuple[str, ...] = FAULTS, delay: float = 0.3
@@ -39,7 +39,7 @@ class FaultProxy:
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
         self._lock = threading.Lock()
-        #: While set, nothing gets through at all: a partition.
+        #: While this is set, nothing gets through: a partition.
         self.cut_off = threading.Event()
         threading.Thread(target=self._accept, daemon=True).start()
 
@@ -102,7 +102,7 @@ class FaultProxy:
             server.sendall(head + b"\r\n\r\n" + body[:kept])
 
     def _send(self, request: bytes) -> bytes:
-        """One connection a request: the coordinator closes it, so the answer is whole."""
+        """Use one connection per request: the coordinator closes it, so the answer is complete."""
         head, _, body = request.partition(b"\r\n\r\n")
         lines = [line for line in head.split(b"\r\n") if not line.lower().startswith(b"connection:")]
         with socket.create_connection(self._target, 10) as server:
@@ -112,12 +112,12 @@ class FaultProxy:
 
 
 def flipped(request: bytes) -> bytes:
-    """The request with the last bit of its body turned; one without a body as it is."""
+    """The request with the last bit of its body flipped; a request without a body is unchanged."""
     return request if request.endswith(b"\r\n\r\n") else request[:-1] + bytes([request[-1] ^ 1])
 
 
 def read_message(reader: object, head: bool = False) -> bytes:
-    """One request or answer: its head, and as many bytes of body as it says."""
+    """One request or answer: its head, and as many bytes of body as the head says."""
     lines = []
     length = 0
     chunked = False
@@ -135,7 +135,7 @@ def read_message(reader: object, head: bool = False) -> bytes:
     first = lines[0]
     if head or first.startswith((b"HTTP/1.1 204", b"HTTP/1.1 304")):
         length = 0
-    if chunked:  # only Podman answers so, and it closes the connection then, as it was asked to
+    if chunked:  # only Podman answers in chunks, and then closes the connection, as it was asked to
         return b"".join(lines) + reader.read()  # type: ignore[attr-defined,no-any-return]
     data: bytes = reader.read(length)  # type: ignore[attr-defined]
     if len(data) < length:

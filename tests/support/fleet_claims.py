@@ -1,8 +1,8 @@
-"""Which fleets of hosts on this machine are in use, so that a killed run leaves nothing behind for ever.
+"""Which fleets of hosts on this machine are in use, so that nothing of a killed run stays forever.
 
-Each fleet has a file that its process keeps locked while it lives. The kernel gives the lock back when the process
-dies, however it dies. A file that nobody holds therefore belongs to a run that was killed, and its hosts are removed.
-Fleets of other checkouts and of other runs that still live are never touched.
+Each fleet has a file that its process keeps locked while it lives. The kernel releases the lock when the process
+dies, however it dies. A file that is not locked therefore belongs to a run that was killed, and its hosts are removed.
+Fleets of other checkouts and of other runs that are still alive are never touched.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ CLAIMS = CACHE / "fleets"
 
 
 def claim(prefix: str) -> IO[str]:
-    """Say that the fleet is in use, for as long as the answer stays open."""
+    """Mark the fleet as in use, for as long as the returned file is open."""
     with locked("fleets"):
         CLAIMS.mkdir(exist_ok=True)
         file = (CLAIMS / prefix).open("w")
@@ -28,7 +28,7 @@ def claim(prefix: str) -> IO[str]:
 
 
 def give_up(prefix: str) -> None:
-    """Forget the claim. Nobody will look for what is left of the fleet."""
+    """Remove the claim. After that, nobody cleans up after the fleet."""
     (CLAIMS / prefix).unlink(missing_ok=True)
 
 
@@ -58,7 +58,7 @@ def remove(prefix: str) -> None:
 
 
 def connections(prefix: str) -> Path:
-    """Where open connections to a fleet are kept. The path must be short, because it names Unix sockets."""
+    """The folder of open connections to a fleet. Its path must be short, because Unix sockets are in it."""
     return Path("/tmp") / f"{prefix}-cp"
 
 

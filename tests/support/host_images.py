@@ -1,9 +1,8 @@
 """Images of real hosts: Debian 12 and 13 with systemd and an SSH server, made from Debian's packages alone.
 
-An image carries no more than a fresh droplet or PC would: no Podman, nothing of deborgen. Podman's packages lie in its
-package cache unopened, as on a machine that has seen them once, so that a test measures our work and not the network.
-Images stay on the machine between runs, are made again when this file changes, and are made once when several runs ask
-for them at the same time.
+An image has no more than a fresh droplet or PC: no Podman, and nothing of deborgen. Podman's packages are in its
+package cache, downloaded but not installed, so that a test measures our work and not the network. Images stay on the
+machine between runs. They are made again when their contents change. Runs at the same time share one build.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
-#: Where tests keep what is expensive to make and easy to make again.
+#: Where tests keep files that take long to make. They may be deleted at any time between runs.
 CACHE = Path(os.environ.get("DEBORGEN_FLEET_CACHE", "/var/tmp/deborgen-fleet"))
 
 SUITES = {"debian12": "bookworm", "debian13": "trixie"}
@@ -28,13 +27,13 @@ INSTALLED = (
     "systemd systemd-sysv dbus dbus-user-session libpam-systemd openssh-server python3 sudo iproute2 iptables "
     "ca-certificates curl procps python3-apt wireguard-go wireguard-tools"
 )
-#: In the package cache, not installed: what the roles will ask for.
-AT_HAND = (
+#: Downloaded to the package cache, but not installed: what the roles will install.
+DOWNLOADED = (
     "python3-venv podman crun netavark aardvark-dns uidmap slirp4netns passt fuse-overlayfs catatonit tar "
     "containers-storage golang-github-containers-common nftables"
 )
-#: In the package cache of Debian 12 alone: what the tests themselves install on the droplet and on a PC.
-AT_HAND_ALSO = {"debian12": "postgresql gpg gpgv apt-utils gpg-agent"}
+#: Downloaded on Debian 12 alone: what the tests themselves install on the droplet and on a PC.
+DOWNLOADED_ALSO = {"debian12": "postgresql gpg gpgv apt-utils gpg-agent"}
 
 #: A host that runs in a container lacks udev, so the devices that rootless Podman needs get their modes at boot.
 FILES = {
@@ -49,7 +48,7 @@ RemainAfterExit=yes
 [Install]
 WantedBy=multi-user.target
 """,
-    # The organiser's own VPN, there before deborgen comes: WireGuard in user space.
+    # The organiser's own VPN, which is there before deborgen: WireGuard in user space.
     "etc/systemd/system/wireguard-wg0.service": """[Unit]
 Description=The organiser's WireGuard
 ConditionPathExists=/etc/wireguard/wg0.conf
@@ -77,7 +76,7 @@ SHELL = (
 
 
 class CannotBuild(Exception):
-    """An image could not be made; the message says which, and what the tool said."""
+    """An image could not be made; the message says which, and quotes the tool."""
 
 
 def make_all() -> None:
@@ -88,7 +87,7 @@ def make_all() -> None:
 
 @contextmanager
 def locked(name: str) -> Iterator[None]:
-    """Let one process or thread of this machine at a time in. One that dies leaves no lock behind."""
+    """Let in one process or thread of this machine at a time. A process that dies releases the lock."""
     CACHE.mkdir(parents=True, exist_ok=True)
     with (CACHE / f"{name}.lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
@@ -109,7 +108,7 @@ def _make(kind: str, name: str) -> None:
     command = [
         "mmdebstrap", "--variant=minbase", "--mode=root", "--skip=cleanup/apt,cleanup/reproducible",
         f"--include={','.join(INSTALLED.split())}",
-        '--customize-hook=chroot "$1" apt-get install -y -qq --download-only --no-install-recommends ' + _at_hand(kind),
+        '--customize-hook=chroot "$1" apt-get install -y -qq --download-only --no-install-recommends ' + _cached(kind),
     ]  # fmt: skip
     staging = CACHE / f"{kind}.files"
     shutil.rmtree(staging, ignore_errors=True)
@@ -125,12 +124,12 @@ def _make(kind: str, name: str) -> None:
     tree.unlink()
 
 
-def _at_hand(kind: str) -> str:
-    return f"{AT_HAND} {AT_HAND_ALSO.get(kind, '')}".strip()
+def _cached(kind: str) -> str:
+    return f"{DOWNLOADED} {DOWNLOADED_ALSO.get(kind, '')}".strip()
 
 
 def _fingerprint(kind: str) -> str:
-    parts = [kind, SUITES[kind], INSTALLED, _at_hand(kind), SHELL, repr(sorted(FILES.items()))]
+    parts = [kind, SUITES[kind], INSTALLED, _cached(kind), SHELL, repr(sorted(FILES.items()))]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:12]
 
 
@@ -145,5 +144,5 @@ def podman() -> list[str]:
         CACHE.mkdir(parents=True, exist_ok=True)
         draft = CACHE / f"containers.conf.{os.getpid()}.{threading.get_ident()}"
         draft.write_text(text)
-        draft.replace(settings)  # at once, for another run may read it
+        draft.replace(settings)  # atomically, because another run may be reading it
     return ["env", f"CONTAINERS_CONF={settings}", "podman"]

@@ -1,8 +1,8 @@
 """Real hosts on one machine: each boots systemd, has its own address, answers SSH, and can be killed and started.
 
-A host is a privileged container on a network of its own. Its /var/lib is a volume on a real file system, so that Podman
-runs inside it as it does on a PC. A `Fleet` makes hosts and removes exactly those. Fleets share the machine without
-knowing of each other: their names and their networks are their own.
+A host is a privileged container on its fleet's network. Its /var/lib is a volume on a real file system, so that Podman
+runs inside it as it does on a PC. A `Fleet` makes hosts and removes exactly those. Fleets do not disturb each other:
+each has names and a network of its own.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from support import fleet_claims
 from support.host_images import image, podman
 from support.waiting import wait_until
 
-#: A fleet's network is the first of these /16 that is free. Podman refuses one that another network or an interface of
-#: this machine has. Hosts have addresses in its .0, the overlay in its .9: with the tunnel down nobody answers, and
-#: nothing leaves.
+#: A fleet uses the first of these /16 networks that is free. Podman refuses one that is in use on this machine. Host N
+#: has the address NET.0.N, and NET.9.N in the overlay. While the tunnel is down, packets to NET.9.N reach nobody and
+#: do not leave this machine.
 NETWORKS = (*(f"10.{second}" for second in range(213, 243)), *(f"172.{second}" for second in range(20, 32)))
 
 
@@ -68,10 +68,24 @@ class Host:
         self.await_ssh()
 
     def kill(self) -> None:
-        """The plug is pulled: no process gets to say a word."""
+        """Pull the plug: no process can react."""
         self._hang_up()
         _podman("kill", "-s", "KILL", self.container)
         wait_until(lambda: not self.is_up, 60, f"{self.name} to be down", every=0.2)
+
+    def shut_down(self) -> None:
+        """Stop the units as a shutdown does, and pull the plug when those are gone that end before all others.
+
+        A real poweroff also removes empty control groups. On a machine with cgroups v1, hosts share those of systemd,
+        and the other hosts would be broken.
+        """
+        self.write("/run/systemd/system/end-of-day.target", "[Unit]\nDefaultDependencies=no\nRequires=shutdown.target\n"
+                   "After=shutdown.target\n")  # fmt: skip
+        start = "systemctl start --no-block --job-mode=replace-irreversibly end-of-day.target"
+        _podman("exec", self.container, "sh", "-c", f"systemctl daemon-reload && {start}")
+        ask = ("exec", self.container, "systemctl", "is-active", "multi-user.target")
+        wait_until(lambda: _podman(*ask, check=False).strip() == "inactive", 120, f"{self.name} to end", every=0.5)
+        self.kill()
 
     def start(self) -> None:
         _podman("start", self.container)
@@ -88,7 +102,7 @@ class Host:
         _podman("unpause", self.container)
 
     def destroy(self) -> None:
-        """The machine and its disk are gone."""
+        """Remove the machine and its disk."""
         self._hang_up()
         _podman("rm", "-f", "-t", "0", "-v", self.container, check=False)
         _podman("volume", "rm", "-f", self.volume, check=False)
@@ -101,7 +115,7 @@ class Host:
         wait_until(lambda: self.ssh("true", check=False).returncode == 0, 180, f"SSH of {self.name}", every=0.2)
 
     def ssh(self, command: str, *, check: bool = True, timeout: float = 300) -> subprocess.CompletedProcess[str]:
-        """Run a shell command as root over SSH. The connection is kept open, for a new one per question is costly."""
+        """Run a shell command as root over SSH. The connection is kept open, because a new one per command is slow."""
         done = subprocess.run(
             ["ssh", *self._ssh_options, "-o", "ControlMaster=auto", "-o", "ControlPersist=300",
              f"root@{self.address}", command],
@@ -141,12 +155,13 @@ class Host:
 
 @dataclass
 class Fleet:
-    """The hosts of one story, their network, and the key that opens them. First it removes what killed runs left."""
+    """The hosts of one story, their network, and the SSH key for them. It first removes what killed runs left."""
 
     folder: Path
     prefix: str = field(default_factory=lambda: f"deborgen-fleet-{os.getpid()}-{secrets.token_hex(2)}")
     hosts: dict[str, Host] = field(default_factory=dict)
     public_key: str = ""
+    #: The first two numbers of the network, such as 10.213.
     net: str = ""
 
     def __post_init__(self) -> None:
@@ -216,6 +231,7 @@ class Fleet:
         fleet_claims.give_up(self.prefix)
 
     def __getstate__(self) -> dict[str, Any]:
+        # Without the open file of the claim, which cannot be pickled.
         return {**self.__dict__, "_claim": None}
 
     @property
@@ -224,8 +240,8 @@ class Fleet:
         return fleet_claims.connections(self.prefix)
 
 
-def why_not() -> str | None:
-    """Why hosts cannot be had on this machine, in one sentence, or None."""
+def why_no_hosts() -> str | None:
+    """Why hosts cannot run on this machine, in one sentence, or None."""
     if os.geteuid() != 0:
         return "the fleet was not tested: its hosts need root on this machine"
     missing = [tool for tool in ("podman", "mmdebstrap", "ssh", "ssh-keygen") if shutil.which(tool) is None]
@@ -235,7 +251,7 @@ def why_not() -> str | None:
 
 
 def _make_network(name: str) -> str:
-    """Make the network on the first subnet that nobody on this machine has, and say which."""
+    """Make the network on the first free subnet, and return that subnet's first two numbers."""
     *others, last = NETWORKS
     for net in others:
         if name in _podman("network", "create", "--subnet", f"{net}.0.0/16", "--disable-dns", name, check=False):

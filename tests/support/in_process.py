@@ -1,4 +1,4 @@
-"""A coordinator in the process of the test, on a clock that the test moves, and workers that do as the test says.
+"""A coordinator in the process of the test, on a clock that the test moves, and workers that do what the test says.
 
 The test calls the operations of the coordinator directly: there is no HTTP and no other process.
 """
@@ -28,7 +28,7 @@ from deborgen_coordinator.operations.workers.heartbeat import heartbeat
 from deborgen_coordinator.operations.workers.leave import leave
 from deborgen_coordinator.operations.workers.register import register
 from deborgen_coordinator.operations.workers.sessions import AttemptId
-from deborgen_coordinator.settings import Settings
+from deborgen_coordinator.settings import CoordinatorSettings
 from deborgen_coordinator.storage.sqlite import SqliteConnection
 from deborgen_shared import messages as m
 from deborgen_shared.states import Role
@@ -37,9 +37,9 @@ from support.clock import FakeClock
 GIB = 2**30
 LEASE = 60.0
 HEARTBEAT = 10.0
-SWEEP = 3.0
-#: After this long a lease that nobody renews has ended for certain.
-PAST_LEASE = LEASE + longest_lag(LEASE) + 2 * SWEEP
+LEASE_CHECK_SECONDS = 3.0
+#: After this many seconds a lease that nobody renews has certainly ended.
+PAST_LEASE = LEASE + longest_lag(LEASE) + 2 * LEASE_CHECK_SECONDS
 
 
 def person(name: str, role: Role = Role.SUBMITTER) -> Actor:
@@ -48,9 +48,9 @@ def person(name: str, role: Role = Role.SUBMITTER) -> Actor:
 
 @contextmanager
 def unsynced_sqlite() -> Iterator[None]:
-    """Meanwhile SQLite does not flush its commits to the disk.
+    """Within the block, SQLite does not flush its commits to the disk.
 
-    No commit is lost when only a process dies. This makes it quick to open thousands of coordinators in a row.
+    Thousands of coordinators can then be opened quickly. A commit would be lost only if the machine itself failed.
     """
     real = SqliteConnection.__init__
 
@@ -71,7 +71,7 @@ class InProcessCoordinator:
     def __init__(self, folder: Path, database: str = "", clock: FakeClock | None = None, **settings: Any) -> None:
         self.clock = clock or FakeClock()
         values = {"lease_seconds": LEASE, "heartbeat_seconds": HEARTBEAT, **settings}
-        self.settings = Settings(data_dir=str(folder), database=database, **values)
+        self.settings = CoordinatorSettings(data_dir=str(folder), database=database, **values)
         self.ctx: Context
         self.lease_checker: LeaseChecker
         self.start()
@@ -93,7 +93,7 @@ class InProcessCoordinator:
     def sleep(self, seconds: float) -> None:
         """Let this many seconds pass, with a lease check every three seconds, as in a running coordinator."""
         while seconds > 0:
-            step = min(SWEEP, seconds)
+            step = min(LEASE_CHECK_SECONDS, seconds)
             self.clock.pass_by(step)
             self.lease_checker.run_once()
             seconds -= step
@@ -101,9 +101,9 @@ class InProcessCoordinator:
     def submit(
         self, document: dict[str, Any] | None = None, by: str = "alice", key: str | None = None, **keys: Any
     ) -> m.Run:
-        """Submit a job file. One that says nothing of what to run runs `true`.
+        """Submit a job file. If it does not say what to run, it runs `true`.
 
-        Its jobs have one attempt unless it says more: a second one would hide what went wrong.
+        Its jobs have one attempt unless it sets more: a second one would hide what went wrong.
         """
         body = {"max_attempts": 1, **(document or {}), **keys}
         if "steps" not in body:
@@ -143,9 +143,9 @@ class InProcessCoordinator:
 
 
 class InProcessWorker:
-    """A worker whose every call the test makes.
+    """A worker that makes only the calls that the test asks for.
 
-    Every verb may be called again with the same arguments, as after an answer that was lost.
+    Every call may be repeated with the same arguments, as after a lost answer.
     """
 
     _sessions = itertools.count(1)
@@ -163,7 +163,7 @@ class InProcessWorker:
         self.holding: list[str] = []
 
     def register(self, holding: list[str] | None = None, **more: Any) -> list[str]:
-        """Register this session; the attempts that the coordinator takes for lost."""
+        """Register this session; returns the attempts that the coordinator considers lost."""
         body = m.Register(
             session=self.session, labels=self.labels, capacity=self.capacity, holding=holding or [], **more
         )
@@ -176,7 +176,7 @@ class InProcessWorker:
         return self.register(holding, **more)
 
     def claim(self, most: int = 1, request: str | None = None, **how: Any) -> list[str]:
-        """The attempts that were given."""
+        """Claim up to `most` jobs; returns the attempts that were granted."""
         return [assignment.attempt for assignment in self.assignments(most, request, **how)]
 
     def assignments(
@@ -201,9 +201,13 @@ class InProcessWorker:
         return given
 
     def beat(self, *attempts: str, **more: Any) -> dict[str, str]:
-        """Send a heartbeat for these attempts, or for all that the worker holds; the answer for each.
+        """Send a heartbeat for these attempts, or for all that the worker holds; returns the answer for each."""
+        return dict(self.heartbeat(*attempts, **more).attempts)
 
-        What is said of an attempt goes with each of them, all else is said of the worker.
+    def heartbeat(self, *attempts: str, **more: Any) -> m.HeartbeatAnswer:
+        """Send a heartbeat for these attempts, or for all that the worker holds.
+
+        Fields that describe an attempt are sent with each attempt. All others describe the worker.
         """
         progress = {
             key: more.pop(key)
@@ -212,17 +216,17 @@ class InProcessWorker:
         }
         holding = [m.Held(attempt=attempt, **progress) for attempt in attempts or self.holding]
         body = m.Heartbeat(session=self.session, holding=holding, **more)
-        return dict(heartbeat(self.coordinator.ctx, self.actor, self.name, body).attempts)
+        return heartbeat(self.coordinator.ctx, self.actor, self.name, body)
 
     def start(self, most: int = 1) -> list[str]:
-        """Claim, and name what was given in a heartbeat."""
+        """Claim, and name the granted attempts in a heartbeat."""
         given = self.claim(most)
         if given:
             self.beat(*given)
         return given
 
     def take(self) -> str:
-        """Claim one attempt, which must be there to be had, and name it in a heartbeat."""
+        """Claim one attempt, which must be available, and name it in a heartbeat."""
         [attempt] = self.claim()
         assert self.beat(attempt) == {attempt: "continue"}
         return attempt
@@ -233,7 +237,7 @@ class InProcessWorker:
     def finish_and_claim(
         self, attempt: str, outcome: str = "succeeded", request: str | None = "", most: int = 1, **fields: Any
     ) -> m.Finished:
-        """Send a result, and with it a claim under this request id; under a new one if it is empty, none if None."""
+        """Send a result with a claim under this request id: a new id if it is empty, no claim if it is None."""
         default = {"exit_code": 0} if outcome == "succeeded" else {"exit_code": 1} if outcome == "failed" else {}
         result = m.Result(attempt=attempt, outcome=outcome, **{**default, **fields})  # type: ignore[arg-type]
         claim = None
@@ -251,13 +255,13 @@ class InProcessWorker:
         return f"{self.session}-{next(self._requests)}"
 
     def write_log(self, attempt: str, data: bytes, offset: int = 0) -> int:
-        """Append to the log of an attempt; the size of the log afterwards."""
+        """Append to the log of an attempt; returns the size of the log afterwards."""
         job, _, number = attempt.partition("/")
         ctx = self.coordinator.ctx
         return logs.append(ctx, self.actor, AttemptId(*_job(job), int(number)), offset, data, self.session).size
 
     def send_events(self, attempt: str, *events: m.ProgramEvent | None, first: int | None = None) -> m.EventCount:
-        """Send events of the attempt's program; how many the attempt has afterwards."""
+        """Send events of the attempt's program; returns how many the attempt has afterwards."""
         job, _, number = attempt.partition("/")
         body = m.ProgramEvents(session=self.session, events=list(events), first=first)
         return program_events.append(self.coordinator.ctx, self.actor, AttemptId(*_job(job), int(number)), body)

@@ -19,8 +19,8 @@ class Person:
         self.home = home
         self.folder = home / "work"
         self.folder.mkdir(parents=True, exist_ok=True)
-        places = {f"XDG_{name}_HOME": str(home / name.lower()) for name in ("CONFIG", "DATA", "STATE")}
-        self.environment = {**clean_environment(), **places, "HOME": str(home), **environment}
+        folders = {f"XDG_{name}_HOME": str(home / name.lower()) for name in ("CONFIG", "DATA", "STATE")}
+        self.environment = {**clean_environment(), **folders, "HOME": str(home), **environment}
 
     def write(self, name: str, text: str) -> Path:
         path = self.folder / name
@@ -54,12 +54,15 @@ class Person:
         return done
 
     def rows(self, *words: str) -> list[dict[str, str]]:
-        """The tab-separated table that the command prints."""
-        head, *lines = self.out(*words).splitlines()
+        """The tab-separated table that the command prints.
+
+        Only a newline ends a row: a name may hold other characters that `splitlines` takes for line breaks.
+        """
+        head, *lines = self.out(*words).removesuffix("\n").split("\n")
         names = head.split("\t")
         return [dict(zip(names, line.split("\t"), strict=True)) for line in lines]
 
     def submit(self, text: str, *words: str, name: str = "job.yml", code: int = 0) -> str:
-        """Submit a job file of this text; the number of its run."""
+        """Submit a job file with this text; returns the number of its run."""
         self.write(name, text)
         return self.out("submit", name, *words, code=code).strip()

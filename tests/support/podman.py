@@ -39,7 +39,7 @@ class Podman:
         return done.stdout.strip()
 
     def start_service_on_a_port(self) -> Podman:
-        """Where a fault proxy can stand before it."""
+        """Start the service on a TCP port, so that a fault proxy can stand in front of it."""
         with socket.create_server(("127.0.0.1", 0)) as free:
             port = free.getsockname()[1]
         self.url = f"tcp://127.0.0.1:{port}"

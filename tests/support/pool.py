@@ -15,14 +15,14 @@ from support.person import Person
 from support.waiting import wait_until
 from support.worker import WorkerProcess
 
-OVER = ("succeeded", "failed", "canceled")
+ENDED = ("succeeded", "failed", "canceled")
 
 
 class Pool:
     """Everything around one coordinator.
 
-    As a context it starts the coordinator, and stops it and the workers that were added. Without a context it is
-    only a view of a coordinator that runs already.
+    As a context manager it starts the coordinator, and stops it and the workers that were added. Otherwise it is only a
+    view of a coordinator that is already running.
     """
 
     def __init__(self, coordinator: CoordinatorProcess) -> None:
@@ -67,7 +67,7 @@ class Pool:
         return str(answer.json()["state"]) if answer.status_code == 200 else "unknown"
 
     def submit(self, **body: Any) -> int:
-        """Submit a job file. Its jobs have one attempt unless it says more: a second one would hide what went wrong."""
+        """Submit a job file. Its jobs have one attempt unless it sets more: a second one would hide what went wrong."""
         answer = self.admin.post("/v1/runs", json={"max_attempts": 1, **body})
         assert answer.status_code == 201, answer.text
         return int(answer.json()["id"])
@@ -89,7 +89,7 @@ class Pool:
 
     def until(self, run: int, *states: str, seconds: float = 90.0) -> dict[str, Any]:
         """The run's first job, once it is in one of these states. The states that end a job are the default."""
-        wanted = states or OVER
+        wanted = states or ENDED
         wait_until(lambda: self.job(run)["state"] in wanted, seconds, f"job {run}.1 to be {' or '.join(wanted)}")
         return self.job(run)
 
@@ -105,11 +105,11 @@ class Pool:
     def done(self, run: int, seconds: float = 120.0) -> dict[str, Any]:
         """The run, once all its jobs have ended."""
 
-        def over() -> bool:
+        def all_ended() -> bool:
             counts = self.run(run)["jobs"]
             return bool(counts["queued"] == counts["running"] == 0)
 
-        wait_until(over, seconds, f"all jobs of run {run} to end")
+        wait_until(all_ended, seconds, f"all jobs of run {run} to end")
         return self.run(run)
 
     def unfinished(self) -> list[int]:

@@ -1,4 +1,4 @@
-"""A private PostgreSQL cluster from Debian's binaries, on a free port of 127.0.0.1, gone with the test run."""
+"""A private PostgreSQL cluster from Debian's binaries, on a free port of 127.0.0.1, removed after the test run."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-#: How long a start or a stop may take: the checkpoint of hundreds of databases, on a disk that others use too.
+#: How many seconds a start or a stop may take: it may checkpoint hundreds of databases, on a busy disk.
 SECONDS = "240"
 
 
@@ -60,7 +60,7 @@ class PostgresCluster:
         self._wait_until_it_answers()
 
     def stop(self, mode: str = "fast") -> None:
-        """`immediate` is the crash: nothing is flushed, and recovery runs at the next start."""
+        """`immediate` is a crash: nothing is flushed, and recovery runs at the next start."""
         self._control("-m", mode, "stop")
 
     def _control(self, *words: str) -> None:
@@ -94,7 +94,7 @@ class PostgresCluster:
 
 @contextlib.contextmanager
 def running_cluster(options: str = "") -> Iterator[PostgresCluster]:
-    # Not below pytest's own folder: only its owner may enter that, and the server is another user.
+    # Not below pytest's own folder, which only its owner may enter: the server runs as another user.
     folder = Path(tempfile.mkdtemp(prefix="deborgen-postgres-"))
     cluster = PostgresCluster(folder, options)
     try:
@@ -116,7 +116,7 @@ def postgres() -> Iterator[PostgresCluster]:
 
 @pytest.fixture
 def own_postgres() -> Iterator[PostgresCluster]:
-    """A cluster for a test that stops it: a stop flushes all that is new in it, and the others' databases are many."""
+    """A cluster for a test that stops it. A stop of the shared one would flush the many databases of other tests."""
     if binaries() is None:
         pytest.skip("PostgreSQL is not installed")
     with running_cluster() as cluster:

@@ -1,4 +1,4 @@
-"""A pool in containers, seen from outside: all that is known of it is the address of its coordinator."""
+"""A pool in containers, seen from outside, through the address of its coordinator alone."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class PublishedPool:
             return False
 
     def submit(self, **document: Any) -> int:
-        """Submit a job file. Its jobs have one attempt unless it says more: a second one would hide what went wrong."""
+        """Submit a job file. Its jobs have one attempt unless it sets more: a second one would hide what went wrong."""
         answer = self.http.post(f"{self.url}/v1/runs", json={"max_attempts": 1, **document}, timeout=20)
         assert answer.status_code == 201, answer.text
         return int(answer.json()["id"])

@@ -3,9 +3,9 @@
 A story is a list of entries, in the order in which they happened:
 
 - `{"person": …}`: a person submitted a job file (`submits`) or canceled a job (`cancels`);
-- `{"request": …, "status": …, "answer": …}`: a request of the worker, and what was answered that a worker looks at;
-- `{"request": …, "opens": 4}` and later `{"closes": 4, "status": …, "answer": …}`: a claim that waited for what stands
-  between the two.
+- `{"request": …, "status": …, "answer": …}`: a request of the worker, and the part of the answer that it uses;
+- `{"request": …, "opens": 4}` and later `{"closes": 4, "status": …, "answer": …}`: a claim that waited while the
+  entries between the two happened.
 
 `tools/record_worker.py` writes stories; `Replay` plays one.
 """
@@ -25,12 +25,12 @@ import requests
 from support.fault_proxy import FaultProxy, read_message
 
 Entry = dict[str, Any]
-#: Headers that belong to the connection or to the token: they are set anew.
+#: Headers that belong to the connection or to the token: a replay sets its own.
 NOT_KEPT = {"authorization", "connection", "content-length", "host"}
 
 
 def gist(answer: Any) -> Any:
-    """What a worker does next depends on this part of an answer. It is the same whenever and wherever it is given."""
+    """The part of an answer that decides what a worker does next. It is the same in every replay."""
     if not isinstance(answer, dict):
         return None
     kept = {key: answer[key] for key in ("attempts", "results", "lost", "size", "sha256") if key in answer}
@@ -44,7 +44,7 @@ def gist(answer: Any) -> Any:
 
 
 class RecordingProxy(FaultProxy):
-    """Passes everything on, and keeps what passed."""
+    """Passes everything on, and records it."""
 
     def __init__(self, target: str) -> None:
         super().__init__(target, rate=0.0)
@@ -52,8 +52,8 @@ class RecordingProxy(FaultProxy):
         self._writing = threading.Lock()
         self.waiting_claims = 0
 
-    def person(self, **did: Any) -> None:
-        """Write down what a person is about to do."""
+    def record_person(self, **did: Any) -> None:
+        """Record what a person is about to do."""
         with self._writing:
             self._story.append({"person": did})
 
@@ -67,7 +67,7 @@ class RecordingProxy(FaultProxy):
             entry: Entry = {"request": request}
             with self._writing:
                 self.waiting_claims += waits
-                # A claim is answered when there is something for it. All else is done when it arrives.
+                # A claim is answered when there is a job for it. All other requests are answered when they arrive.
                 self._story.append({"arrives": entry} if waits else entry)
             answer = self._send(message)
             with self._writing:
@@ -78,13 +78,13 @@ class RecordingProxy(FaultProxy):
             client.sendall(answer)
 
     def story(self) -> list[Entry]:
-        """All that has been answered so far."""
+        """All entries that have been answered so far."""
         with self._writing:
             return list(_arranged(self._story))
 
 
 def _arranged(story: list[Entry]) -> Iterator[Entry]:
-    """The entries, with the two ends of each claim that waited for a person; other claims did not wait."""
+    """The entries in order. A claim that waited for a person has two: where it opens and where it closes."""
     numbers: dict[int, int] = {}
     for at, entry in enumerate(story):
         if "arrives" in entry:

@@ -1,4 +1,4 @@
-"""A runner that behaves as told: for tests, and for a simulation that drives the real worker in one process."""
+"""A runner that does what a test says, for tests that drive the real worker in one process."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from deborgen_worker.steps import Adopted, Began, Exited, Returned
 
 @dataclass
 class Script:
-    """What one attempt shall do. With `exit` it ends as soon as it starts; without, when `end` is called."""
+    """What one attempt does. With `exit` it ends as soon as it starts; otherwise when `end` is called."""
 
     exit: Exit | None = None
     output: bytes = b""
@@ -22,7 +22,7 @@ class Script:
 
 
 class MemoryLog:
-    """What an attempt has said by the time it is asked."""
+    """What an attempt has written so far."""
 
     def __init__(self, outputs: dict[str, bytes], attempt: str) -> None:
         self._outputs, self._attempt = outputs, attempt
@@ -39,7 +39,7 @@ class MemoryLog:
 
 @dataclass
 class ScriptedRunner:
-    """Keeps what it was asked in `calls`; `running` outlives the worker if the same object is given to the next one."""
+    """Records its calls in `calls`. `running` outlives the worker if the next worker gets the same object."""
 
     tell: Report = lambda _events: None
     script: Callable[[Launch], Script] = lambda _launch: Script(exit=Exit(code=0, seconds=0.0))
@@ -50,10 +50,10 @@ class ScriptedRunner:
     following: list[Launch] = field(default_factory=list)
     outputs: dict[str, bytes] = field(default_factory=dict)
     trouble: str = ""
-    #: What is frozen, and for how long each program was before a restart.
+    #: The frozen attempts, and how many seconds each program had been stopped before a restart.
     frozen: set[str] = field(default_factory=set)
     stopped: float = 0.0
-    #: Whether programs may wait here for the room of others.
+    #: Whether attempts may wait here for the room of running ones.
     follows: bool = True
 
     def check(self) -> str:
@@ -92,7 +92,7 @@ class ScriptedRunner:
             self.tell([Returned(attempt)])
 
     def end(self, attempt: str, exit_: Exit) -> None:
-        """The program ends now, and the first that waits begins."""
+        """End the program now, and start the first that waits."""
         del self.running[attempt]
         self.ended[attempt] = exit_
         if self.following:

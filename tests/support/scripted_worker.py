@@ -1,4 +1,4 @@
-"""A worker that speaks the contract and runs nothing: the test says how everything ends."""
+"""A worker that speaks the contract and runs nothing: the test decides how everything ends."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ROOM = {"cpus": 64, "memory": 256 * GIB, "gpus": 8, "disk": 1024 * GIB}
 
 
 class ScriptedWorker:
-    """Registered at birth, open for everything that a worker without containers can run."""
+    """Registers when it is made, and takes jobs of every kind."""
 
     def __init__(self, coordinator: CoordinatorProcess, name: str = "w1", **labels: Any) -> None:
         self.name = name
@@ -35,7 +35,7 @@ class ScriptedWorker:
         return dict(answer.json())
 
     def claim(self, most: int = 1, wait: float = 0, request_id: str | None = None) -> list[dict[str, Any]]:
-        """The assignments, named in a heartbeat."""
+        """Claim assignments, and name them in a heartbeat."""
         request_id = request_id or f"{self.session}-{next(self._requests)}"
         answer = self.post("claim", {"request_id": request_id, "free": ROOM, "max": most, "wait_seconds": wait})
         if answer.status_code == 204:
@@ -56,7 +56,7 @@ class ScriptedWorker:
         return self.http.post(path, data=data, **options)
 
     def send_events(self, attempt: str, events: Any, **more: Any) -> requests.Response:
-        """Send events of the attempt's program; `first` says with which number they begin."""
+        """Send events of the attempt's program; `first` is the number of the first one."""
         job, _, number = attempt.partition("/")
         body = {"session": self.session, "events": events, **more}
         return self.http.post(f"/v1/jobs/{job}/attempts/{number}/events", json=body)

@@ -1,7 +1,7 @@
 """A deterministic simulation: the real coordinator and real workers in one process, on one clock, driven by a seed.
 
-`simulate(seed)` lives through a bad hour and then lets everything come to rest. After every step the rules are
-checked; at the end the audit. What breaks a rule raises, with the whole story of the seed.
+`simulate(seed)` lives through a bad quarter of an hour, and then lets everything come to rest. The rules are checked
+after every step, and the audit runs at the end. A broken rule raises, with the story of the seed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from deborgen_coordinator.leases import too_late
+from deborgen_coordinator.leases import too_late_after
 from deborgen_coordinator.lifecycle import TRANSITIONS
 from deborgen_coordinator.operations.attempts import artifacts, logs
 from deborgen_coordinator.operations.maintenance.audit import examine
@@ -27,7 +27,7 @@ from deborgen_coordinator.storage.database import DatabaseConnection
 from deborgen_coordinator.storage.sqlite import SqliteDatabase
 from deborgen_coordinator.storage.statements import Statement
 from deborgen_shared.program_events import JOB_EVENT
-from deborgen_worker import agent, journal, outbox, performer, spool
+from deborgen_worker import agent, journal, outbox, performer, results, spool
 from support.clock import FakeClock
 from support.in_process import InProcessCoordinator, unsynced_sqlite
 from support.simulation_faults import Faults, key_of, resume, steer, strike, submit
@@ -36,16 +36,19 @@ from support.simulation_machine import Machine
 from support.simulation_network import IMPOSSIBLE, Network
 from support.simulation_truth import Plan, Truth, Violation
 
-LEASE, HEARTBEAT, SWEEP = 60.0, 10.0, 3.0
+LEASE, HEARTBEAT, LEASE_CHECK = 60.0, 10.0, 3.0
 LEGAL = {(old.value, new.value) for (old, _), new in TRANSITIONS.items()} | {(None, "queued")}
 TERMINAL = {"succeeded", "failed", "canceled"}
 QUICK = [check for check in audit.CHECKS if check.name in {
     "run_counts", "live_twice", "running_without_attempt", "held_without_running", "attempts_charged",
     "state_and_outcome", "artifact_blob", "log_size", "program_events",
 }]  # fmt: skip
-#: They are asked after every step: compiled once, they cost a tenth.
+#: These run after every step. Compiled once, they cost a tenth.
 QUICK_STATEMENTS = {check.name: Statement(lambda check=check: check.query, 0) for check in QUICK}
-#: The bad hour, and how long everything may take to come to rest after it.
+#: When several steps are due at the same moment, the one with the lowest number is first. The machines' steps have
+#: numbers from 10 on.
+END_ORDER, LEASE_CHECK_ORDER, TIMED_ORDER, FAULT_ORDER = 0, 1, 5000, 9999
+#: How many seconds the faults last, and how many everything may then take to come to rest.
 BAD_SECONDS, REST_SECONDS = 900.0, 40 * 3600.0
 
 
@@ -58,10 +61,12 @@ class SimulationFailed(AssertionError):
 
 
 class World:
+    """Everything that a seed decides: the clock, the coordinator, the machines, the network and the faults."""
+
     def __init__(self, seed: int, folder: Path) -> None:
         self.random = random.Random(seed)
-        #: In every third life jobs also wait behind each other, as very short ones do.
-        self.lanes = seed % 3 == 1
+        #: With every third seed, jobs also wait in chains behind each other, as very short ones do.
+        self.uses_chains = seed % 3 == 1
         self.clock = FakeClock()
         self.coordinator = InProcessCoordinator(
             folder / "coordinator", clock=self.clock, lease_seconds=LEASE, heartbeat_seconds=HEARTBEAT
@@ -73,26 +78,33 @@ class World:
         self.network = Network(self)
         self.truth = Truth(self)
         self.story: list[str] = []
+        #: The machine whose worker runs at this moment.
         self.acting: Machine | None = None
+        #: Jobs that were canceled before they started: they must never start.
         self.promised: set[str] = set()
         self._ids = 0
         self.plans: dict[int, Plan] = {}
         self.states: dict[int, str] = {}
+        #: The attempts that each request of each worker was granted.
         self._granted: dict[tuple[str, str], set[str]] = {}
+        #: How often the worker's machine had gone down when an attempt was granted.
         self._grant_boots: dict[str, int] = {}
+        #: The coordinator's uptime when the lease of an attempt was last renewed.
         self._renewed: dict[str, float] = {}
         self.canceled: set[int] = set()
         self._sessions: set[str] = set()
         self._own_events: dict[str, int] = {}
         self._seq = self._batches = 0
-        self._sweep_at = self.now
+        self._lease_check_at = self.now
         self._timed: list[tuple[float, int, Callable[[], None]]] = []
         count = self.random.choice([1, 2, 3, 4])
         self.machines = [Machine(self, f"pc{n}", folder / f"pc{n}") for n in range(1, count + 1)]
         for machine in self.machines:
             machine.booted_at = self.now - 100.0
+        #: With every fifth seed, nothing can be started on the first machine until all is well again.
+        self.machines[0].ill = seed % 5 == 4
 
-    # What the parts ask of the world
+    # Called by the parts
 
     @property
     def now(self) -> float:
@@ -119,29 +131,41 @@ class World:
             raise Crash
 
     def point(self, name: str) -> None:
+        """A crash point of the product: the worker that runs now may die here."""
         assert self.acting is not None
         self.die_at(name, self.acting)
 
     def plan(self, attempt: str) -> Plan:
         return self.plans[int(attempt.partition(".")[0])]
 
-    # Watching
+    # Checks
 
     def check_refusal(self, what: str, code: str) -> None:
         if code in IMPOSSIBLE:
             raise Violation(f"a {what} of a worker was refused as {code}")
 
     def superseded(self, machine: Machine, reason: str) -> None:
-        raise Violation(f"{machine.name} was told that it is superseded, and nobody else speaks for it: {reason}")
+        raise Violation(f"{machine.name} was told that it is superseded, but no other session speaks for it: {reason}")
 
     def granted(self, worker: str, request: str, attempts: list[str]) -> None:
-        """The same request gets the same attempts, never more."""
+        """The same request gets the same attempts, never more. A machine that keeps failing gets one at a time."""
+        if (worker, request) not in self._granted:
+            self.coordinator.ctx.store.read(lambda reader: self._check_probation(reader, worker))
         first = self._granted.setdefault((worker, request), set(attempts))
         if not set(attempts) <= first:
             raise Violation(f"request {request} of {worker} was given {sorted(first)}, and then {attempts}")
         for attempt in attempts:
             self._grant_boots.setdefault(attempt, self.truth.boots.get(worker, 0))
             self._renewed[attempt] = self.uptime
+
+    def _check_probation(self, reader: DatabaseConnection, worker: str) -> None:
+        sql = "SELECT id, failures, rest_clock FROM worker WHERE name = ?"
+        id_, failures, rest_clock = reader.rows(sql, (worker,))[0]
+        if rest_clock > reader.value("SELECT value FROM lease_clock"):
+            raise Violation(f"{worker} was given a job while it had to pause")
+        live = reader.value("SELECT count(*) FROM attempt WHERE worker_id = ? AND outcome IS NULL", (id_,))
+        if failures >= 5 and live > 1:
+            raise Violation(f"{worker} has {live} jobs after {failures} failures in a row")
 
     def renewed(self, attempts: list[str]) -> None:
         for attempt in attempts:
@@ -157,7 +181,7 @@ class World:
         """Whether the coordinator has ended the attempt because nobody renewed its lease in time."""
         job, _, number = attempt.partition("/")
         key = key_of(job)
-        # A connection of its own: a program that waited for another one to end may begin while the coordinator is away.
+        # A separate connection, because a program that waited in a chain may begin while the coordinator is down.
         database = self.coordinator.ctx.store.database
         assert isinstance(database, SqliteDatabase)
         with contextlib.closing(sqlite3.connect(database.path)) as reader:
@@ -166,7 +190,7 @@ class World:
         return outcome is not None and reason == "the lease expired"
 
     def check(self) -> None:
-        """The rules, after a step."""
+        """Check the rules, after a step."""
         self.coordinator.ctx.store.read(self._check)
 
     def _check(self, reader: DatabaseConnection) -> None:
@@ -188,7 +212,7 @@ class World:
             if type_ == "lease.expired":
                 self._check_expiry(f"{_name(job)}/{number}")
             if type_ == "job.canceled" and job not in self.canceled and '"step ' not in (data or ""):
-                raise Violation(f"{_name(job)} was canceled, and nobody asked for it")
+                raise Violation(f"{_name(job)} was canceled, but nobody asked for it")
             if '"outcome":"lost"' in (data or "") and (job, number) not in expired:
                 self._check_loss(f"{_name(job)}/{number}", worker)
         for check in QUICK:
@@ -196,7 +220,7 @@ class World:
             if found:
                 raise Violation(f"{_name(found[0][0])}: {check.sentence}")
         if reader.one("SELECT 1 FROM job WHERE state = 'queued' AND cancel_requested = 1"):
-            raise Violation("a job whose cancel was asked for is queued again")
+            raise Violation("a job whose cancel was requested is queued again")
         self._batches += 1
         if self._batches % 40 == 0:
             self._examine(reader)
@@ -228,12 +252,13 @@ class World:
             )
 
     def _check_loss(self, attempt: str, worker: str) -> None:
-        """A restart of the worker harms no job, and a result that was told of is not lost."""
+        """A restart of the worker costs no attempt, and a result that was sent is not lost."""
         if self.truth.boots.get(worker, 0) == self._grant_boots.get(attempt, 0):
-            raise Violation(f"{attempt} was lost at a registration of {worker}, whose machine had not gone down")
+            raise Violation(f"{attempt} was lost at a registration of {worker}, although its machine had not gone down")
         if attempt in self.truth.sent and not self.wiped:
-            raise Violation(f"{attempt} was lost, and {worker} had told its result already")
+            raise Violation(f"{attempt} was lost, although {worker} had already sent its result")
 
+    #: Whether any spool was wiped. Then a result that was sent may be lost.
     wiped = False
 
     # Time
@@ -247,20 +272,21 @@ class World:
         end = self.now + REST_SECONDS
         while not self._at_rest():
             if self.now > end:
-                raise Violation(f"it does not come to rest: {self._unfinished()}")
+                raise Violation(f"these jobs never end: {self._unfinished()}")
             self._turn(FOREVER, FOREVER)
-        self._final()
+        self._check_the_end()
 
     def _turn(self, fault_at: float, end: float) -> float:
-        """Whatever comes next: one step of one part."""
-        next_: list[tuple[float, int, Callable[[], None]]] = [(end, 0, lambda: None)]
+        """Run whatever is due next: one step of one part. Returns when the next large fault is due."""
+        next_: list[tuple[float, int, Callable[[], None]]] = [(end, END_ORDER, lambda: None)]
         serving = self.up and self.now >= self.stopped_until
-        next_.append((max(self._sweep_at, self.stopped_until) if self.up else FOREVER, 1, self._sweep))
+        lease_check_at = max(self._lease_check_at, self.stopped_until) if self.up else FOREVER
+        next_.append((lease_check_at, LEASE_CHECK_ORDER, self._check_leases))
         for number, machine in enumerate(self.machines):
             next_.extend((when, 10 * (number + 1) + order, do) for order, (when, do) in enumerate(self._steps(machine)))
         if self._timed:
             next_.append(min(self._timed, key=lambda each: each[:2]))
-        next_.append((fault_at, 9999, lambda: strike(self)))
+        next_.append((fault_at, FAULT_ORDER, lambda: strike(self)))
         when, order, do = min(next_, key=lambda each: each[:2])
         delta = max(0.0, when - self.now)
         self.clock.pass_by(delta)
@@ -270,7 +296,7 @@ class World:
             self._timed.remove((when, order, do))
         do()
         self.truth.check_stops()
-        return self.now + self.random.expovariate(1 / self.faults.pause_between) if order == 9999 else fault_at
+        return self.now + self.random.expovariate(1 / self.faults.pause_between) if order == FAULT_ORDER else fault_at
 
     def _steps(self, machine: Machine) -> Iterator[tuple[float, Callable[[], None]]]:
         when, attempt = machine.next_exit()
@@ -283,10 +309,10 @@ class World:
             yield when, lambda: life.step(task)
 
     def later(self, seconds: float, do: Callable[[], None]) -> None:
-        self._timed.append((self.now + seconds, 5000 + self.next_id(), do))
+        self._timed.append((self.now + seconds, TIMED_ORDER + self.next_id(), do))
 
-    def _sweep(self) -> None:
-        self._sweep_at = self.now + SWEEP
+    def _check_leases(self) -> None:
+        self._lease_check_at = self.now + LEASE_CHECK
         if not self.up:
             return
         self.coordinator.lease_checker.run_once()
@@ -294,7 +320,7 @@ class World:
             self.coordinator.lease_checker._cleaner.seal_logs()
         self.check()
 
-    # The coordinator's fates
+    # Faults of the coordinator
 
     def stop_coordinator(self, away: float | None = None) -> None:
         if not self.up:
@@ -309,25 +335,26 @@ class World:
             return
         self.tell("the coordinator starts")
         self.coordinator.start()
-        self.up, self.up_since, self._sweep_at = True, self.now, self.now
+        self.up, self.up_since, self._lease_check_at = True, self.now, self.now
 
     def freeze_coordinator(self, seconds: float) -> None:
-        """SIGSTOP: nobody is answered, no sweep runs, and the process does not know of it."""
+        """SIGSTOP: no request is answered, no lease check runs, and the process does not notice."""
         if not self.up or self.now < self.stopped_until:
             return
         self.tell(f"the coordinator is stopped for {seconds:.0f} s")
         self.stopped_since, self.stopped_until = self.now, self.now + seconds
         self.up = False
-        self.later(seconds, self.let_coordinator_go_on)
+        self.later(seconds, self.resume_coordinator)
 
-    def let_coordinator_go_on(self) -> None:
-        """SIGCONT, at the time that was planned or before."""
+    def resume_coordinator(self) -> None:
+        """SIGCONT, at the planned time or earlier."""
         self.up, self.stopped_until = True, 0.0
-        if self.now - (self._sweep_at - SWEEP) > too_late(LEASE):  # so late that the sweep sees it
+        # So late that the lease check notices:
+        if self.now - (self._lease_check_at - LEASE_CHECK) > too_late_after(LEASE):
             self.up_since = self.now
-        # A short stop counts as time; a long one gives every lease a full period.
+        # A short stop counts as uptime; a long one gives every lease a full period.
         self.uptime += self.now - self.stopped_since
-        self.tell("the coordinator goes on")
+        self.tell("the coordinator continues")
 
     # The end
 
@@ -336,10 +363,10 @@ class World:
         self.faults = dataclasses.replace(Faults())
         self._timed.clear()
         if self.stopped_until > self.now:
-            self.let_coordinator_go_on()
+            self.resume_coordinator()
         self.start_coordinator()
         for machine in self.machines:
-            machine.partition, machine.disk.full = "", False
+            machine.partition, machine.disk.full, machine.ill = "", False, False
             if not machine.awake:
                 machine.booted_at -= machine.asleep_until - self.now
                 machine.asleep_until = 0.0
@@ -357,7 +384,7 @@ class World:
             for machine in self.machines
         )
 
-    def _final(self) -> None:
+    def _check_the_end(self) -> None:
         ctx = self.coordinator.ctx
         report = self.coordinator.audit()
         if not report.clean:
@@ -366,12 +393,12 @@ class World:
             if machine.programs:
                 raise Violation(f"{machine.name} still has {sorted(machine.programs)}")
             if machine.life is not None and machine.life.ledger.free() != machine.life.ledger.offered:
-                raise Violation(f"{machine.name} does not offer all that it has: {machine.life.ledger}")
+                raise Violation(f"{machine.name} does not offer all its room: {machine.life.ledger}")
         ended = ctx.store.read(lambda reader: reader.rows("SELECT job_id, number, outcome, log_told FROM attempt"))
         for job, number, outcome, told in ended:
             attempt = f"{_name(job)}/{number}"
             if outcome == "succeeded" and self.truth.facts[attempt].code != 0:
-                raise Violation(f"{attempt} succeeded, and its program did not")
+                raise Violation(f"{attempt} succeeded, but its program did not")
             stored = logs.read(ctx, job >> 20, job & 0xFFFFF, number, 0, 1 << 30)
             whole = told is not None and outcome not in {"released", "error"}
             self.truth.check_log(attempt, stored, whole)
@@ -385,14 +412,15 @@ class World:
 
 
 def _name(job: int | None) -> str:
+    """The name of a job, such as 3.1. Its key in the database is the number of its run times 2²⁰ plus its index."""
     return "" if job is None else f"{job >> 20}.{job & 0xFFFFF}"
 
 
 @contextlib.contextmanager
-def _points_of(world: World) -> Iterator[None]:
-    """The worker's crash points lead here; its reserve is small, and it does not wait in real time for files."""
+def _crash_points(world: World) -> Iterator[None]:
+    """Let the worker's crash points call the world. Its reserve is small, and it never waits in real time for files."""
     with contextlib.ExitStack() as patches:
-        for module in (agent, performer, spool, outbox):
+        for module in (agent, performer, results, spool, outbox):
             patches.enter_context(mock.patch.object(module, "crash_point", world.point))
         patches.enter_context(mock.patch.object(journal, "RESERVE", 4096))
         patches.enter_context(mock.patch.object(performer, "FETCH_SECONDS", -1.0))
@@ -400,14 +428,14 @@ def _points_of(world: World) -> Iterator[None]:
 
 
 def simulate(seed: int) -> list[str]:
-    """Live through the seed; its story. `SimulationFailed` if a rule was broken."""
+    """Simulate this seed; returns its story. Raises `SimulationFailed` if a rule was broken."""
     base = Path("/dev/shm")
     folder = Path(tempfile.mkdtemp(prefix="deborgen-simulation-", dir=base if base.is_dir() else None))
     world: World | None = None
     try:
         with unsynced_sqlite():
             world = World(seed, folder)
-            with _points_of(world):
+            with _crash_points(world):
                 world.run()
         return world.story
     except (Exception, Violation) as error:

@@ -7,7 +7,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from planted.leases import count_late_turns, count_on_the_wall_clock
+from msgspec import structs
+
+from planted.leases import count_late_checks, count_on_the_wall_clock
 from planted.operations import (
     NO_FENCE,
     NO_IDEMPOTENT_CLAIM,
@@ -48,7 +50,7 @@ def complete_without_artifacts(original: Any) -> Any:
 def start_without_renewal(original: Any) -> Any:
     from deborgen_coordinator.leases import ClockMove
 
-    def clock_move(elapsed: float | None, lease_seconds: float) -> ClockMove:
+    def clock_move(elapsed: float | None, lease_seconds: float, late_checks: int = 0) -> ClockMove:
         found: ClockMove = original(elapsed, lease_seconds)
         return ClockMove(elapsed or 55.0, regrant=False) if found.regrant else found
 
@@ -76,8 +78,8 @@ def resume_whatever_became_of_the_job(original: Any) -> Any:
     from deborgen_shared.states import State
 
     def may_resume(held: Any, worker_id: int, session: str) -> Any:
-        decreed = dataclasses.replace(held, job_state=State.QUEUED, job_last_attempt=held.number)
-        return original(decreed, worker_id, session)
+        resumable = structs.replace(held, job_state=State.QUEUED, job_last_attempt=held.number)
+        return original(resumable, worker_id, session)
 
     return may_resume
 
@@ -95,26 +97,26 @@ def resume_any_job(original: Any) -> Any:
 
 
 BUGS: dict[str, tuple[Patch, ...]] = {
-    "no fence: a result is taken whoever holds the lease": (
+    "no fence: a result is accepted from any session": (
         *NO_FENCE,
         Patch(f"{STORAGE}.jobs:requeue", requeue_any_job),
     ),
     "no idempotent claim: a repeated request gets other jobs": NO_IDEMPOTENT_CLAIM,
-    "no boot check: what ran before a reboot is believed to have succeeded": (
+    "no boot check: a program that ran before a reboot counts as succeeded": (
         Patch(f"{WORKER}.recovery:recover", notice_no_reboot),
     ),
-    "result before artifacts: a result is taken while its blobs are missing": (
+    "result before artifacts: a result is accepted while its blobs are missing": (
         Patch(f"{OPERATIONS}.workers.finish:_missing_blobs", gives([])),
         Patch(f"{WORKER}.outbox:Outbox._is_complete", complete_without_artifacts),
     ),
-    "lease counted while stopped: time in which nobody was answered counts": (
-        Patch(f"{LEASES}:clock_move", count_late_turns),
+    "lease counted while stopped: time in which no request was answered counts": (
+        Patch(f"{LEASES}:clock_move", count_late_checks),
     ),
-    "lease not renewed at a start: it may expire before anybody could renew it": (
+    "lease not renewed at a start: it may expire before a worker can renew it": (
         Patch(f"{LEASES}:clock_move", start_without_renewal),
     ),
-    "result told before it is durable": (Patch(f"{WORKER}.spool:Spool.commit", nothing),),
-    "cancel forgotten: a lost job whose cancel was asked for is tried again": (
+    "a result is sent before it is durable": (Patch(f"{WORKER}.spool:Spool.commit", nothing),),
+    "cancel forgotten: a lost job whose cancel was requested is tried again": (
         Patch(f"{LEASES}:verdict", forget_the_cancel),
     ),
     "a released attempt is charged": (Patch(f"{LEASES}:verdict", refund_nothing),),
@@ -125,29 +127,32 @@ BUGS: dict[str, tuple[Patch, ...]] = {
         Patch(f"{OPERATIONS}.attempts.program_events:_fresh", all_bytes_are_fresh),
     ),
     "a result does not wait for the events of its program": (Patch(f"{WORKER}.outbox:Outbox._upload_events", nothing),),
-    "a restarted worker forgets to say what it holds": (Patch(f"{WORKER}.recovery:recover", hold_nothing),),
-    "a worker that is told to stop goes on": (Patch(f"{WORKER}.agent:Agent.apply_answers", ignore_stop),),
+    "a restarted worker does not say what it holds": (Patch(f"{WORKER}.recovery:recover", hold_nothing),),
+    "a worker does not stop an attempt when told to": (Patch(f"{WORKER}.agent:Agent.apply_answers", ignore_stop),),
     "an attempt that was never named counts as lost": (
         Patch(f"{OPERATIONS}.attempts.outcomes:give_up", count_as_named),
     ),
-    "a worker blames the program that it has killed itself": (Patch(f"{WORKER}.spool:Spool.stopped", nothing),),
-    "anybody may take up a lost attempt, also when its job is somebody else's": (
+    "a machine that keeps failing gets all that it asks for": (
+        Patch("deborgen_coordinator.blame:on_probation", gives(False)),
+    ),
+    "a worker blames a program that it has killed itself": (Patch(f"{WORKER}.spool:Spool.stopped", nothing),),
+    "any worker may resume a lost attempt, even when another has claimed its job": (
         Patch(f"{OPERATIONS}.attempts.outcomes:may_resume", resume_whatever_became_of_the_job),
         Patch(f"{STORAGE}.jobs:resume", resume_any_job),
     ),
 }
 
-#: Bugs that a test of its own finds; the simulation is not asked to.
+#: Bugs that other tests find. The simulation is not expected to find them.
 MORE: dict[str, tuple[Patch, ...]] = {
-    "a result is new every time": (Patch(f"{OPERATIONS}.workers.finish:_digest", new_digest_each_time),),
+    "a repeated result counts as a new one": (Patch(f"{OPERATIONS}.workers.finish:_digest", new_digest_each_time),),
     "the lease clock is the wall clock": (
         Patch(f"{OPERATIONS}.maintenance.lease_check:LeaseChecker._now", count_on_the_wall_clock),
-        Patch(f"{LEASES}:clock_move", count_late_turns),
+        Patch(f"{LEASES}:clock_move", count_late_checks),
     ),
-    "no care for the lease: a program is started when its lease may be over": (
+    "no check of the lease: a program is started when its lease may be over": (
         Patch(f"{WORKER}.leases:start_by", start_at_any_time),
     ),
-    "nothing is poison": (Patch(f"{OPERATIONS}.attempts.outcomes:lost_on", gives(0)),),
+    "no job is ever poison": (Patch(f"{OPERATIONS}.attempts.outcomes:lost_on", gives(0)),),
 }
 
 

@@ -1,4 +1,4 @@
-"""What goes wrong in the simulation: how likely the small things are, and the large ones that strike now and then."""
+"""The faults of the simulation: how likely the small ones are, and the large ones that strike now and then."""
 
 from __future__ import annotations
 
@@ -16,9 +16,11 @@ from support.simulation_truth import Plan
 
 if TYPE_CHECKING:
     from support.simulation import World
+    from support.simulation_life import Life
     from support.simulation_machine import Machine
 
 SUBMITTER, ADMIN = person("alice"), person("root", Role.ADMIN)
+#: The large faults. One that is listed several times strikes more often.
 KINDS = [
     "kill", "kill", "reboot", "partition", "partition", "no answers", "sleep", "stop", "wipe", "coordinator restart",
     "coordinator frozen", "wall clock", "owner pauses", "admin pauses", "cancel job", "cancel run", "disk full",
@@ -28,15 +30,18 @@ KINDS = [
 
 @dataclass
 class Faults:
-    """How likely each thing is, at each occasion."""
+    """The probability of each small fault, each time that it could happen."""
 
     drop_request: float = 0.0
     drop_answer: float = 0.0
+    #: A request is executed twice.
     twice: float = 0.0
+    #: A request is kept, and executed again when nobody expects it any more.
     keep: float = 0.0
     crash: float = 0.0
     coordinator_dies: float = 0.0
     start_fails: float = 0.0
+    #: The average number of seconds between two large faults.
     pause_between: float = 1e9
 
     @classmethod
@@ -52,6 +57,7 @@ class Faults:
 
 
 def strike(world: World) -> None:
+    """Let one large fault happen, to a machine that the seed chooses."""
     chance, machine = world.random, world.random.choice(world.machines)
     name, life = machine.name, machine.life
     duration = chance.choice([chance.uniform(1, 50), chance.uniform(70, 400)])
@@ -80,7 +86,7 @@ def strike(world: World) -> None:
             world.clock.step_wall(chance.choice([-86400.0, 86400.0, 3600.0]))
         case "owner pauses" if life is not None and machine.awake and not machine.disk.full:
             frozen = chance.random() < 0.5
-            life.guard(lambda life: (life.owner.pause(None, frozen), None)[1])
+            pause(life, frozen)
             world.later(duration, lambda: resume(world, machine))
         case "admin pauses" if world.up:
             steer(world, name, True)
@@ -101,10 +107,21 @@ def strike(world: World) -> None:
         world.check()
 
 
+def pause(life: Life, frozen: bool) -> None:
+    def work(life: Life) -> None:
+        life.owner.pause(None, frozen)
+
+    life.guard(work)
+
+
 def resume(world: World, machine: Machine) -> None:
     life = machine.life
     if life is not None and machine.awake:
-        life.guard(lambda life: (life.owner.resume(), None)[1])
+
+        def work(life: Life) -> None:
+            life.owner.resume()
+
+        life.guard(work)
     else:
         (machine.folder / "pause.json").unlink(missing_ok=True)
 

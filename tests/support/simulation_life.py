@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from deborgen_shared.client.transport import Refused, Unreachable
+from deborgen_shared.client.transport import NoAnswer, Refused
 from deborgen_shared.messages import Register
 from deborgen_shared.states import RunAs
 from deborgen_worker import policy, recovery
@@ -21,9 +21,9 @@ from deborgen_worker.log_pump import LogPump
 from deborgen_worker.outbox import Outbox, ResultQueue
 from deborgen_worker.owner import Owner
 from deborgen_worker.runners.protocol import Report, Runner
-from deborgen_worker.settings import Settings
+from deborgen_worker.settings import WorkerSettings
 from deborgen_worker.spool import Spool
-from support.simulation_runner import PretendedRunner
+from support.simulation_runner import SimulatedRunner
 
 if TYPE_CHECKING:
     from support.simulation_machine import Machine
@@ -33,7 +33,7 @@ FOREVER = float("inf")
 
 
 class Crash(BaseException):
-    """The worker's process is gone, here and now. Nothing of the worker may catch it."""
+    """The worker's process dies at this point. No code of the worker may catch it."""
 
 
 class Life:
@@ -42,8 +42,8 @@ class Life:
     def __init__(self, machine: Machine) -> None:
         self.machine, world = machine, machine.world
         self.session = f"{machine.name}-{world.next_id()}"
-        self.coordinator = world.network.line(machine)
-        settings = Settings(name=machine.name, state_dir=str(machine.folder), cpus=2.0, min_free_disk=0)
+        self.coordinator = world.network.client(machine)
+        settings = WorkerSettings(name=machine.name, state_dir=str(machine.folder), cpus=2.0, min_free_disk=0)
         self.contact = Contact(machine.clock, self._say, self._wake_all, random.Random(world.random.random()))
         self.link = Link(self.coordinator, self.contact, self.session, self._say)
         self.spool = Spool(machine.folder, machine.disk, str(machine.boot))
@@ -54,9 +54,9 @@ class Life:
             settings, self.spool, cache, Amount(2.0, 16 * GIB, 0, 100 * GIB), self._runners,
             clock=machine.clock, lease_clock=machine.lease_clock, say=self._say, run_slow=lambda work: work(),
             on_room=self._room, on_results=self.results.put,
-            on_gate=lambda: self.due_now("heart"),
+            on_gate=lambda: self.due_now("heartbeat"),
         )  # fmt: skip
-        if world.lanes:
+        if world.uses_chains:
             self.ledger.short_seconds = self.ledger.chain_below_seconds = 3600.0
         self.heartbeats = HeartbeatLoop(self.agent, self.link)
         claims = Claims(self.agent, self.spool, new_id=lambda: f"r{world.next_id()}")
@@ -73,7 +73,7 @@ class Life:
         self.machine.world.tell(f"{self.machine.name}: {line}")
 
     def _runners(self, tell: Report) -> dict[str, Runner]:
-        self.runner = PretendedRunner(self.machine, tell)
+        self.runner = SimulatedRunner(self.machine, tell)
         return {RunAs.PROCESS: self.runner}
 
     def _room(self) -> None:
@@ -81,7 +81,7 @@ class Life:
 
     def _wake_all(self) -> None:
         self.results.wake()
-        self.due_now("claim", "heart")
+        self.due_now("claim", "heartbeat")
 
     @property
     def attempts(self) -> dict[str, LocalAttempt]:
@@ -94,7 +94,7 @@ class Life:
     def begin(self) -> None:
         self.owner.apply()
         self._recovered = recovery.recover(self.agent, self.spool, str(self.machine.boot), self._say)
-        self.due = {"heart": self.machine.world.now, "tick": self.machine.world.now}
+        self.due = {"heartbeat": self.machine.world.now, "tick": self.machine.world.now}
 
     def due_now(self, *tasks: str) -> None:
         for task in tasks:
@@ -107,19 +107,19 @@ class Life:
                 self.due_now(task)
         now = self.machine.world.now
         ready = sorted(task for task, when in self.due.items() if when <= now)
-        if ready:  # threads that could all go on now: any of them may be first
+        if ready:  # threads that could all continue now: any of them may be first
             return max(now, self.machine.asleep_until), self.machine.world.random.choice(ready)
         when, task = min((when, task) for task, when in self.due.items())
         return max(when, self.machine.asleep_until), task
 
     def step(self, task: str) -> None:
         steps: dict[str, Callable[[], float]] = {
-            "heart": self._beat, "tick": self._tick, "finish": self.outbox.step, "uploads": self.outbox.step_uploads,
-            "claim": self.claimer.step,
+            "heartbeat": self._beat, "tick": self._tick, "finish": self.outbox.step,
+            "uploads": self.outbox.step_uploads, "claim": self.claimer.step,
         }  # fmt: skip
 
         def work(life: Life) -> None:
-            # What wakes the task while it works is not forgotten: only a later time may be overwritten.
+            # A wake-up while the task works is not lost: the earlier of the two times counts.
             self.due[task] = FOREVER
             if task in self._woken:
                 self._woken[task].clear()
@@ -129,9 +129,9 @@ class Life:
         self.guard(work)
 
     def guard(self, work: Callable[[Life], None]) -> None:
-        """Do a piece of the worker's work; a crash or a newer session ends this life."""
+        """Run a piece of the worker's work; a crash or a newer session ends this life."""
         machine = self.machine
-        if self._working:  # a program that ends because of what the worker does just now: one process, one death
+        if self._working:  # the worker itself has just ended a program: the outer call handles a crash
             return work(self)
         machine.world.acting = machine
         self._working = True
@@ -140,7 +140,7 @@ class Life:
         except Crash:
             away = machine.world.random.uniform(0.1, 30.0)
             if machine.world.chance(0.3):
-                machine.world.tell(f"{machine.name}: the power is gone")
+                machine.world.tell(f"{machine.name}: the machine loses power")
                 machine.lose_power(away)
             else:
                 machine.world.tell(f"{machine.name}: the worker is killed")
@@ -163,7 +163,7 @@ class Life:
         )  # fmt: skip
         try:
             answer = self.coordinator.register(body)
-        except Unreachable as error:
+        except NoAnswer as error:
             return self.contact.failed("register", error)
         except Refused as refused:
             raise Superseded(refused.message) from None
@@ -185,11 +185,11 @@ class Life:
             recovery.retry_adoptions(self.agent, self._say)
         self.agent.set_gate("runner", self.runner.trouble)
         if self.registered and self.agent.has_unreported_program(0.5):
-            self.due_now("heart")
+            self.due_now("heartbeat")
         return 2.0 if self.agent.read_state(lambda machine, _: bool(machine.attempts)) else 5.0
 
     def stop(self) -> None:
-        """SIGTERM: everything that is not finished is given back, delivered if it can be, and the process ends."""
+        """SIGTERM: unfinished attempts are given back, results are sent if possible, and the process ends."""
 
         def work(life: Life) -> None:
             self.agent.set_gate("draining", "the worker is stopping")

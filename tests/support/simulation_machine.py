@@ -1,7 +1,7 @@
 """One machine of the simulation: a disk, a boot, programs that run, and the real worker in one life after the other.
 
-The worker's parts are the product's own: agent, heart, claimers, outbox, log pump, owner, recovery, spool. The machine
-gives them a clock, a disk that can lose what was not flushed, a runner whose programs only pretend, and a network.
+The worker's parts are the product's own: agent, heartbeat loop, claimer, outbox, log pump, owner, recovery, spool. The
+machine gives them a clock, a disk that can lose what was not flushed, a runner of simulated programs, and a network.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class ForgetfulDisk(Disk):
-    """Writes to files of this test, flushes nothing, and knows what a loss of power would take."""
+    """Writes to files of this test, flushes nothing, and knows what a power failure would lose."""
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
@@ -34,7 +34,7 @@ class ForgetfulDisk(Disk):
         self.full = False
 
     def append(self, fd: int, data: bytes) -> None:
-        if self.full and (self._machine.folder / "reserve").exists():  # once it is given up, there is room again
+        if self.full and (self._machine.folder / "reserve").exists():  # once it is deleted, there is room again
             raise OSError(errno.ENOSPC, "No space left on device")
         if self._machine.world.dies("write", self._machine):
             os.write(fd, data[: self._machine.world.random.randrange(len(data) + 1)])
@@ -53,7 +53,7 @@ class ForgetfulDisk(Disk):
         return 0 if self.full else 100 * GIB
 
     def lose_power(self, path: Path, chance: random.Random) -> None:
-        """What was appended to the file since its last flush is gone, or a part of it."""
+        """Cut off what was appended to the file since its last flush, or a part of it."""
         if not path.exists():
             return
         size = path.stat().st_size
@@ -75,12 +75,14 @@ class Machine:
     starts_at: float = 0.0
     asleep_until: float = 0.0
     partition: str = ""
+    #: Whether nothing can be started here.
+    ill: bool = False
     programs: dict[str, Program] = field(default_factory=dict)
     old_output: dict[str, bytes] = field(default_factory=dict)
-    #: What waits in each lane in which something runs, and until when it may start: the parent of the programs outlives
-    #: the worker.
-    lanes: dict[str, list[tuple[float, Launch]]] = field(default_factory=dict)
-    lane_of: dict[str, str] = field(default_factory=dict)
+    #: The attempts that wait in each chain in which a program runs, and until when they may start. The supervisor keeps
+    #: them, and outlives the worker.
+    chains: dict[str, list[tuple[float, Launch]]] = field(default_factory=dict)
+    chain_of: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -91,7 +93,7 @@ class Machine:
         return max(self.world.now, self.asleep_until) - self.booted_at
 
     def lease_clock(self) -> float:
-        """A clock that counts the time in which the machine sleeps."""
+        """A clock that also counts the time in which the machine sleeps."""
         return max(self.world.now, self.asleep_until)
 
     @property
@@ -118,51 +120,51 @@ class Machine:
                 file.writelines(json.dumps({"type": type_}) + "\n" for type_ in types)
             self.world.truth.wrote_events(launch.attempt, types)
 
-    def start_in_lane(self, launch: Launch, lane: str, start_by: float) -> None:
+    def start_in_chain(self, launch: Launch, chain: str, start_by: float) -> None:
         if launch.attempt in self.programs or self.waits(launch.attempt):
             return
-        if lane in self.lanes:
-            self.world.tell(f"{self.name}: {launch.attempt} waits in the lane {lane}")
-            self.lanes[lane].append((start_by, launch))
+        if chain in self.chains:
+            self.world.tell(f"{self.name}: {launch.attempt} waits in the chain {chain}")
+            self.chains[chain].append((start_by, launch))
         else:
-            self.lanes[lane] = []
-            self.lane_of[launch.attempt] = lane
+            self.chains[chain] = []
+            self.chain_of[launch.attempt] = chain
             self.start_program(launch)
 
     def waits(self, attempt: str) -> bool:
-        return any(launch.attempt == attempt for queue in self.lanes.values() for _, launch in queue)
+        return any(launch.attempt == attempt for queue in self.chains.values() for _, launch in queue)
 
     def take_out(self, attempt: str) -> bool:
-        """Out of the lane in which it waits, if it does."""
+        """Take an attempt out of the chain in which it waits; returns whether it waited."""
         found = self.waits(attempt)
-        for lane, queue in self.lanes.items():
-            self.lanes[lane] = [each for each in queue if each[1].attempt != attempt]
+        for chain, queue in self.chains.items():
+            self.chains[chain] = [each for each in queue if each[1].attempt != attempt]
         return found
 
-    def go_on(self, ended: str) -> None:
-        """The next one in the lane of the program that ended; not if its lease may be over."""
-        lane = self.lane_of.pop(ended, None)
-        if lane is None:
+    def start_next(self, ended: str) -> None:
+        """Start the next program in the chain of the one that ended, unless its lease may be over."""
+        chain = self.chain_of.pop(ended, None)
+        if chain is None:
             return
-        queue = self.lanes[lane]
+        queue = self.chains[chain]
         late = [launch for start_by, launch in queue if self.lease_clock() > start_by]
         queue[:] = [each for each in queue if each[1] not in late]
         if queue:
             _, launch = queue.pop(0)
-            self.lane_of[launch.attempt] = lane
+            self.chain_of[launch.attempt] = chain
             self.start_program(launch)
         else:
-            del self.lanes[lane]
-        for launch in late:  # the last word: the worker may die of it, and the machine with it
+            del self.chains[chain]
+        for launch in late:  # last, because the worker may crash here, and its machine too
             self.tell_exit(launch.attempt, None)
 
     def tell_exit(self, attempt: str, exit_: Exit | None) -> None:
-        """A program ended, or was given back without having begun."""
+        """Tell the worker that a program ended, or was given back before it began."""
         if self.life is not None:
-            self.life.guard(lambda life: life.runner.told(attempt, exit_))
+            self.life.guard(lambda life: life.runner.ended(attempt, exit_))
 
     def next_exit(self) -> tuple[float, str]:
-        """When, in the world's time, the next program ends, and whose it is."""
+        """When, in the world's time, the next program ends, and its attempt."""
         found = [
             (self.booted_at + each.since + each.left, name)
             for name, each in self.programs.items()
@@ -179,7 +181,7 @@ class Machine:
         program.halt(self.clock(), natural)
         program.exit = exit_
         self.world.truth.ended(attempt, program.written(self.clock()), exit_.code if natural else None)
-        self.go_on(attempt)
+        self.start_next(attempt)
         self.tell_exit(attempt, exit_)
 
     def let_die(self, program: Program) -> None:
@@ -190,7 +192,7 @@ class Machine:
         program.left = min(program.left, self.world.random.uniform(0.001, 3.0))
 
     def end_program(self, attempt: str) -> None:
-        """Its time has come: by itself, or because it was told to end."""
+        """The program ends: by itself, or because it was told to."""
         program = self.programs[attempt]
         self.stop_program(attempt, Exit(code=143 if program.dying else program.code), natural=not program.dying)
 
@@ -211,9 +213,9 @@ class Machine:
             program.halt(self.clock())
             self.old_output[attempt] = program.written(self.clock())
             self.world.truth.ended(attempt, self.old_output[attempt], None)
-            self.go_on(attempt)
+            self.start_next(attempt)
 
-    # Fates
+    # Faults
 
     def start(self) -> None:
         self.world.acting = self
@@ -224,7 +226,7 @@ class Machine:
         return self.life.guard(lambda life: life.begin())
 
     def kill(self, away: float) -> None:
-        """kill -9 of the worker: the programs go on."""
+        """kill -9 the worker: its programs keep running."""
         if self.life is not None:
             self.life.spool.close()
         self.life = None
@@ -237,7 +239,7 @@ class Machine:
                 program.halt(self.clock())
                 program.broken = True
                 self.world.truth.ended(attempt, program.written(self.clock()), None)
-        self.lanes, self.lane_of = {}, {}
+        self.chains, self.chain_of = {}, {}
         self.boot += 1
         self.asleep_until = 0.0
         self.booted_at = self.world.now + away - 10.0
@@ -245,9 +247,9 @@ class Machine:
         self.kill(away)
 
     def wipe(self) -> None:
-        """The spool is gone, with nothing running: as after a reinstallation."""
+        """Remove the spool and all programs, as a reinstallation does."""
         self.kill(0.0)
-        self.lanes, self.lane_of = {}, {}
+        self.chains, self.chain_of = {}, {}
         for attempt in list(self.programs):
             self.remove_program(attempt)
         shutil.rmtree(self.folder)
@@ -256,7 +258,7 @@ class Machine:
         self.starts_at = self.world.now
 
     def sleep(self, seconds: float) -> None:
-        """Suspended: programs, worker and monotonic clock stand still."""
+        """Suspend the machine: programs, worker and monotonic clock stand still."""
         if self.awake:
             self.asleep_until = self.world.now + seconds
             self.booted_at += seconds

@@ -1,7 +1,7 @@
 """The network of the simulation: between each worker and the real operations of the coordinator.
 
-Messages are encoded and decoded as on the wire. By the seed, a request is lost before it arrives, or executed with its
-answer lost, or executed twice, or kept and executed once more later, when nobody expects it any more.
+Messages are encoded and decoded as on the wire. Depending on the seed, a request is lost before it arrives, or
+executed with its answer lost, or executed twice, or kept and executed again later, when nobody expects it any more.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from deborgen_coordinator.operations.workers.leave import leave
 from deborgen_coordinator.operations.workers.register import register
 from deborgen_coordinator.operations.workers.sessions import AttemptId
 from deborgen_coordinator.storage.database import DatabaseUnavailable
-from deborgen_shared.client.transport import Refused, Unreachable
+from deborgen_shared.client.transport import NoAnswer, Refused
 from deborgen_shared.errors import Refusal
 from deborgen_shared.messages import (
     Claim,
@@ -46,22 +46,24 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Call = Callable[[Context], Any]
 
-#: Refusals that a worker must never see: they mean that one of the two has gone wrong.
+#: Refusals that a worker must never see: they mean that worker or coordinator has a bug.
 IMPOSSIBLE = {"invalid_transition", "malformed", "forbidden", "not_found", "invalid_job", "unauthenticated"}
-#: How long a worker waits on the server for work, when there is none: nothing waits in the simulation.
+#: When a worker that was granted nothing asks again. In the simulation, no request waits at the coordinator.
 POLL_SECONDS = 6.0
 
 
 class Network:
+    """Makes the clients of the machines, and keeps the requests that will arrive late."""
+
     def __init__(self, world: World) -> None:
         self._world = world
         self.kept: list[tuple[str, Call]] = []
 
-    def line(self, machine: Machine) -> Link:
-        return Link(self._world, machine)
+    def client(self, machine: Machine) -> SimulatedClient:
+        return SimulatedClient(self._world, machine)
 
     def replay(self) -> None:
-        """Something old arrives once more."""
+        """Let an old request arrive again."""
         if not self.kept or not self._world.up:
             return
         what, call = self.kept.pop(self._world.random.randrange(len(self.kept)))
@@ -72,7 +74,7 @@ class Network:
             self._world.check_refusal(what, str(refusal.code))
 
 
-def _again(value: Any, type_: type[T]) -> T:
+def _over_the_wire(value: Any, type_: type[T]) -> T:
     return msgspec.json.decode(msgspec.json.encode(value), type=type_)
 
 
@@ -83,27 +85,28 @@ def _numbers(attempt: str) -> AttemptId:
     return AttemptId(int(run), int(index), int(number))
 
 
-class Link(CoordinatorClient):
-    """What one worker's process holds in its hand: the calls of the contract."""
+class SimulatedClient(CoordinatorClient):
+    """One worker's client: the calls of the contract."""
 
     def __init__(self, world: World, machine: Machine) -> None:
         self._world, self._machine = world, machine
         self._actor = Actor(Role.WORKER, machine.name, "")
 
     def _send(self, what: str, call: Callable[[Context], T], late: bool = True) -> T:
+        """Make a call through the bad network. With `late`, a lost request may still arrive much later."""
         world, machine, faults = self._world, self._machine, self._world.faults
         world.die_at("before " + what, machine)
         if not world.up or machine.partition == "all":
-            raise Unreachable("the coordinator does not answer")
+            raise NoAnswer("the coordinator does not answer")
         if world.chance(faults.drop_request):
             if late and world.chance(faults.keep):
                 world.network.kept.append((what, call))
-            raise Unreachable("the request was lost")
+            raise NoAnswer("the request was lost")
         if world.chance(faults.coordinator_dies):
             if world.chance(0.5):
                 self._execute(what, call)
             world.stop_coordinator()
-            raise Unreachable("the coordinator died")
+            raise NoAnswer("the coordinator died")
         answer = self._execute(what, call)
         if world.chance(faults.twice):
             answer = self._execute(what, call)
@@ -111,7 +114,7 @@ class Link(CoordinatorClient):
             world.network.kept.append((what, call))
         world.die_at("after " + what, machine)
         if machine.partition == "answers" or world.chance(faults.drop_answer):
-            raise Unreachable("the answer was lost")
+            raise NoAnswer("the answer was lost")
         return answer
 
     def _execute(self, what: str, call: Callable[[Context], T]) -> T:
@@ -121,15 +124,15 @@ class Link(CoordinatorClient):
             self._world.check_refusal(what, str(refusal.code))
             self._world.check()
             if refusal.status >= 500 or refusal.status in {408, 429}:
-                raise Unreachable(refusal.message) from None
+                raise NoAnswer(refusal.message) from None
             raise Refused(refusal.status, str(refusal.code), refusal.message, refusal.hint, refusal.details) from None
         except DatabaseUnavailable as error:
-            raise Unreachable(str(error)) from None
+            raise NoAnswer(str(error)) from None
         self._world.check()
         return answer
 
     def register(self, message: Register) -> Registered:
-        body, name, actor = _again(message, Register), self._machine.name, self._actor
+        body, name, actor = _over_the_wire(message, Register), self._machine.name, self._actor
         world = self._world
 
         def call(ctx: Context) -> Registered:
@@ -138,10 +141,10 @@ class Link(CoordinatorClient):
                 world.renewed(body.holding)
             return answer
 
-        return _again(self._send("register", call, late=False), Registered)
+        return _over_the_wire(self._send("register", call, late=False), Registered)
 
     def claim(self, message: Claim) -> Claimed | NothingClaimed:
-        body, name, actor, world = _again(message, Claim), self._machine.name, self._actor, self._world
+        body, name, actor, world = _over_the_wire(message, Claim), self._machine.name, self._actor, self._world
 
         def call(ctx: Context) -> Any:
             answer = claim(ctx, actor, name, body)
@@ -150,24 +153,24 @@ class Link(CoordinatorClient):
             return answer
 
         answer = self._send("claim", call)
-        return _again(answer, Claimed) if isinstance(answer, Claimed) else NothingClaimed(POLL_SECONDS)
+        return _over_the_wire(answer, Claimed) if isinstance(answer, Claimed) else NothingClaimed(POLL_SECONDS)
 
     def heartbeat(self, message: Heartbeat) -> HeartbeatAnswer:
-        body, name, actor, world = _again(message, Heartbeat), self._machine.name, self._actor, self._world
+        body, name, actor, world = _over_the_wire(message, Heartbeat), self._machine.name, self._actor, self._world
 
         def call(ctx: Context) -> HeartbeatAnswer:
             answer = heartbeat(ctx, actor, name, body)
             world.renewed([attempt for attempt, word in answer.attempts.items() if word != "stop"])
             return answer
 
-        answer = _again(self._send("heartbeat", call), HeartbeatAnswer)
-        world.truth.told(self._machine, dict(answer.attempts))
+        answer = _over_the_wire(self._send("heartbeat", call), HeartbeatAnswer)
+        world.truth.got_answers(self._machine, dict(answer.attempts))
         return answer
 
     def finish(self, message: Finish) -> Finished:
-        body, name, actor, world = _again(message, Finish), self._machine.name, self._actor, self._world
+        body, name, actor, world = _over_the_wire(message, Finish), self._machine.name, self._actor, self._world
         for result in body.results:
-            world.truth.result_leaves(result)
+            world.truth.result_sent(result)
 
         def call(ctx: Context) -> Finished:
             answer = finish(ctx, actor, name, body)
@@ -175,7 +178,7 @@ class Link(CoordinatorClient):
                 world.granted(name, body.claim.request_id, [each.attempt for each in answer.assignments])
             return answer
 
-        return _again(self._send("finish", call), Finished)
+        return _over_the_wire(self._send("finish", call), Finished)
 
     def log(self, attempt: str, offset: int, data: bytes, session: str) -> int:
         where, actor = _numbers(attempt), self._actor
@@ -187,7 +190,7 @@ class Link(CoordinatorClient):
             raise
 
     def events(self, attempt: str, first: int, events: list[ProgramEvent | None], session: str) -> int:
-        body = _again(ProgramEvents(session=session, events=events, first=first), ProgramEvents)
+        body = _over_the_wire(ProgramEvents(session=session, events=events, first=first), ProgramEvents)
         where, actor = _numbers(attempt), self._actor
         return self._send("events", lambda ctx: program_events.append(ctx, actor, where, body)).count
 
@@ -196,7 +199,7 @@ class Link(CoordinatorClient):
         self._send("leave", lambda ctx: leave(ctx, actor, name, session), late=False)
 
     def missing(self, digests: list[str]) -> dict[str, str]:
-        answer = self._send("missing", lambda ctx: blobs.missing(ctx, digests))
+        answer = self._send("missing", lambda ctx: blobs.find_missing(ctx, digests))
         return {each.sha256: each.url for each in answer.missing}
 
     def upload(self, path: Path, sha256: str, size: int, url: str = "") -> None:

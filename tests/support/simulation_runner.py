@@ -1,4 +1,4 @@
-"""Programs that only pretend, and the runner that pretends to run them. They outlive the worker, as containers do."""
+"""Simulated programs, and the runner that runs them. They outlive the worker, as containers do."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from deborgen_shared.states import Cause
 from deborgen_worker.attempts import Exit, Standing
 from deborgen_worker.logs import Log
 from deborgen_worker.runners.chains import Chains
-from deborgen_worker.runners.protocol import CannotStart, Host, Launch, Report, RunnerDown
+from deborgen_worker.runners.protocol import CannotStart, Host, Launch, Report, RunnerDown, Unavailable
 from deborgen_worker.steps import Adopted, AttemptEvent, Began, Exited, Returned
 
 if TYPE_CHECKING:
@@ -18,7 +19,10 @@ if TYPE_CHECKING:
 
 @dataclass
 class Program:
-    """What an attempt runs: how long it still needs, what it has written, and how it ended."""
+    """What an attempt runs: how long it still needs, what it has written, and how it ended.
+
+    At the time `since` it needed `left` of its `seconds`.
+    """
 
     launch: Launch
     code: int
@@ -34,14 +38,14 @@ class Program:
     dying: bool = False
 
     def written(self, now: float) -> bytes:
-        """What it has written by now: its output comes evenly, and its last byte with its end."""
+        """What it has written by now: its output comes evenly, and the last byte at its end."""
         if not self.running and self.left <= 0:
             return self.output
         left = self.left if not self.running or self.frozen else self.left - (now - self.since)
         return self.output[: max(0, int(len(self.output) * (1 - max(0.001, left) / self.seconds)))]
 
     def halt(self, now: float, natural: bool = False) -> None:
-        """It runs no more, for whatever reason."""
+        """Stop the program, for whatever reason."""
         if self.running:
             if not self.frozen:
                 self.left = max(0.001, self.left - (now - self.since))
@@ -51,6 +55,8 @@ class Program:
 
 
 class LiveLog:
+    """The log of an attempt: what its program has written by now."""
+
     def __init__(self, machine: Machine, attempt: str) -> None:
         self._machine, self._attempt = machine, attempt
 
@@ -70,15 +76,15 @@ class LiveLog:
         pass
 
 
-class PretendedRunner:
-    """Runs programs that only pretend. They belong to the machine and outlive the worker, as containers do."""
+class SimulatedRunner:
+    """Runs simulated programs. They belong to the machine and outlive the worker, as containers do."""
 
     name = "subprocess"
 
     def __init__(self, machine: Machine, tell: Report) -> None:
         self._machine, self._tell = machine, tell
         self._chains = Chains(machine.world.next_id() * 1000)
-        if machine.world.lanes:
+        if machine.world.uses_chains:
             self._chains.seconds, self._chains.join_within = 100.0, 3600.0
         self.trouble = ""
 
@@ -97,14 +103,13 @@ class PretendedRunner:
         machine = self._machine
         if launch.attempt in machine.programs:
             return
-        if machine.world.chance(machine.world.faults.start_fails):
-            raise CannotStart("the image cannot be had")
+        self._check_start()
         machine.start_program(launch)
 
     def start_all(self, launches: list[Launch]) -> None:
         self._check_start()
         for launch in launches:
-            self._machine.start_in_lane(launch, self._chains.open(launch, self._machine.clock()), launch.start_by)
+            self._machine.start_in_chain(launch, self._chains.open(launch, self._machine.clock()), launch.start_by)
 
     def follow(self, launches: list[Launch]) -> None:
         self._check_start()
@@ -117,25 +122,27 @@ class PretendedRunner:
     def _check_start(self) -> None:
         if self.trouble:
             raise RunnerDown(self.trouble)
+        if self._machine.ill:
+            raise Unavailable(Cause.WORKSPACE, "the workspace cannot be prepared")
         if self._machine.world.chance(self._machine.world.faults.start_fails):
-            raise CannotStart("the image cannot be had")
+            raise CannotStart("the image could not be pulled")
 
     def _top_up(self, events: list[AttemptEvent]) -> None:
         if not self._chains.chain_of:
             events += [Returned(attempt) for attempt in self._chains.backlog]
             self._chains.backlog.clear()
-        for launch, lane in self._chains.assign(self._machine.clock()):
-            self._machine.start_in_lane(launch, lane, launch.start_by)
+        for launch, chain in self._chains.assign(self._machine.clock()):
+            self._machine.start_in_chain(launch, chain, launch.start_by)
 
-    def told(self, attempt: str, exit_: Exit | None) -> None:
-        """By the machine: a program ended, or was given back without having begun."""
+    def ended(self, attempt: str, exit_: Exit | None) -> None:
+        """The machine says that a program ended, or was given back before it began."""
         events: list[AttemptEvent] = [Returned(attempt) if exit_ is None else Exited(attempt, exit_)]
         following = self._chains.remove(attempt, self._machine.clock(), 0.001)
         if following is not None:
-            name, lane = following
-            if lane:
+            name, chain = following
+            if chain:
                 launch = self._chains.launch_of(name)
-                self._machine.start_in_lane(launch, lane, launch.start_by)
+                self._machine.start_in_chain(launch, chain, launch.start_by)
             events.append(Began(name))
         self._top_up(events)
         self._tell(events)
@@ -155,7 +162,7 @@ class PretendedRunner:
             return Adopted(launch.attempt, Standing.NEVER_STARTED)
         if program.running:
             return Adopted(launch.attempt, Standing.RUNNING, program.frozen)
-        # What ran when the machine went down is shown as created with exit code 0, as Podman does.
+        # Podman shows a container that was running when the machine went down as created, with exit code 0.
         exit_ = Exit(code=0, seconds=0.0) if program.broken else program.exit or Exit(code=0)
         self._tell([Exited(launch.attempt, exit_)])
         return Adopted(launch.attempt, Standing.ENDED)
@@ -189,7 +196,7 @@ class PretendedRunner:
         self._machine.remove_program(attempt)
 
     def cleanup(self, keep: Collection[str]) -> list[str]:
-        waiting = [launch.attempt for queue in self._machine.lanes.values() for _, launch in queue]
+        waiting = [launch.attempt for queue in self._machine.chains.values() for _, launch in queue]
         gone = [attempt for attempt in [*waiting, *self._machine.programs] if attempt not in keep]
         for attempt in gone:
             self.discard(attempt)

@@ -1,4 +1,4 @@
-"""Many seeds of the simulation, spread over the processors, each in a process that is thrown away now and then."""
+"""Many seeds of the simulation, spread over the processors, in processes that are replaced now and then."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from support.simulation import SimulationFailed, simulate
 from support.simulation_bugs import planted
 
 
-def _one(seed: int) -> str | None:
+def _simulate_quietly(seed: int) -> str | None:
     logging.disable(logging.CRITICAL)
     try:
         simulate(seed)
@@ -25,7 +25,7 @@ def run_seeds(seeds: Sequence[int], progress: bool = False) -> list[str]:
     context = multiprocessing.get_context("fork")
     failures = []
     with context.Pool(os.cpu_count(), maxtasksperchild=20) as pool:
-        for done, story in enumerate(pool.imap_unordered(_one, seeds, chunksize=5), 1):
+        for done, story in enumerate(pool.imap_unordered(_simulate_quietly, seeds, chunksize=5), 1):
             if story is not None:
                 failures.append(story)
                 if progress:
@@ -36,7 +36,7 @@ def run_seeds(seeds: Sequence[int], progress: bool = False) -> list[str]:
 
 
 def hunt(bug: str, most: int = 200) -> tuple[int, str] | None:
-    """The first seed that finds the planted bug, and what it broke."""
+    """The first seed that finds the planted bug, and the rule that it broke."""
     logging.disable(logging.CRITICAL)
     with planted(bug):
         for seed in range(most):
@@ -48,7 +48,7 @@ def hunt(bug: str, most: int = 200) -> tuple[int, str] | None:
 
 
 def hunt_all(bugs: Sequence[str]) -> dict[str, tuple[int, str] | None]:
-    """Hunt them all, each in a process of its own."""
+    """Hunt all these bugs, each in a process of its own."""
     context = multiprocessing.get_context("fork")
     with context.Pool(os.cpu_count(), maxtasksperchild=1) as pool:
         return dict(zip(bugs, pool.map(hunt, bugs, chunksize=1), strict=True))

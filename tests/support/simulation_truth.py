@@ -1,4 +1,4 @@
-"""What really happened in the simulation, whatever anybody says: programs that ran, what they wrote, how they ended."""
+"""What really happened in the simulation: which programs ran, what they wrote, and how they ended."""
 
 from __future__ import annotations
 
@@ -15,8 +15,12 @@ if TYPE_CHECKING:
     from support.simulation_machine import Machine
 
 
+#: A program that is to be stopped has ended after this many seconds: two heartbeats.
+STOP_SECONDS = 20.0
+
+
 class Violation(BaseException):
-    """Something that must never be true. Nothing of the product may catch it."""
+    """A broken rule. No code of the product may catch it."""
 
 
 @dataclass(frozen=True)
@@ -73,10 +77,13 @@ class Fact:
 
 @dataclass
 class Truth:
+    """What the programs and machines really did. It raises `Violation` if what the product says differs from it."""
+
     world: World
     facts: dict[str, Fact] = field(default_factory=dict)
     boots: dict[str, int] = field(default_factory=dict)
     sent: set[str] = field(default_factory=set)
+    #: Attempts that a worker was told to stop: by when, on which machine, in which life of its worker.
     stops: list[tuple[float, Machine, Life | None, str]] = field(default_factory=list)
 
     def started(self, attempt: str, machine: Machine) -> None:
@@ -86,7 +93,7 @@ class Truth:
         if self.world.lease_is_over(attempt):
             raise Violation(f"the program of {attempt} was started after its lease was over")
         if attempt.partition("/")[0] in self.world.promised:
-            raise Violation(f"{attempt} was started after its job's cancel had been promised")
+            raise Violation(f"{attempt} was started after its job had been canceled")
         self.facts[attempt] = Fact(machine.name, self.boots.get(machine.name, 0), self.world.now)
 
     def ended(self, attempt: str, output: bytes, code: int | None) -> None:
@@ -99,12 +106,12 @@ class Truth:
     def rebooted(self, machine: Machine) -> None:
         self.boots[machine.name] = self.boots.get(machine.name, 0) + 1
 
-    def result_leaves(self, result: Result) -> None:
-        """The worker tells a result: it has to be the truth."""
+    def result_sent(self, result: Result) -> None:
+        """The worker sends a result, which must be true."""
         self.sent.add(result.attempt)
         fact = self.facts.get(result.attempt)
         if result.outcome == "succeeded" and (fact is None or fact.code != 0):
-            raise Violation(f"{result.attempt} is reported as succeeded, and its program {self._words(fact)}")
+            raise Violation(f"{result.attempt} is reported as succeeded, but its program {self._words(fact)}")
         if result.outcome == "failed" and (fact is None or fact.code != result.exit_code):
             raise Violation(f"{result.attempt} is reported as failed {result.exit_code}; it {self._words(fact)}")
         if result.outcome == "timeout" and result.seconds < 300.0:
@@ -116,11 +123,11 @@ class Truth:
             return "never ran"
         return "was killed" if fact.code is None else f"ended with {fact.code}"
 
-    def told(self, machine: Machine, answers: dict[str, str]) -> None:
-        """The worker has heard these answers: what it was told to stop is gone within two heartbeats."""
+    def got_answers(self, machine: Machine, answers: dict[str, str]) -> None:
+        """The worker got these answers: an attempt that it is told to stop is gone within two heartbeats."""
         for attempt, word in answers.items():
             if word == "stop":
-                self.stops.append((self.world.now + 20.0, machine, machine.life, attempt))
+                self.stops.append((self.world.now + STOP_SECONDS, machine, machine.life, attempt))
 
     def check_stops(self) -> None:
         for due in [each for each in self.stops if each[0] <= self.world.now]:
@@ -145,17 +152,17 @@ class Truth:
         self.facts[attempt].events += types
 
     def check_event(self, attempt: str, number: int, type_: str, known: int) -> None:
-        """The history has a new event of the program, and had this many of the attempt before."""
+        """The history has a new event of the attempt's program, after this many others."""
         fact = self.facts.get(attempt)
         if number != known or fact is None or fact.events[number : number + 1] != [type_]:
             raise Violation(f"the history has event {number} of {attempt}, {type_!r}, after {known} others: {fact}")
 
     def check_events(self, attempt: str, known: int) -> None:
-        """The attempt has its result: nothing that its program wrote is missing."""
+        """The attempt has its result: no event of its program is missing."""
         fact = self.facts.get(attempt)
         if fact is not None and known < len(fact.events):
-            raise Violation(f"{attempt} has its result, and only {known} of its {len(fact.events)} events")
+            raise Violation(f"{attempt} has its result, but only {known} of its {len(fact.events)} events")
 
     def check_artifact(self, attempt: str, plan: Plan, digest: str) -> None:
         if hashlib.sha256(plan.artifact_bytes(attempt)).hexdigest() != digest:
-            raise Violation(f"the artifact of {attempt} is not what its program left")
+            raise Violation(f"the artifact of {attempt} is not what its program wrote")

@@ -1,7 +1,7 @@
 """A soak: one coordinator, several workers, thousands of short jobs, and a fault every few seconds.
 
-Every job appends a line to a file of its own when its program begins and when it ends, so that afterwards the truth is
-known without asking deborgen. At the end all faults stop, everything comes to rest, and the audit has its say.
+Every job appends a line to a file of its own when its program begins and when it ends, so that afterwards it is
+known what ran, without asking deborgen. At the end all faults stop, all jobs end, and the audit runs.
 """
 
 from __future__ import annotations
@@ -25,10 +25,13 @@ from support.pool import Pool
 from support.waiting import wait_until
 from support.worker import WorkerProcess
 
+#: The number of jobs in each run.
 BATCH = 40
 
 
 class Soak:
+    """A pool with faults. Call `run`, then `report`, and always `close`."""
+
     def __init__(self, folder: Path, workers: int = 8, seed: int = 1, database: str = "", every: float = 3.0) -> None:
         self.folder, self.every = folder, every
         self.random = random.Random(seed)
@@ -46,20 +49,20 @@ class Soak:
         self._stopped: set[int] = set()
 
     def run(self, seconds: float) -> None:
-        """The bad time, then rest."""
+        """Cause faults for this many seconds, then let all jobs end."""
         end = time.monotonic() + seconds
         for worker in self.workers:
             worker.start()
         fault_at = time.monotonic() + self.every
         while time.monotonic() < end:
-            self._submit_when_short()
+            self._keep_the_queue_filled()
             if time.monotonic() >= fault_at:
                 fault_at = time.monotonic() + self.random.uniform(0.3, 1.7) * self.every
                 self._fault()
             threading.Event().wait(0.2)
         self._heal()
 
-    def _submit_when_short(self) -> None:
+    def _keep_the_queue_filled(self) -> None:
         with contextlib.suppress(requests.RequestException, KeyError, ValueError):
             waiting = sum(self.pool.run(run)["jobs"]["queued"] for run in self.runs[-4:])
             if waiting < 3 * BATCH:
@@ -126,11 +129,11 @@ class Soak:
             return
         process.send_signal(signal.SIGSTOP)
 
-        def go_on() -> None:
+        def resume() -> None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(process.pid, signal.SIGCONT)
 
-        threading.Timer(seconds, go_on).start()
+        threading.Timer(seconds, resume).start()
 
     def _heal(self) -> None:
         for worker, proxy in zip(self.workers, self.proxies, strict=True):
@@ -153,12 +156,12 @@ class Soak:
         self.coordinator.stop()
 
     def report(self) -> dict[str, object]:
-        """What the audit says, and what the programs themselves left behind."""
+        """The audit's findings, and how they compare with what the programs themselves wrote."""
         done = subprocess.run(
             [*self.coordinator.command("audit"), "--json"], capture_output=True, text=True, check=False, timeout=600
         )
         audit = json.loads(done.stdout)
-        wrong = self._against_the_truth()
+        wrong = self._differences_from_what_ran()
         states: Counter[str] = Counter()
         for run in self.runs:
             states.update(self.pool.run(run)["jobs"])
@@ -169,7 +172,7 @@ class Soak:
             "findings": audit["findings"][:20], "wrong": wrong[:20], "attempts": audit["totals"]["attempts"],
         }  # fmt: skip
 
-    def _against_the_truth(self) -> list[str]:
+    def _differences_from_what_ran(self) -> list[str]:
         wrong = []
         for number, run in enumerate(self.runs, 1):
             jobs = self.pool.admin.get(f"/v1/runs/{run}/jobs?limit=1000").json()["items"]
@@ -183,7 +186,7 @@ class Soak:
                     detail = self.pool.job(job["id"])
                     last = detail["history"][-1]["number"]
                     if f"end {last}" not in lines:
-                        wrong.append(f"{job['id']}: succeeded, and its program did not end: {lines}")
+                        wrong.append(f"{job['id']}: succeeded, but its program did not end: {lines}")
                     if self.pool.log(job["id"]) != f"hello {job['id']}\n".encode():
                         wrong.append(f"{job['id']}: its log is {self.pool.log(job['id'])!r}")
                     if [each["path"] for each in detail["artifacts"]] != ["out"]:

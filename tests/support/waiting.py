@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Literal, TypeVar
 
 T = TypeVar("T")
+#: How many characters of a log are shown.
 TAIL = 3000
 
 
@@ -21,7 +22,7 @@ def wait_until(
     """Ask until the answer is true, and return that answer.
 
     When `seconds` have passed, the test fails. Its message names `what` was waited for, the time, the last answer and
-    the last lines of `log`, if a log is given. The default time suits a busy machine; a sound wait ends much sooner.
+    the last lines of `log`, if a log is given. The default time suits a busy machine; most waits end much sooner.
     """
     began = time.monotonic()
     while True:

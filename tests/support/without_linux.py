@@ -1,7 +1,7 @@
-"""A Python process without what only Linux has, as on macOS: its calls are gone, and /proc and /sys cannot be opened.
+"""Python processes without what only Linux has, as on macOS: calls are missing, and /proc and /sys cannot be opened.
 
-`environment(folder)` makes the product's programs and the processes that they start such processes. What must be found
-at another place, such as the name of the system, stays Linux's. What only macOS has is there if the product uses it.
+`environment(folder)` does this to the product's programs and to the processes that they start. What merely differs on
+macOS, such as the name of the system, stays as on Linux. What only macOS has is there if the product uses it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-#: What Python 3.11 does not have on macOS, as far as anything here might use it.
+#: What Python 3.11 lacks on macOS and something here might use.
 GONE: dict[Any, tuple[str, ...]] = {
     fcntl: ("F_ADD_SEALS", "F_OFD_GETLK", "F_OFD_SETLK", "F_OFD_SETLKW", "F_SETLEASE", "F_SETPIPE_SZ"),
     os: (
@@ -43,10 +43,10 @@ WRAPPER = "WITHOUT_LINUX_PYTHON"
 
 
 def environment(folder: Path) -> dict[str, str]:
-    """Variables for a process that shall be without Linux, as shall the Python processes that it starts."""
+    """Variables for a process, and the Python processes that it starts, to run without Linux."""
     folder.mkdir()
     (folder / "sitecustomize.py").write_text(f"import runpy\nrunpy.run_path({__file__!r})['forget_linux']()\n")
-    # The supervisor is started with `-I -S`, reads no environment, and so would be spared.
+    # The supervisor is started with `-I -S`, which ignores these variables, so it gets this wrapper.
     code = f"import runpy, sys; runpy.run_path({__file__!r})['forget_linux'](); sys.argv = sys.argv[3:]; "
     code += "runpy.run_path(sys.argv[0], run_name='__main__')"
     wrapper = folder / "python"
@@ -58,7 +58,7 @@ def environment(folder: Path) -> dict[str, str]:
 
 
 def forget_linux() -> None:
-    """Take it all away from this process, and give it macOS's own flush."""
+    """Remove what only Linux has from this process, and add macOS's own flush."""
     for module, names in GONE.items():
         for name in names:
             if hasattr(module, name):
@@ -79,7 +79,7 @@ def forget_linux() -> None:
 
 
 class Library(ctypes.CDLL):
-    """The system's library, without what only Linux has there."""
+    """The C library, without the functions that only Linux has."""
 
     def __getattr__(self, name: str) -> Any:
         if name in GONE_FROM_LIBC:
@@ -88,7 +88,7 @@ class Library(ctypes.CDLL):
 
 
 def hide(event: str, arguments: tuple[Any, ...]) -> None:
-    """Whoever opens, lists or connects to a hidden path is told that it is not there; but psutil may look."""
+    """Make a hidden path look missing when it is opened, listed or connected to, except by psutil."""
     place = {"open": 0, "os.listdir": 0, "os.scandir": 0, "socket.bind": 1, "socket.connect": 1}.get(event)
     if place is None or not str(arguments[place]).startswith(HIDDEN):
         return

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import stat
 import subprocess
 import sys
 import uuid
@@ -19,8 +20,28 @@ from typing import Any
 from support.coordinator import CoordinatorProcess, clean_environment
 
 
+def open_for_jobs(folder: Path) -> None:
+    """Let other users pass through this temporary folder, because a root worker runs plain jobs as other users."""
+    for each in (folder, *folder.parents):
+        mode = each.stat().st_mode
+        if mode & stat.S_ISVTX:  # the folder of all temporary files
+            return
+        if not mode & 0o001:
+            each.chmod(stat.S_IMODE(mode) | 0o011)
+
+
+def shared_file(path: Path) -> Path:
+    """An empty file that every job may write to, whatever its user."""
+    path.touch()
+    path.chmod(0o666)
+    return path
+
+
 class WorkerProcess:
-    """`deborgen-worker run` with a state directory below `folder`. Settings are given by their names."""
+    """`deborgen-worker run` with a state directory below `folder`. Settings are given by their names.
+
+    With `user`, the number of a user, it is not run by the user of the tests, who must be root, but by that one.
+    """
 
     def __init__(
         self,
@@ -29,11 +50,13 @@ class WorkerProcess:
         name: str | None = None,
         url: str | None = None,
         env: dict[str, str] | None = None,
+        user: int | None = None,
         **settings: Any,
     ) -> None:
         self.name = name or f"w-{uuid.uuid4().hex[:10]}"
         self.folder = folder / self.name
         self.folder.mkdir(parents=True, exist_ok=True)
+        open_for_jobs(self.folder)
         self.state = self.folder / "state"
         self.log = self.folder / "worker.log"
         self.coordinator = coordinator
@@ -44,6 +67,10 @@ class WorkerProcess:
         self.token_file.write_text(coordinator.token("worker", self.name))
         self.token_file.chmod(0o600)
         self.process: subprocess.Popen[bytes] | None = None
+        self.user = user
+        if user is not None:
+            for each in (self.folder, self.token_file):
+                os.chown(each, user, user)
 
     def __enter__(self) -> WorkerProcess:
         return self.start()
@@ -54,7 +81,7 @@ class WorkerProcess:
     def start(self, **env: str) -> WorkerProcess:
         flags = [f"--{key.replace('_', '-')}={value}" for key, value in self.settings.items()]
         command = [
-            sys.executable, "-m", "deborgen_worker", "run", "--coordinator", self.url, "--name", self.name,
+            *self._python(), "-m", "deborgen_worker", "run", "--coordinator", self.url, "--name", self.name,
             "--token-file", str(self.token_file), "--state-dir", str(self.state), *flags,
         ]  # fmt: skip
         with self.log.open("ab") as log:
@@ -63,8 +90,17 @@ class WorkerProcess:
             )
         return self
 
+    def _python(self) -> list[str]:
+        """The interpreter. Another user may not be able to reach ours: then it is the system's, with our packages."""
+        if self.user is None:
+            return [sys.executable]
+        self.env["PYTHONPATH"] = os.pathsep.join(each for each in sys.path if each.endswith(("site-packages", "src")))
+        other = ["setpriv", f"--reuid={self.user}", f"--regid={self.user}", "--clear-groups", "env"]
+        found = subprocess.run([*other, sys.executable, "-c", ""], capture_output=True, check=False).returncode == 0
+        return [*other, sys.executable if found else f"/usr/bin/python3.{sys.version_info[1]}"]
+
     def stop(self, seconds: float = 30.0) -> int:
-        """SIGTERM twice: it gives back what runs without waiting for it."""
+        """Send SIGTERM, and a second one if needed: after that it gives running jobs back without waiting."""
         if self.process is None:
             return 0
         if self.process.poll() is None:
@@ -85,7 +121,7 @@ class WorkerProcess:
         return code
 
     def kill(self) -> None:
-        """kill -9 of the worker alone: what it runs goes on."""
+        """kill -9 the worker alone: its jobs keep running."""
         assert self.process is not None
         self.process.kill()
         self.process.wait()
@@ -108,7 +144,7 @@ class WorkerProcess:
         )  # fmt: skip
 
     def stages(self) -> list[str]:
-        """Of what it holds. What it was given is here once it is written down."""
+        """The stages of its attempts. A new attempt is listed once it is in the journal."""
         return [each["stage"] for each in self.status()["attempts"]]
 
     def status(self) -> dict[str, Any]:

@@ -17,15 +17,23 @@ from typing import IO
 from deborgen.runtime import Runtime
 
 _PR_SET_PDEATHSIG = 1
+#: A process that a killed `deborgen up` left running gets this many seconds after TERM, and again after KILL.
+LEFTOVER_SECONDS = 15.0
+
+#: A setting of the worker.
+PRIORITY = "DEBORGEN_WORKER_PRIORITY"
 
 
 def environment() -> dict[str, str]:
-    """The environment without deborgen's own settings: settings for the command must not reach the servers."""
-    return {key: value for key, value in os.environ.items() if not key.startswith("DEBORGEN_")}
+    """The environment without deborgen's own settings: settings for the command must not reach the servers.
+
+    Only the priority of jobs is kept, for which `deborgen up` has no option.
+    """
+    return {key: value for key, value in os.environ.items() if not key.startswith("DEBORGEN_") or key == PRIORITY}
 
 
 def ask(command: list[str], within: float | None = None) -> subprocess.CompletedProcess[str]:
-    """Run a command and return its output as text."""
+    """Run a command to its end, for at most `within` seconds, and capture its output as text."""
     return subprocess.run(
         command, env=environment(), stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace",
         timeout=within, check=False,
@@ -36,7 +44,7 @@ def spawn(command: list[str], log: IO[bytes], *, own_session: bool = False) -> s
     """Start a child whose output goes to a log.
 
     It has its own process group, so that Ctrl-C at the terminal reaches only the parent, which then ends its children
-    in the right order. With `own_session`, the process is independent and outlives its parent.
+    in the right order. With `own_session`, the process is independent, and may outlive its parent.
     """
     return subprocess.Popen(
         command,
@@ -57,12 +65,12 @@ def _end_with_parent() -> Callable[[], None] | None:
         return None
     parent = os.getpid()
 
-    def ask() -> None:
+    def request_signal() -> None:
         prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-        if os.getppid() != parent:
+        if os.getppid() != parent:  # the parent was killed before the request, so the kernel will send no signal
             os._exit(1)
 
-    return ask
+    return request_signal
 
 
 def end(process: subprocess.Popen[bytes], within: float) -> None:
@@ -85,7 +93,7 @@ def end_leftovers(state: Runtime | None) -> None:
                 break
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, number)
-            deadline = time.monotonic() + 15
+            deadline = time.monotonic() + LEFTOVER_SECONDS
             while _is_ours(pid, state) and time.monotonic() < deadline:
                 time.sleep(0.05)
 
@@ -110,7 +118,7 @@ class EndRequested(KeyboardInterrupt):
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """Within the block, SIGTERM and SIGHUP end it just as Ctrl-C does.
+    """SIGTERM and SIGHUP end the block, just as Ctrl-C does.
 
     All such signals after the first are ignored, even after the block, so that the shutdown can finish in order.
     """

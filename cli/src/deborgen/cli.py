@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import io
 import os
 import sys
 from collections.abc import Callable, Iterable
@@ -45,16 +46,20 @@ SECTIONS: dict[str, dict[str, str]] = {
     "Act": {
         "cancel": "Cancel runs or jobs.",
         "retry": "Run jobs of a run again, as a new run.",
+        "secret": "Set, list and remove secrets, which jobs get as environment variables.",
         "token": "Create, list and revoke tokens.",
         "completion": "Print the completion script for a shell.",
     },
 }
 
+#: Words that people type for a command, from habit.
+ALIASES = {"ls": "list", "status": "list", "ps": "list"}
+
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
 
 class App:
-    """What all commands share: the client, which looks for its coordinator when it is first needed."""
+    """What all commands share: the client. It is created, and finds its coordinator, when it is first used."""
 
     def __init__(self, url: str | None = None) -> None:
         self.url = url
@@ -74,7 +79,7 @@ class OutputClosed(Exception):
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """A question that suggests the most similar command; empty if none is similar."""
+    """A sentence that suggests the most similar command; empty if none is similar."""
     from difflib import get_close_matches
 
     near = get_close_matches(name, known, n=1)
@@ -98,7 +103,13 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        name = args[0]
+        name = args[0] = ALIASES.get(args[0], args[0])
+        if name == "help":
+            args = [*args[1:2], "--help"]
+            if len(args) == 1:
+                click.echo(ctx.get_help())
+                ctx.exit()
+            return self.resolve_command(ctx, args)
         if not name.startswith("-") and name not in self.list_commands(ctx):
             ctx.fail(f"there is no command '{name}'.{did_you_mean(name, self.list_commands(ctx))}")
         return super().resolve_command(ctx, args)
@@ -134,8 +145,8 @@ def cli(ctx: click.Context, url: str | None) -> None:
       deborgen submit sweep.yml -w     # run it, and watch it live
       deborgen results last            # print the results table
 
-    Name a run by its number (42) or as `last`, your newest run, and a job by run and index (42.7). Most commands use
-    `last` if you name none.
+    A run is named by its number (42); `last` is your newest run. A job is named by run and index (42.7). Most commands
+    use `last` if you name neither.
     """
     ctx.obj = App(url)
 
@@ -167,11 +178,12 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON f
 
 
 def main(args: list[str] | None = None) -> None:
-    """The entry point. An expected failure is a sentence and an exit code, never a traceback."""
+    """The entry point. An expected failure prints a sentence and sets an exit code; it never shows a traceback."""
     sys.exit(_main(args))
 
 
 def _main(args: list[str] | None) -> int:
+    from deborgen import output
     from deborgen.errors import DeborgenError
 
     try:
@@ -180,13 +192,15 @@ def _main(args: list[str] | None) -> int:
     except click.exceptions.Exit as done:
         return done.exit_code
     except click.ClickException as wrong:
-        wrong.show()
+        with io.StringIO() as text:
+            wrong.show(text)
+            output.say(text.getvalue().rstrip())
         return wrong.exit_code
     except DeborgenError as failure:
         _report(failure)
         return failure.exit_code
     except (KeyboardInterrupt, click.Abort):
-        sys.stderr.write("\ninterrupted\n")
+        output.say("\ninterrupted")
         return 130
     except (OutputClosed, BrokenPipeError):
         # Without this, Python would complain about the same pipe again at exit.
@@ -196,10 +210,10 @@ def _main(args: list[str] | None) -> int:
         if os.environ.get("DEBORGEN_DEBUG"):
             raise
         if isinstance(bug, OSError) and bug.strerror:  # a full disk or an unreadable file is not a bug
-            sys.stderr.write(f"error: {bug.filename}: {bug.strerror}\n" if bug.filename else f"error: {bug.strerror}\n")
+            output.say(f"error: {bug.filename}: {bug.strerror}" if bug.filename else f"error: {bug.strerror}")
             return 1
-        sys.stderr.write(f"error: unexpected {type(bug).__name__}: {bug}\n")
-        sys.stderr.write("This is a bug in deborgen. DEBORGEN_DEBUG=1 shows where it happened.\n")
+        output.say(f"error: unexpected {type(bug).__name__}: {bug}")
+        output.say("This is a bug in deborgen. DEBORGEN_DEBUG=1 shows where it happened.")
         return 1
 
 

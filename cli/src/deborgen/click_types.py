@@ -33,4 +33,12 @@ def axes_option(help_text: str) -> Callable[[Any], Any]:
 def _axes(ctx: click.Context, param: click.Parameter, texts: tuple[str, ...]) -> dict[str, Any]:
     from deborgen_shared.jobfile.overriding import parse_axis
 
-    return {name: parse_axis(text) for name, text in map(pair, texts)}
+    axes: dict[str, Any] = {}
+    for name, text in map(pair, texts):
+        if name in axes:
+            raise click.BadParameter(f"{name} is given twice: write all its values once, as in {name}=1,2")
+        try:
+            axes[name] = parse_axis(text)
+        except ValueError as why:
+            raise click.BadParameter(f"{name}: {why}") from None
+    return axes

@@ -19,7 +19,7 @@ import msgspec
 
 from deborgen import refs, stream
 from deborgen.connection import Connection
-from deborgen.errors import NotFound
+from deborgen.errors import NotFound, WrongUsage
 from deborgen.profile import find
 from deborgen.results import Results
 from deborgen.runs import Job, Run
@@ -31,7 +31,7 @@ __all__ = ["Client", "Job", "Results", "Run"]
 
 
 class Client:
-    """A coordinator. Without arguments it is found as the command finds it: environment, profile or `deborgen up`."""
+    """A coordinator: without arguments, the one that the command uses (environment, profile or `deborgen up`)."""
 
     def __init__(self, url: str | None = None, token: str | None = None) -> None:
         self.target = find(url, token)
@@ -55,11 +55,11 @@ class Client:
         base: str | os.PathLike[str] | None = None,
         key: str | None = None,
     ) -> Run:
-        """Submit a job file, or the same as a dict, and return its run. InvalidJob lists all problems at once.
+        """Submit a job file, given as a path or as a dict, and return its run. InvalidJob lists all problems at once.
 
-        `params` overrides or adds axes: a list is swept over, anything else is a single value. The `files` of a dict
-        are looked for in `base`, by default the current folder. With a `key`, calling this again returns the same run,
-        even from another process; without one, only the retries within this call are safe.
+        `params` overrides or adds axes: a list is swept over, anything else is a single value. The paths in the `files`
+        of a dict are relative to `base`, by default the current folder. With a `key`, calling this again returns the
+        same run, even from another process; without one, only the retries within this call are safe.
         """
         from deborgen.submit import read, send
 
@@ -70,7 +70,7 @@ class Client:
         return Run(self.connection, send.send(self.connection, prepared, key or str(uuid4())))
 
     def map(self, command: str, cases: Iterable[Mapping[str, Any]], *, name: str = "map", **keys: Any) -> Run:
-        """Run the command once per case. `{x}` in it is the case's `x`, quoted for the shell; `{{` is a brace.
+        """Run the command once per case. `{x}` becomes the case's `x`, quoted for the shell; `{{` is a brace.
 
         `keys` are further keys of the job file: `files=["sim.py"]`, `image=…`, `resources={"cpus": 2}`.
         """
@@ -87,6 +87,8 @@ class Client:
     def run(self, run: int | str) -> Run:
         """A run by its number, or `last` for the newest run of this person."""
         ref = refs.parse(str(run))
+        if ref.index is not None:
+            raise WrongUsage(f"{run} is a job, and this needs a run", f"write {ref.run or 'last'}")
         if ref.run is None:
             return Run(self.connection, self._last())
         return Run(self.connection, self.connection.call(contract.GET_RUN, run=ref.run))
@@ -109,12 +111,13 @@ class Client:
         ref = refs.parse(job)
         number = self._number(ref)
         if ref.index is None:
-            only = list(self.connection.items(contract.LIST_RUN_JOBS, RunJobsQuery(), 2, run=number))
-            if not only:
+            # Two jobs are enough to know that there is more than one.
+            first_two = list(self.connection.items(contract.LIST_RUN_JOBS, RunJobsQuery(), 2, run=number))
+            if not first_two:
                 raise NotFound(f"run {number} has no jobs")
-            if len(only) > 1:
+            if len(first_two) > 1:
                 raise NotFound(f"run {number} has more than one job", f"name one of them: {number}.1, {number}.2 …")
-            return Job(self.connection, only[0])
+            return Job(self.connection, first_two[0])
         return Job(self.connection, self.connection.call(contract.GET_JOB, job=f"{number}.{ref.index}"))
 
     def workers(self) -> list[messages.Worker]:

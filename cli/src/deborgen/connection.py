@@ -22,7 +22,9 @@ from deborgen_shared.queries import Query
 
 T = TypeVar("T")
 
+#: A call fails after this many seconds without a byte.
 READ_SECONDS = 60.0
+#: How many connections to the coordinator are kept open for the next call.
 CONNECTIONS = 16
 
 #: How long a repeatable call is retried when the connection is cut or the coordinator is busy.
@@ -32,7 +34,10 @@ LONGEST_PAUSE_SECONDS = 10.0
 
 _LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 #: Troubles that are reported immediately if the address has never answered: a retry would not help.
-_HOPELESS = frozenset({Trouble.NAME, Trouble.NOTHING_LISTENS, Trouble.CERTIFICATE})
+_HOPELESS = frozenset({Trouble.NAME, Trouble.NOTHING_LISTENS, Trouble.CERTIFICATE, Trouble.NOT_HTTP})
+
+#: An address that has never answered, and has cut this many connections before, does not speak HTTP.
+_CUTS = 3
 
 #: The message for each kind of trouble with the connection, and a hint that says what to do.
 _SENTENCES = {
@@ -40,14 +45,19 @@ _SENTENCES = {
         "the certificate of {url} is not trusted",
         "if your group has its own certificate authority: export REQUESTS_CA_BUNDLE=FILE",
     ),
-    Trouble.NO_ANSWER: ("{url} does not answer", "is the machine on, and in the same network?"),
+    Trouble.HOST_SILENT: ("{url} does not answer", "is the machine on, and on the same network as this one?"),
     Trouble.NOTHING_LISTENS: (
         "nothing listens at {url}",
         "is the coordinator running? deborgen doctor checks the setup",
     ),
-    Trouble.NAME: ("the host name {host} is not known", "check the address, and that you are in the right network"),
+    Trouble.NAME: ("the host name {host} is not known", "check the address, and that you are on the right network"),
     Trouble.TOO_SLOW: ("{url} did not answer in time", "it may be overloaded: try again in a minute"),
-    Trouble.CUT: ("the connection to {url} was cut", "check the network and try again"),
+    Trouble.NOT_HTTP: (
+        "the port of {url} does not speak HTTP",
+        "check the port: a coordinator listens on port 8765 by default",
+    ),
+    Trouble.NONSENSE: ("the answer from {url} cannot be understood", "is it a deborgen coordinator?"),
+    Trouble.CUT: ("the connection to {url} was cut", "check the address and the network, and try again"),
 }
 
 
@@ -67,7 +77,7 @@ class Connection:
         self.transport.close()
 
     def fail_at_once(self) -> None:
-        """From now on, raise every failure immediately: for callers that show it and retry themselves."""
+        """From now on, raise every failure immediately, for callers that show failures and retry themselves."""
         self.patience = 0.0
         self.on_trouble = lambda sentence: None
 
@@ -85,16 +95,16 @@ class Connection:
         headers = {h.IDEMPOTENCY_KEY: key} if key else None
 
         def once() -> Reply:
-            # A long table may take as long as it needs, provided that something keeps arriving.
+            # The total time is not limited: an answer may take any time while bytes keep arriving.
             with self.transport.open(call, body, query, headers=headers, seconds=READ_SECONDS, **names) as answer:
                 return Reply(answer.status, answer.headers, answer.read())
 
         reply = self._with_retries(once, repeatable)
         try:
             return decode(call, reply)
-        except transport.Unreachable as why:
+        except transport.NoAnswer as why:
             raise DeborgenError(
-                f"this version does not understand the answer of {self.url}: {why}",
+                f"this version does not understand the answer from {self.url}: {why}",
                 "deborgen doctor compares the versions",
             ) from None
 
@@ -129,7 +139,7 @@ class Connection:
             )
             try:
                 yield answer
-            except transport.Unreachable as trouble:
+            except transport.NoAnswer as trouble:
                 raise self.explained(trouble) from None
 
     def _with_retries(self, once: Callable[[], T], repeatable: bool = True) -> T:
@@ -142,9 +152,10 @@ class Connection:
             except Refused as refused:
                 self._answered = True
                 raise self.explained(refused) from None
-            except transport.Unreachable as trouble:
+            except transport.NoAnswer as trouble:
                 error = self.explained(trouble)
-                hopeless = trouble.trouble in _HOPELESS and not self._answered
+                cut = trouble.trouble is Trouble.CUT and back_off.failures >= _CUTS
+                hopeless = (trouble.trouble in _HOPELESS or cut) and not self._answered
                 final = not isinstance(error, Unreachable)
                 self._answered = self._answered or bool(trouble.status)
                 pause = back_off.after_failure(trouble.retry_after)
@@ -156,9 +167,9 @@ class Connection:
                 self._answered = True
                 return result
 
-    def explained(self, failure: Refused | transport.Unreachable) -> DeborgenError:
+    def explained(self, failure: Refused | transport.NoAnswer) -> DeborgenError:
         """A refusal, or trouble with the connection, as the error that a person sees."""
-        if isinstance(failure, transport.Unreachable) and not failure.status:
+        if isinstance(failure, transport.NoAnswer) and not failure.status:
             sentence, hint = _SENTENCES[failure.trouble]
             message = sentence.format(url=self.url, host=urlsplit(self.url).hostname)
             return Unreachable(message, hint, details={"trouble": failure.trouble})

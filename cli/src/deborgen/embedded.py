@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -22,9 +23,12 @@ from deborgen.directories import data_dir
 from deborgen.errors import DeborgenError, NotPossible, Unreachable
 from deborgen.local_pool import HEALTHY_WITHIN_SECONDS, STOPPED_WITHIN_SECONDS, LocalPool, PoolPlan, Runner
 
+#: The reason why Podman does not work has at most this many characters.
+LONGEST_REASON = 200
 
-def make_plan(folder: Path | None, port: int | None, runner: str, cpus: str | None, memory: str | None) -> PoolPlan:
-    """Decide everything that can be decided before anything starts."""
+
+def make_plan(folder: Path | None, port: int | None, runner: str, worker: dict[str, str]) -> PoolPlan:
+    """Decide everything that can be decided before anything starts. `worker` has further settings of the worker."""
     if not (find_spec("deborgen_coordinator") and find_spec("deborgen_worker")):
         raise DeborgenError("the coordinator and the worker are not installed here", "pip install 'deborgen[up]'")
     reason = "" if runner == "subprocess" else why_not_podman()
@@ -32,7 +36,7 @@ def make_plan(folder: Path | None, port: int | None, runner: str, cpus: str | No
         raise NotPossible(f"Podman does not work here: {reason}", "deborgen up --runner subprocess works without it")
     chosen: Runner = "subprocess" if reason or runner == "subprocess" else "podman"
     where = (folder or data_dir() / "up").absolute()
-    return PoolPlan(where, port, chosen, reason, runner == "auto", cpus, memory)
+    return PoolPlan(where, port, chosen, reason, runner == "auto", worker)
 
 
 def why_not_podman() -> str:
@@ -40,24 +44,31 @@ def why_not_podman() -> str:
     if shutil.which("podman") is None:
         return "it is not installed"
     try:
-        done = children.ask(["podman", "info", "--format", "{{.Host.OCIRuntime.Name}}"], 20)
+        done = children.ask(["podman", "info", "--format", "{{.Host.OCIRuntime.Name}}"], within=20)
     except subprocess.TimeoutExpired:
         return "`podman info` does not answer"
     except OSError as why:
         return str(why)
-    return "" if done.returncode == 0 else (done.stderr.strip().splitlines() or ["`podman info` fails"])[-1][:200]
+    if done.returncode == 0:
+        return ""
+    lines = done.stderr.strip().splitlines() or ["`podman info` fails"]
+    return lines[-1][:LONGEST_REASON]
 
 
 def run(plan: PoolPlan, on_up: Callable[[runtime.Runtime], None]) -> None:
-    """Start the coordinator and the worker, call `on_up` once they answer, and wait for a signal or until one ends."""
+    """Start the coordinator and the worker, call `on_up` once they answer, then wait for a signal.
+
+    Raises if one of them cannot start or ends by itself.
+    """
     # The lock is never released explicitly: it ends with the process, and `down` waits for that.
     if runtime.lock() is None:
         raise already_up()
     pool = LocalPool(plan)
     try:
         with children.interruptible():
-            on_up(pool.start())
-            pool.wait()
+            state = pool.start()
+            on_up(state)
+            pool.wait(state)
     finally:
         pool.stop()
 
@@ -72,7 +83,7 @@ def detach(arguments: list[str], folder: Path) -> runtime.Runtime:
     """Start `deborgen up` as a separate process, and return once it is up."""
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     log = folder / "up.log"
-    with log.open("wb") as out:
+    with open(log, "wb", opener=partial(os.open, mode=0o600)) as out:
         process = children.spawn([sys.executable, "-m", "deborgen", "up", *arguments], out, own_session=True)
     deadline = time.monotonic() + 2 * HEALTHY_WITHIN_SECONDS
     while time.monotonic() < deadline:
@@ -99,6 +110,7 @@ def down() -> runtime.Runtime | None:
         return None
     with contextlib.suppress(ProcessLookupError):
         os.kill(state.pid, signal.SIGTERM)
+    # It stops its worker first and then its coordinator; either may take all of its time.
     deadline = time.monotonic() + 2 * STOPPED_WITHIN_SECONDS + 5
     while runtime.is_locked():
         if time.monotonic() > deadline:

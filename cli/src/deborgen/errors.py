@@ -1,4 +1,4 @@
-"""The errors that a person at the keyboard may see: one class per kind, each with its exit code."""
+"""The errors that a user may see: one class per kind, each with its exit code."""
 
 from __future__ import annotations
 
@@ -37,15 +37,18 @@ class DeborgenError(Exception):
         self.code = code
         self.details = details or {}
 
+    def __str__(self) -> str:
+        return f"{self.message} ({self.hint})" if self.hint else self.message
+
 
 class WrongUsage(DeborgenError):
-    """A name, address, parameter or column that cannot be right."""
+    """A name, address, parameter or column that is not valid."""
 
     exit_code = 2
 
 
 class InvalidJob(DeborgenError):
-    """The job file is invalid. The message is the whole report: every problem, where it is, and what to write."""
+    """The job file is invalid. `details["report"]` shows every problem, where it is, and what to write."""
 
     exit_code = 3
 
@@ -63,7 +66,7 @@ class NotFound(DeborgenError):
 
 
 class NotPossible(DeborgenError):
-    """It exists, but its current state does not allow this."""
+    """The current state of a run, a worker or this machine does not allow the request."""
 
     exit_code = 7
 

@@ -1,8 +1,9 @@
 """The local files of a job file: which ones to upload, and their sizes.
 
-A folder is uploaded with everything in it, except for the `.git` folder and what `.gitignore` and `.deborgenignore`
-files exclude. They work as in git: deeper files take precedence, and the last matching line decides. A file or folder
-that the job file names itself is always uploaded, even if an ignore file above it excludes it.
+A folder is uploaded with everything in it, except for the `.git` folder and for the files that `.gitignore` and
+`.deborgenignore` exclude. Ignore files work as in git: deeper files take precedence, and the last matching line
+decides. A file or folder that the job file names is always uploaded, even if an ignore file above it excludes it. A
+pattern like `data/*.csv` selects among the files that would be uploaded if the job file named the folder `data`.
 """
 
 from __future__ import annotations
@@ -11,11 +12,15 @@ import os
 import stat
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import takewhile
 from pathlib import Path, PurePosixPath
 
 from pathspec import GitIgnoreSpec
 
+from deborgen_shared.jobfile.globs import Glob
+
 IGNORE_FILES = (".gitignore", ".deborgenignore")
+WILDCARDS = frozenset("*?[")
 
 
 @dataclass(frozen=True)
@@ -42,12 +47,14 @@ class FileMissing(Exception):
 
 
 def collect(base: Path, entry: str) -> Collection:
-    """All files of an entry, relative to `base`. Raises FileMissing if there are none to read."""
+    """All files of an entry, relative to `base`. Raises FileMissing if it does not exist or cannot be read."""
     path = base / entry
     name = str(PurePosixPath(entry))
     try:
         mode = path.stat().st_mode
     except FileNotFoundError:
+        if WILDCARDS & set(entry):
+            return _matching(base, entry)
         raise FileMissing(f"{entry!r} does not exist") from None
     except OSError as why:
         raise FileMissing(f"{entry!r} cannot be read: {why.strerror}") from None
@@ -58,6 +65,19 @@ def collect(base: Path, entry: str) -> Collection:
     collection = Collection()
     collection.files = sorted(_walk(base, path, name, collection.skipped), key=lambda file: file.path)
     return collection
+
+
+def _matching(base: Path, pattern: str) -> Collection:
+    """The files that a pattern like `data/*.csv` or `src/**/*.py` matches, except for what ignore files exclude."""
+    parts = PurePosixPath(pattern).parts
+    folder = PurePosixPath(*takewhile(lambda part: not WILDCARDS & set(part), parts))
+    if not (base / folder).is_dir():
+        raise FileMissing(f"{pattern!r} matches nothing")
+    found, glob = collect(base, str(folder)), Glob(pattern)
+    found.files = [file for file in found.files if glob.matches(file.path)]
+    if not found.files:
+        raise FileMissing(f"{pattern!r} matches nothing")
+    return found
 
 
 def _local(name: str, path: Path) -> LocalFile:

@@ -9,7 +9,7 @@ from queue import Queue
 from deborgen import logs, output, stream
 from deborgen.connection import Connection
 from deborgen.errors import DeborgenError
-from deborgen.runs import TERMINAL_EVENTS, Job, Run, if_reachable
+from deborgen.runs import FAILED_EVENT, TERMINAL_EVENTS, Job, Run, if_reachable
 from deborgen.waiting import describe
 from deborgen_shared.queries import EventsQuery
 from deborgen_shared.states import State
@@ -32,7 +32,7 @@ def write(chunks: Iterable[bytes]) -> None:
     output.write(inert.feed(b"", final=True))
 
 
-def one(job: Job, attempt: int | None = None, follow: bool = False) -> None:
+def print_log(job: Job, attempt: int | None = None, follow: bool = False) -> None:
     """Print the log of one job. With `follow`, wait until the job has started, and say why it waits."""
     if not job.data.attempts:
         if not follow:
@@ -45,12 +45,12 @@ def one(job: Job, attempt: int | None = None, follow: bool = False) -> None:
         number = attempt or job.data.attempts
         write(logs.chunks(job._connection, job.id, number, follow=follow, on_trouble=output.trouble))
         # If the job is retried, continue with its next attempt.
-        if not follow or attempt or not _is_retried(job, number):
+        if not follow or attempt or not _wait_for_next_attempt(job, number):
             return
         output.hint(f"job {job.id} is being retried: attempt {job.data.attempts}")
 
 
-def _is_retried(job: Job, number: int) -> bool:
+def _wait_for_next_attempt(job: Job, number: int) -> bool:
     """Wait until the job has ended or has a newer attempt than this one; return whether it has a newer one."""
     with job.changes() as changes:
         if_reachable(job.refresh, output.trouble)
@@ -61,6 +61,7 @@ def _is_retried(job: Job, number: int) -> bool:
 
 
 def wait_for_start(job: Job) -> None:
+    """Wait until the job has started or ended. After a second, say once why it has not started."""
     with job.changes() as changes:
         said = False
         while not job.data.attempts and not job.ended:
@@ -69,7 +70,7 @@ def wait_for_start(job: Job) -> None:
             if_reachable(job.refresh, output.trouble)
 
 
-def one_after_another(run: Run, attempt: int | None, failed: bool) -> int:
+def print_logs_in_turn(run: Run, attempt: int | None, failed: bool) -> int:
     """Print the logs of the run's jobs, each under the name of its job, and return their number."""
     count = 0
     for job in run.jobs(State.FAILED if failed else None):
@@ -77,24 +78,28 @@ def one_after_another(run: Run, attempt: int | None, failed: bool) -> int:
             continue
         count += 1
         output.say(f"==> {describe(job)} {job.state}{': ' if job.reason else ''}{job.reason} <==")
-        one(job, attempt)
+        print_log(job, attempt)
     return count
 
 
-def all_of(run: Run) -> None:
-    """Print all logs of the run live, line by line, each line preceded by its job."""
+def print_logs_live(run: Run, failed: bool = False) -> int:
+    """Print all logs of the run live, line by line, each line preceded by its job, and return their number.
+
+    With `failed`, print only the logs of failed jobs, each when its job has failed.
+    """
     total = run.refresh().total
     printer = LogPrinter(run._connection)
     ended: set[str] = set()
-    for event in stream.events(run._connection, EventsQuery(run=run.id), 0, printer.events, output.trouble):
-        if event.attempt and event.type == "job.started":
+    for event in stream.events(run._connection, EventsQuery(run=run.id), 0, printer.events_handle, output.trouble):
+        if event.attempt and event.type == (FAILED_EVENT if failed else "job.started"):
             printer.add(event.attempt)
-        elif event.job and event.type in TERMINAL_EVENTS:
+        if event.job and event.type in TERMINAL_EVENTS:
             ended.add(event.job)
             if len(ended) >= total:
                 break
-    printer.finish()
+    count = printer.finish()
     run.refresh()
+    return count
 
 
 class LogPrinter:
@@ -102,8 +107,8 @@ class LogPrinter:
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
-        #: Ends the stream of events once the output is closed.
-        self.events = stream.StreamHandle()
+        #: For the stream of events, which ends once the output is closed.
+        self.events_handle = stream.StreamHandle()
         self._waiting: Queue[str | None] = Queue()
         self._added: set[str] = set()
         self._lock = threading.Lock()
@@ -119,8 +124,8 @@ class LogPrinter:
             self._added.add(attempt)
             self._waiting.put(attempt)
 
-    def finish(self) -> None:
-        """Wait until all logs are printed. An error while printing is raised here, in the main thread."""
+    def finish(self) -> int:
+        """Wait until all logs are printed, and return their number. An error while printing is raised here."""
         for _ in self._threads:
             self._waiting.put(None)
         for thread in self._threads:
@@ -128,6 +133,7 @@ class LogPrinter:
                 thread.join(0.2)
         if self._failure is not None:
             raise self._failure
+        return len(self._added)
 
     def _run(self) -> None:
         while attempt := self._waiting.get():
@@ -139,8 +145,8 @@ class LogPrinter:
                 output.hint(f"the log of {job} cannot be read: {failure.message}")
             except OSError as failure:  # the reader has closed the pipe
                 self._failure = failure
-                return self.events.hang_up()
-        return None
+                self.events_handle.hang_up()
+                return
 
     def _print(self, lines: list[bytes], job: str) -> None:
         terminal = output.on_terminal()

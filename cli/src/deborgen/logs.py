@@ -35,7 +35,7 @@ def chunks(
     follow: bool = False,
     on_trouble: Callable[[str], None] = lambda sentence: None,
 ) -> Iterator[bytes]:
-    """Yield the whole log of one attempt. With `follow`, go on until the attempt has ended."""
+    """Yield the whole log of one attempt. With `follow`, continue until the attempt has ended."""
     offset = 0
     back_off = BackOff(first=0.4, most=10.0)
     while True:
@@ -65,6 +65,7 @@ def chunks(
 
 def tail(connection: Connection, job: str) -> list[str]:
     """The last lines of a job's log, as text."""
+    # Only an answer says how long the log is: if it is too long, hang up and ask for its end.
     offset = 0
     while True:
         with connection.open(contract.READ_LOG, LogQuery(offset=offset), job=job) as answer:

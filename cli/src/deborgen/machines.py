@@ -10,16 +10,21 @@ from deborgen_shared.messages import Metrics, Worker
 
 
 def availability(worker: Worker) -> str:
-    """Whether the worker can take a job, in one word. A coordinator of release 0.1 reports only its state."""
+    """Whether the worker can take a job, in one word. A coordinator of release 0.1 reports only the worker's state."""
     return worker.availability or worker.state
 
 
 def why(worker: Worker) -> str:
-    """The reason for its availability, and until when it applies, unless that is unknown or already in the reason."""
+    """The reason for the worker's availability. Says until when it applies, if known and not already in the reason."""
     if worker.until is None or " until " in worker.reason:
         return worker.reason
     until = f"until {local_time(worker.until)}"
     return f"{worker.reason}, {until}" if worker.reason else until
+
+
+def troubles(worker: Worker) -> list[str]:
+    """The images that the worker could not get, and the workspaces that it could not prepare."""
+    return [f"{each.reason} ({output.age(each.at)})" for each in worker.troubles]
 
 
 def sentence(worker: Worker) -> str:

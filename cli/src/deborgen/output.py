@@ -13,9 +13,11 @@ import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
+from deborgen import layout
 from deborgen_shared.states import Availability, State, WorkerState
+from deborgen_shared.terminal import inert, inert_lines
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 STYLES: dict[str, str] = {
     State.QUEUED: "dim",
     State.RUNNING: "cyan",
+    "assigned": "dim",
     State.SUCCEEDED: "green",
     State.FAILED: "red",
     State.CANCELED: "yellow",
@@ -38,23 +41,7 @@ STYLES: dict[str, str] = {
 #: No progress bar is drawn for fewer bytes than this: the transfer is over too soon.
 WORTH_A_BAR = 1 << 20
 
-#: Control characters and those that change the direction of text, each with a visible replacement.
-_INERT: dict[int, str] = {code: chr(0x2400 + code) for code in range(0x20) if chr(code) not in "\n\t"}
-_INERT[0x7F] = "␡"
-_INERT |= {code: f"\\x{code:02x}" for code in range(0x80, 0xA0)}
-_INERT |= {code: f"\\u{code:04x}" for code in (*range(0x202A, 0x202F), *range(0x2066, 0x206A), 0x200E, 0x200F, 0x061C)}
-_ONE_LINE: dict[int, str] = {**_INERT, 0x0A: "↵", 0x09: " "}
 _TSV: dict[int, str] = {0x5C: "\\\\", 0x09: "\\t", 0x0A: "\\n", 0x0D: "\\r"}
-
-
-def inert(text: str) -> str:
-    """The text with every control character made visible, except for newlines and tabs."""
-    return text.replace("\r\n", "\n").translate(_INERT)
-
-
-def one_line(text: str) -> str:
-    """The text on one line, with control characters made visible: for names, reasons and messages."""
-    return text.translate(_ONE_LINE)
 
 
 class InertStream:
@@ -66,7 +53,7 @@ class InertStream:
         self._decoder = io.IncrementalNewlineDecoder(decoder, translate=True)
 
     def feed(self, data: bytes, final: bool = False) -> str:
-        return inert(self._decoder.decode(data, final))
+        return inert_lines(self._decoder.decode(data, final))
 
 
 def on_terminal() -> bool:
@@ -109,13 +96,13 @@ def bar(verb: str, total: int) -> Iterator[Callable[[int], None]]:
 
 def say(sentence: str = "") -> None:
     """Print a sentence for the person to stderr."""
-    sys.stderr.write(inert(sentence) + "\n")
+    sys.stderr.write(inert_lines(sentence) + "\n")
     sys.stderr.flush()
 
 
 def hint(sentence: str) -> None:
-    """Print what to do next to stderr, dimmed if possible."""
-    text = inert(sentence)
+    """Print to stderr what to do next, dimmed if possible."""
+    text = inert_lines(sentence)
     dimmed = sys.stderr.isatty() and not _plain()
     sys.stderr.write(f"\x1b[2m{text}\x1b[0m\n" if dimmed else f"{text}\n")
     sys.stderr.flush()
@@ -127,8 +114,8 @@ def trouble(sentence: str) -> None:
 
 
 def write(text: str) -> None:
-    """Print data to stdout, unchanged."""
-    sys.stdout.write(text)
+    """Print data to stdout: unchanged in a pipe, inert on a terminal."""
+    sys.stdout.write(inert_lines(text) if on_terminal() else text)
     sys.stdout.flush()
 
 
@@ -138,7 +125,10 @@ def write_bytes(data: bytes) -> None:
 
 
 def json(noun: str, value: Any, *, indent: int = 2) -> None:
-    """Print the versioned JSON of a command: an object with `version` and one noun; on one line with indent -1."""
+    """Print the versioned JSON of a command: an object with `version` and the value, whose key is `noun`.
+
+    It is printed on one line if `indent` is -1.
+    """
     import msgspec
 
     encoded = msgspec.json.encode({"version": 1, noun: value})
@@ -175,29 +165,55 @@ def table(
     *,
     shown: Mapping[str, Callable[[Any], Any]] | None = None,
     numeric: Collection[str] = (),
+    text: Collection[str] = (),
+    spare: Sequence[str] = (),
 ) -> None:
-    """Print rows: a table on a terminal, otherwise tab-separated. `shown` formats a column's values for the table."""
+    """Print rows: a table on a terminal, otherwise tab-separated. `shown` formats a column's values for the table.
+
+    To fit a terminal, only the columns in `text` are shortened, and the columns in `spare` are left out first. A
+    terminal does not show columns without a value.
+    """
     if not on_terminal():
         write("\n".join(["\t".join(columns), *map(tsv, rows)]) + "\n")
         return
+    from rich.cells import cell_len
     from rich.table import Table
     from rich.text import Text
 
-    picture = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    for name in columns:
-        picture.add_column(
-            name.upper().replace("_", " "),
-            justify="right" if name in numeric else "left",
-            overflow="ellipsis",
-            no_wrap=True,
-        )
-    as_seen: list[Callable[[Any], Any]] = [(shown or {}).get(name, cell) for name in columns]
-    for row in rows:
-        texts = [cell(see(value)) for see, value in zip(as_seen, row, strict=True)]
-        picture.add_row(*(Text(one_line(text), STYLES.get(text, "")) for text in texts))
+    all_rows = list(rows)
+    skipped = layout.left_out(len(all_rows))
+    visible = [*all_rows[: skipped.start], *all_rows[skipped.stop :]] if skipped else all_rows
+    formats: list[Callable[[Any], Any]] = [(shown or {}).get(name, cell) for name in columns]
+    lines = [[inert(cell(form(value))) for form, value in zip(formats, row, strict=True)] for row in visible]
+    titles = [inert(name.upper().replace("_", " ")) for name in columns]
+    natural = {  # the width of each column if nothing is shortened
+        name: max(map(cell_len, [title, *(line[place] for line in lines)]))
+        for place, (name, title) in enumerate(zip(columns, titles, strict=True))
+        if not lines or any(line[place] for line in lines)
+    }
     out = console()
-    out.soft_wrap = False
-    out.print(picture)
+    widths = layout.fit(natural, out.width, text, spare)
+    picture = Table(box=None, pad_edge=False, header_style="bold", padding=(0, layout.GAP, 0, 0))
+    places = [place for place, name in enumerate(columns) if name in widths]
+    for place in places:
+        name = columns[place]
+        side: Literal["left", "right"] = "right" if name in numeric else "left"
+        picture.add_column(titles[place], justify=side, no_wrap=True, width=widths[name])
+    for number, line in enumerate(lines):
+        if skipped and number == skipped.start:
+            picture.add_row(*("…" for _ in places))
+        picture.add_row(
+            *(
+                Text(layout.shortened(line[place], widths[columns[place]]), STYLES.get(line[place], ""))
+                for place in places
+            )
+        )
+    out.soft_wrap = True
+    out.print(picture, width=max(out.width, sum(widths.values()) + layout.GAP * len(widths)), crop=False)
+    if skipped:
+        hint(f"{counted(len(skipped), 'row')} in the middle left out: a pipe shows all of them, for example | less -S")
+    if lines and (missing := [name for name in natural if name not in widths]):
+        hint(f"left out to fit this terminal: {', '.join(missing)}; a pipe shows every column")
 
 
 def age(then: datetime | None, now: datetime | None = None) -> str:

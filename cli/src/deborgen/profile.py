@@ -30,21 +30,23 @@ class Target:
 
 
 def normalize(url: str) -> str:
-    """The canonical form of a coordinator's address: scheme, host and port in lower case, without a final slash."""
-    no_address = WrongUsage(f"{url!r} is not the address of a coordinator", "write http://HOST:PORT or https://HOST")
+    """The canonical form of an address: scheme and host in lower case, without a default port or a final slash."""
+    not_an_address = WrongUsage(
+        f"{url!r} is not the address of a coordinator", "write http://HOST:PORT or https://HOST"
+    )
     text = url.strip()
     if "://" not in text:
         text = f"http://{text}"
     try:
         parts = urlsplit(text)
     except ValueError:
-        raise no_address from None
+        raise not_an_address from None
     try:
         port = parts.port
     except ValueError:
         raise WrongUsage(f"{url!r} has no valid port", "write http://HOST:PORT") from None
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise no_address
+        raise not_an_address
     if parts.username or parts.password:
         raise WrongUsage("the address must not contain a password", "give the token to deborgen login instead")
     host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
@@ -120,16 +122,23 @@ def find(url: str | None = None, token: str | None = None) -> Target:
 
 def _token_for(url: str, url_from: str, up: runtime.Runtime | None) -> tuple[str, str]:
     # A token from the environment belongs to DEBORGEN_URL if that is set, otherwise to an address that was given or
-    # stored. It is never sent to a `deborgen up` that was merely found.
+    # stored. It is never sent to a `deborgen up` that merely happens to run.
     given_url = os.environ.get("DEBORGEN_URL")
     if url_from != "deborgen up" and (not given_url or normalize(given_url) == url):
         if given := os.environ.get("DEBORGEN_TOKEN"):
             return given.strip(), "DEBORGEN_TOKEN"
         if given := os.environ.get("DEBORGEN_TOKEN_FILE"):
             return read_token(Path(given)), "DEBORGEN_TOKEN_FILE"
-    if up and up.url == url:
+    if up and _without_localhost(up.url) == _without_localhost(url):
         return up.token, "deborgen up"
-    path = token_file(url)
-    if path.exists():
-        return read_token(path), str(path)
+    for path in (token_file(url), token_file(_without_localhost(url))):
+        if path.exists():
+            return read_token(path), str(path)
     return "", "nowhere"
+
+
+def _without_localhost(url: str) -> str:
+    """The address with 127.0.0.1 instead of localhost, which is the same machine."""
+    parts = urlsplit(url)
+    port = f":{parts.port}" if parts.port else ""
+    return url if parts.hostname != "localhost" else urlunsplit(parts._replace(netloc=f"127.0.0.1{port}"))

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Self, TypeVar
 from uuid import uuid4
@@ -13,17 +16,31 @@ from deborgen import logs, stream
 from deborgen.connection import Connection
 from deborgen.errors import DeborgenError, JobsCanceled, JobsFailed, SomeJobsFailed, Unreachable, WaitRanOut
 from deborgen.results import Results
-from deborgen.transfers import Wanted, pull
+from deborgen.transfers import ArtifactToFetch, pull
 from deborgen_shared import contract, messages
 from deborgen_shared.calls import Call
-from deborgen_shared.queries import EventsQuery, RunArtifactsQuery, RunJobsQuery
+from deborgen_shared.client.blobs import OnBytes
+from deborgen_shared.queries import EventsQuery, ResultsQuery, RunArtifactsQuery, RunJobsQuery
+from deborgen_shared.results_table import from_wire
 from deborgen_shared.states import TERMINAL, State
 
 TERMINAL_EVENTS = frozenset(f"job.{state}" for state in TERMINAL)
+FAILED_EVENT = f"job.{State.FAILED}"
+
+#: What people call a running job whose program has not begun yet.
+ASSIGNED = "assigned"
+#: The states of jobs as people see them, in the order in which their numbers are shown.
+SHOWN_STATES = (State.SUCCEEDED, State.RUNNING, ASSIGNED, State.QUEUED, State.FAILED, State.CANCELED)
 
 Folder = str | os.PathLike[str]
-Seen = Callable[[int], None]
 Data = TypeVar("Data", messages.Run, messages.Job)
+
+
+class Interrupted(SystemExit, KeyboardInterrupt):
+    """Ctrl-C while a script waited. If the script does not catch a KeyboardInterrupt, it ends without a traceback."""
+
+    def __init__(self) -> None:
+        super().__init__(130)
 
 
 class Submitted(Generic[Data]):
@@ -46,18 +63,31 @@ class Submitted(Generic[Data]):
         return State(self.state).terminal
 
     @property
-    def _name(self) -> dict[str, Any]:
-        """Its id as the argument of calls and queries: `{"run": 42}`."""
+    def _by_id(self) -> dict[str, Any]:
+        """Its id as an argument for calls and queries: `{"run": 42}`."""
         return {self.noun: self.data.id}
 
     def refresh(self) -> Self:
-        self.data = self._connection.call(self._get, **self._name)
+        self.data = self._connection.call(self._get, **self._by_id)
         return self
 
     def wait(self, timeout: float | None = None, *, check: bool = False) -> Self:
-        """Wait until it has ended. Raises WaitRanOut after `timeout` seconds and, with `check`, on failure."""
+        """Wait until it has ended. Raises WaitRanOut after `timeout` seconds.
+
+        With `check`, also raises the error of `failure()` if it failed or was canceled. In a script, Ctrl-C ends the
+        program with one sentence that says how to watch it again, unless the script catches KeyboardInterrupt.
+        """
+        with self._interruptible():
+            self.until_ended(timeout)
+        if check and (failure := self.failure()):
+            failed = self._failed_job()
+            raise type(failure)(f"{failure.message}: {failed.story()}") if failed else failure
+        return self
+
+    def until_ended(self, timeout: float | None = None) -> Self:
+        """Wait until it has ended. Raises WaitRanOut after `timeout` seconds."""
         deadline = None if timeout is None else time.monotonic() + timeout
-        # The first refresh finds out whether there is anything to wait for.
+        # Raise here if it does not exist, before a listener is started.
         self.refresh()
         with self.changes() as changes:
             while not self.ended:
@@ -66,23 +96,38 @@ class Submitted(Generic[Data]):
                     raise WaitRanOut(f"the wait timed out: {self.noun} {self.data.id} is still {self.state}")
                 changes.wait(left)
                 if_reachable(self.refresh)
-        if check and (failure := self.failure()):
-            raise failure
         return self
 
+    @contextmanager
+    def _interruptible(self) -> Iterator[None]:
+        """In a script, turn an interrupt in the block into a sentence that says how to watch this again."""
+        try:
+            yield
+        except KeyboardInterrupt:
+            if hasattr(sys, "ps1"):  # a person types at the interpreter, or in a notebook
+                raise
+            run = self.data.id if isinstance(self.data, messages.Run) else self.data.run
+            what = f"{self.noun} {self.data.id}"
+            sys.stderr.write(f"\ninterrupted; {what} continues. Watch it: deborgen watch {run}\n")
+            raise Interrupted from None
+
     def changes(self, on_trouble: Callable[[str], None] = lambda sentence: None) -> stream.ChangeListener:
-        """Notices when it may have changed."""
-        return stream.ChangeListener(self._connection, EventsQuery(**self._name), on_trouble)
+        """A listener that wakes when this run or job may have changed."""
+        return stream.ChangeListener(self._connection, EventsQuery(**self._by_id), on_trouble)
 
     def failure(self) -> DeborgenError | None:
-        """The error for a script if it failed or was canceled; otherwise None."""
+        """The error to raise, or to exit with, if this run or job failed or was canceled; otherwise None."""
         if self.state == State.CANCELED:
             return JobsCanceled(f"{self.noun} {self.data.id} was canceled")
         return JobsFailed(f"{self.noun} {self.data.id} failed") if self.state == State.FAILED else None
 
+    def _failed_job(self) -> Job | None:
+        """Itself if it is a failed job, or the first failed job of a run."""
+        return None
+
     def cancel(self, reason: str = "") -> dict[str, str]:
         """Cancel it. Returns what happened to each job: `canceled`, `cancel_requested` or `already_terminal`."""
-        return dict(self._connection.call(self._cancel, messages.Cancel(reason=reason), **self._name).jobs)
+        return dict(self._connection.call(self._cancel, messages.Cancel(reason=reason), **self._by_id).jobs)
 
 
 class Job(Submitted[messages.Job]):
@@ -105,8 +150,13 @@ class Job(Submitted[messages.Job]):
 
     @property
     def result(self) -> Mapping[str, Any]:
-        """What the job reported; empty when it reported nothing."""
-        return self.data.result or {}
+        """The result that the job reported; empty if it reported none. NaN and infinities are floats."""
+        return {name: from_wire(value) for name, value in (self.data.result or {}).items()}
+
+    @property
+    def warnings(self) -> list[str]:
+        """What went wrong without making it fail, for example a result that was left out."""
+        return self.data.warnings
 
     @property
     def worker(self) -> str | None:
@@ -115,6 +165,25 @@ class Job(Submitted[messages.Job]):
     @property
     def reason(self) -> str:
         return self.data.reason
+
+    @property
+    def shown_state(self) -> str:
+        """Its state for people: `assigned` if a worker holds it but has not started its program yet."""
+        return ASSIGNED if self.state == State.RUNNING and self.data.began_at is None else self.state
+
+    def _failed_job(self) -> Job | None:
+        return self if self.state == State.FAILED else None
+
+    def story(self) -> str:
+        """How it failed: the worker, the exit code (or the reason if there is none), and the last lines of its log."""
+        data = self.data
+        reason = data.reason if data.exit_code is None else f"exit code {data.exit_code}"
+        where = f" on {data.worker}" if data.worker else ""
+        text = f"{self.id} failed{where}: {reason or 'no reason given'}"
+        with contextlib.suppress(DeborgenError):
+            lines = logs.tail(self._connection, self.id) if data.attempts else []
+            text += "".join(f"\n    {line}" for line in lines)
+        return text
 
     def detail(self) -> messages.JobDetail:
         """Everything known about it: its spec, its attempts, its artifacts."""
@@ -134,17 +203,17 @@ class Job(Submitted[messages.Job]):
     def artifacts(self) -> list[messages.ArtifactView]:
         return self._connection.call(contract.LIST_ARTIFACTS, job=self.id).items
 
-    def wanted(self) -> list[Wanted]:
+    def artifacts_to_fetch(self) -> list[ArtifactToFetch]:
         """All its artifacts."""
-        return [Wanted(self.id, each.path, each.sha256, each.size, each.path) for each in self.artifacts()]
+        return [ArtifactToFetch(self.id, each.path, each.sha256, each.size, each.path) for each in self.artifacts()]
 
     def folder(self) -> str:
-        """The default folder of the command `pull`."""
+        """The default folder of `deborgen artifacts pull`."""
         return f"job-{self.id}"
 
-    def pull(self, into: Folder = ".", *, seen: Seen = lambda count: None) -> list[Path]:
+    def pull(self, into: Folder = ".", *, on_bytes: OnBytes = lambda count: None) -> list[Path]:
         """Fetch its artifacts into a folder."""
-        return pull(self._connection, self.wanted(), Path(into), seen)
+        return pull(self._connection, self.artifacts_to_fetch(), Path(into), on_bytes)
 
 
 class Run(Submitted[messages.Run]):
@@ -171,6 +240,13 @@ class Run(Submitted[messages.Run]):
         jobs = self.data.jobs
         return {str(state): int(getattr(jobs, state)) for state in State}
 
+    def tally(self, overview: messages.RunOverview | None) -> dict[str, int]:
+        """How many of its jobs are in each state, for people: assigned jobs are counted apart from running ones."""
+        counts = self.counts
+        assigned = min(overview.assigned, counts[State.RUNNING]) if overview else 0
+        counts |= {State.RUNNING: counts[State.RUNNING] - assigned, ASSIGNED: assigned}
+        return {state: counts[state] for state in SHOWN_STATES if counts[state]}
+
     @property
     def total(self) -> int:
         return sum(self.counts.values())
@@ -184,13 +260,17 @@ class Run(Submitted[messages.Run]):
     def warnings(self) -> list[str]:
         return self.data.warnings
 
+    def overview(self) -> messages.RunOverview:
+        """Its jobs, grouped by the reasons why they failed or wait, and by their warnings."""
+        return self._connection.call(contract.RUN_OVERVIEW, run=self.id)
+
     def jobs(self, state: str | None = None, limit: int | None = None) -> Iterator[Job]:
         query = RunJobsQuery(state=State(state) if state else None)
         for job in self._connection.items(contract.LIST_RUN_JOBS, query, limit, run=self.id):
             yield Job(self._connection, job)
 
     def failure(self) -> DeborgenError | None:
-        """The error for a script if it failed or was canceled; otherwise None."""
+        """The error to raise, or to exit with, if this run failed or was canceled; otherwise None."""
         if self.state != State.FAILED:
             return super().failure()
         counts = self.counts
@@ -199,8 +279,19 @@ class Run(Submitted[messages.Run]):
             return SomeJobsFailed(text)
         return JobsFailed(text if self.total > 1 else f"the job of run {self.id} failed")
 
+    def _failed_job(self) -> Job | None:
+        return next(self.jobs(State.FAILED, 1), None) if self.state == State.FAILED else None
+
     def as_completed(self) -> Iterator[Job]:
-        """Its jobs in the order in which they end, each once. Jobs that have already ended come first."""
+        """Its jobs in the order in which they end, each once. Jobs that have already ended come first.
+
+        In a script, Ctrl-C while this waits ends the program with one sentence that says how to watch the run again,
+        unless the script catches KeyboardInterrupt.
+        """
+        with self._interruptible():
+            yield from self._as_completed()
+
+    def _as_completed(self) -> Iterator[Job]:
         seen: set[str] = set()
         for job in self.jobs():
             if job.ended:
@@ -217,31 +308,40 @@ class Run(Submitted[messages.Run]):
             if len(seen) >= total:
                 return
 
-    def results(self) -> Results:
-        """The results table, with one row per job. It has `.to_pandas()`, `.to_csv()` and `.best("error")`."""
-        return Results.of(self._connection.call(contract.RESULTS, run=self.id).items)
+    def results(self, *, retries: bool = True) -> Results:
+        """The results table, with one row per job. It has `.to_pandas()`, `.to_csv()` and `.best("error")`.
+
+        A job that was retried with success is replaced by its newest successful retry, unless `retries` is false.
+        """
+        query = ResultsQuery(retries=int(retries))
+        return Results.of(self._connection.call(contract.RESULTS, query=query, run=self.id).items)
 
     def logs(self, *, failed: bool = False) -> dict[str, str]:
         """The output of its jobs, by job id."""
         return {job.id: job.logs() for job in self.jobs(state=State.FAILED if failed else None) if job.data.attempts}
 
-    def wanted(self) -> list[Wanted]:
+    def has_artifacts(self) -> bool:
+        """Whether any of its jobs has left an artifact."""
+        found = self._connection.items(contract.LIST_RUN_ARTIFACTS, RunArtifactsQuery(), 1, run=self.id)
+        return any(True for _ in found)
+
+    def artifacts_to_fetch(self) -> list[ArtifactToFetch]:
         """All its artifacts. If it has several jobs, each has its own folder, named by the job's index."""
         alone = self.total == 1
         found = []
         for item in self._connection.items(contract.LIST_RUN_ARTIFACTS, RunArtifactsQuery(), run=self.id):
             target = item.path if alone else f"{item.job.partition('.')[2]}/{item.path}"
-            found.append(Wanted(item.job, item.path, item.sha256, item.size, target))
+            found.append(ArtifactToFetch(item.job, item.path, item.sha256, item.size, target))
         return found
 
     def folder(self) -> str:
-        """The default folder of `pull`."""
+        """The default folder of `pull` and of `deborgen artifacts pull`."""
         plain = "".join(c if c.isalnum() or c in "-_" else "-" for c in self.name).strip("-")[:60]
         return f"{plain or 'run'}-{self.id}"
 
-    def pull(self, into: Folder | None = None, *, seen: Seen = lambda count: None) -> list[Path]:
-        """Fetch all artifacts into a folder, by default `NAME-ID`. Each of several jobs gets its own folder in it."""
-        return pull(self._connection, self.wanted(), Path(into or self.folder()), seen)
+    def pull(self, into: Folder | None = None, *, on_bytes: OnBytes = lambda count: None) -> list[Path]:
+        """Fetch all artifacts into a folder, by default `NAME-ID`. If there are several jobs, each gets a subfolder."""
+        return pull(self._connection, self.artifacts_to_fetch(), Path(into or self.folder()), on_bytes)
 
     def retry(self, only: messages.Retried = State.FAILED.value) -> Run:
         """Run its failed, canceled or all jobs again, as a new run."""
@@ -250,7 +350,7 @@ class Run(Submitted[messages.Run]):
 
 
 def if_reachable(ask: Callable[[], object], on_trouble: Callable[[str], None] = lambda sentence: None) -> bool:
-    """Ask once, and tell whether it worked: an unreachable coordinator is no reason to stop waiting for a job."""
+    """Ask once; return False if the coordinator is unreachable, which is no reason to stop waiting for a job."""
     try:
         ask()
     except Unreachable as trouble:

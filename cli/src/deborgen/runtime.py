@@ -1,6 +1,6 @@
-"""The file by which the other commands find a running `deborgen up` without configuration.
+"""The file that lets the other commands find a running `deborgen up` without configuration.
 
-The `up` process holds a lock for as long as it lives. If the lock is free, the file is stale, whatever happened.
+The `up` process holds a lock while it lives. If the lock is free, the file is stale, however the process ended.
 """
 
 from __future__ import annotations

@@ -19,12 +19,12 @@ from deborgen_shared.client.transport import Incoming
 from deborgen_shared.messages import Event
 from deborgen_shared.queries import EventsQuery
 
-#: A stream that is silent for longer than this is dead: the coordinator sends at least a comment more often.
+#: A stream that is silent for longer than this is dead: the coordinator sends an event or a comment more often.
 SILENCE_SECONDS = 45.0
 
-#: Whoever waits for a change asks the coordinator again after this many seconds, even without an event.
+#: A thread that waits for a change asks the coordinator again after this many seconds, even without an event.
 LOOK_AT_LEAST_EVERY = 5.0
-#: Minimum number of seconds between two questions, however many events arrive.
+#: Minimum number of seconds between two such requests, however many events arrive.
 LOOK_AT_MOST_EVERY = 0.1
 
 
@@ -70,6 +70,7 @@ def history(connection: Connection, query: EventsQuery, limit: int | None = None
 
 def latest(connection: Connection, query: EventsQuery, limit: int) -> list[Event]:
     """The newest events, in the order in which they happened."""
+    # Without a filter, the newest events are those with the highest numbers, and the older ones need not be read.
     if query == EventsQuery():
         query = EventsQuery(after=max(0, newest(connection) - limit))
     return list(deque(history(connection, query), maxlen=limit))
@@ -130,12 +131,14 @@ class ChangeListener:
         self._stream.hang_up()
 
     def wait(self, seconds: float | None = None, at_most_every: float = LOOK_AT_MOST_EVERY) -> bool:
-        """Wait for a change, at most `seconds`. True if there was one."""
+        """Wait for a change, at most `seconds`. True if there was one.
+
+        Two calls return at least `at_most_every` seconds apart, unless `seconds` is shorter.
+        """
         longest = LOOK_AT_LEAST_EVERY if seconds is None else min(seconds, LOOK_AT_LEAST_EVERY)
-        early = at_most_every - (time.monotonic() - self._looked)
-        if early > 0:
-            time.sleep(min(early, longest))
-        changed = self._changed.wait(max(0.0, longest - max(early, 0)))
+        too_early_by = max(0.0, at_most_every - (time.monotonic() - self._looked))
+        time.sleep(min(too_early_by, longest))
+        changed = self._changed.wait(max(0.0, longest - too_early_by))
         self._changed.clear()
         self._looked = time.monotonic()
         return changed
@@ -143,7 +146,7 @@ class ChangeListener:
     def _listen(self) -> None:
         try:
             after = newest(self._connection)
-            # What the waiting thread knows may be older than this moment: let it ask once more.
+            # Something may have changed since the waiting thread last asked: let it ask once more.
             self._changed.set()
             for _ in events(self._connection, self._query, after, self._stream, self._on_trouble):
                 self._changed.set()

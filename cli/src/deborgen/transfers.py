@@ -1,7 +1,8 @@
 """Parallel uploads and downloads of blobs. A transfer whose connection is cut resumes where it stopped.
 
 Uploads skip files that the coordinator already has. Downloads check every digest, and never write outside their folder.
-When one transfer fails or the person interrupts, all others stop soon.
+When one transfer fails or the person interrupts, the others stop as soon as they next send or receive bytes, and those
+that wait before their next try stop at once.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from deborgen_shared.client.backoff import BackOff
 from deborgen_shared.client.blobs import OnBytes
 from deborgen_shared.errors import Code
 from deborgen_shared.jobfile.paths import check_path
-from deborgen_shared.messages import BlobsMissing
+from deborgen_shared.messages import BlobDigests
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -39,7 +40,7 @@ PATIENCE_SECONDS = 120.0
 
 #: Maximum number of digests per request for missing blobs.
 _DIGESTS_PER_REQUEST = 5_000
-_AGAIN = "run the same command again: it resumes where it stopped"
+_AGAIN = "run the same command again: it continues where it stopped"
 _MOVE = "remove the link or file that is in the way, or pull into another folder"
 
 
@@ -48,7 +49,7 @@ class Stopped(Exception):
 
 
 class UnsafeTarget(DeborgenError):
-    """An artifact that would be written outside the folder."""
+    """An artifact would be written outside the folder."""
 
 
 class WrongDigest(DeborgenError):
@@ -56,29 +57,31 @@ class WrongDigest(DeborgenError):
 
 
 class Tries:
-    """Decides whether to retry an interrupted transfer: yes, as long as it makes some progress now and then."""
+    """Decides whether to retry an interrupted transfer: yes, as long as it still makes some progress."""
 
-    def __init__(self, on_bytes: OnBytes) -> None:
+    def __init__(self, on_bytes: OnBytes, stop: threading.Event) -> None:
         self.progress = blobs.Progress(on_bytes)
-        self._before = 0
+        self._stop = stop
+        self._last_position = 0
         self._back_off = BackOff(first=0.2, most=5.0)
         self._deadline = time.monotonic() + PATIENCE_SECONDS
 
-    def again(self, wanted: float | None = None) -> bool:
-        """Pause and return True, or return False when it is time to give up. `wanted` is the requested pause."""
-        if self.progress.position > self._before:
-            self._before = self.progress.position
+    def pause_for_retry(self, requested: float | None = None) -> bool:
+        """Pause and return True, or return False when it is time to give up. The server may request a longer pause."""
+        if self.progress.position > self._last_position:
+            self._last_position = self.progress.position
             self._back_off.reset()
             self._deadline = time.monotonic() + PATIENCE_SECONDS
-        pause = self._back_off.after_failure(wanted)
+        pause = self._back_off.after_failure(requested)
         if time.monotonic() + pause > self._deadline:
             return False
-        time.sleep(pause)
+        if self._stop.wait(pause):
+            raise Stopped
         return True
 
 
-def in_parallel(items: Iterable[T], transfer: Callable[[T, OnBytes], R], on_bytes: OnBytes) -> list[R]:
-    """The results of `transfer` for all items, in order. It can be stopped wherever it reports a piece."""
+def in_parallel(items: Iterable[T], transfer: Callable[[T, Tries], R], on_bytes: OnBytes) -> list[R]:
+    """The results of `transfer` for all items, in order. A transfer can be stopped when it reports bytes or waits."""
     stop = threading.Event()
 
     def report(count: int) -> None:
@@ -87,7 +90,7 @@ def in_parallel(items: Iterable[T], transfer: Callable[[T, OnBytes], R], on_byte
         on_bytes(count)
 
     with ThreadPoolExecutor(max_workers=PARALLEL) as pool:
-        tasks = [pool.submit(transfer, item, report) for item in items]
+        tasks = [pool.submit(lambda item: transfer(item, Tries(report, stop)), item) for item in items]
         try:
             done, _ = wait(tasks, return_when=FIRST_EXCEPTION)
             for task in done:
@@ -105,33 +108,32 @@ def missing(connection: Connection, files: Iterable[LocalFile]) -> list[tuple[Lo
     digests = list(by_digest)
     found = []
     for start in range(0, len(digests), _DIGESTS_PER_REQUEST):
-        body = BlobsMissing(digests=digests[start : start + _DIGESTS_PER_REQUEST])
+        body = BlobDigests(digests=digests[start : start + _DIGESTS_PER_REQUEST])
         answer = connection.call(contract.MISSING_BLOBS, body)
         found += [(by_digest[blob.sha256], blob.url) for blob in answer.missing]
     return found
 
 
-def upload(connection: Connection, wanted: list[tuple[LocalFile, str]], on_bytes: OnBytes = blobs.ignore) -> None:
-    """Upload all of them, or raise."""
-    in_parallel(wanted, lambda each, report: _upload_one(connection, *each, report), on_bytes)
+def upload(connection: Connection, lacking: list[tuple[LocalFile, str]], on_bytes: OnBytes = blobs.ignore) -> None:
+    """Upload all these files, each to its address, or raise."""
+    in_parallel(lacking, lambda each, tries: _upload_one(connection, *each, tries), on_bytes)
 
 
-def _upload_one(connection: Connection, file: LocalFile, url: str, on_bytes: OnBytes) -> None:
-    tries = Tries(on_bytes)
+def _upload_one(connection: Connection, file: LocalFile, url: str, tries: Tries) -> None:
     resume = False
     while True:
         try:
             blobs.upload(connection.transport, file.source, file.sha256, file.size, url, tries.progress, resume=resume)
             return
-        except transport.Unreachable as trouble:
+        except transport.NoAnswer as trouble:
             # The coordinator may not have noticed yet that the first connection was cut, and still hold a lock on the
-            # partial upload. A blob that is sent whole does not need it.
+            # partial upload. Sending the whole blob again does not need that lock.
             resume = trouble.code != Code.SLOW_DOWN
-            if not tries.again(trouble.retry_after):
+            if not tries.pause_for_retry(trouble.retry_after):
                 raise Unreachable(f"{file.path} could not be uploaded: {trouble}", "submit it again") from None
         except transport.Refused as refused:
             resume = True
-            if refused.code != Code.UPLOAD_CONFLICT or not tries.again():
+            if refused.code != Code.UPLOAD_CONFLICT or not tries.pause_for_retry():
                 raise _upload_refused(connection, file, refused) from None
 
 
@@ -143,7 +145,7 @@ def _upload_refused(connection: Connection, file: LocalFile, refused: transport.
 
 
 @dataclass(frozen=True)
-class Wanted:
+class ArtifactToFetch:
     """One artifact to fetch, and its path inside the target folder."""
 
     job: str
@@ -153,35 +155,36 @@ class Wanted:
     target: str
 
 
-def pull(connection: Connection, wanted: Iterable[Wanted], into: Path, on_bytes: OnBytes = blobs.ignore) -> list[Path]:
-    """Fetch all of them. A file that already exists with the right digest is not fetched again."""
-    items = list(wanted)
+def pull(
+    connection: Connection, artifacts: Iterable[ArtifactToFetch], into: Path, on_bytes: OnBytes = blobs.ignore
+) -> list[Path]:
+    """Fetch these artifacts. A file that already exists with the right digest is not fetched again."""
+    items = list(artifacts)
     for item in items:
-        if wrong := check_path(item.target):
+        if wrong := check_path(item.target):  # completes the sentence "its path …"
             raise UnsafeTarget(f"the artifact {item.path!r} of job {item.job} is refused: its path {wrong}")
     into.mkdir(parents=True, exist_ok=True)
-    return in_parallel(items, lambda item, report: _pull_one(connection, item, into, report), on_bytes)
+    return in_parallel(items, lambda item, tries: _pull_one(connection, item, into, tries), on_bytes)
 
 
-def _pull_one(connection: Connection, item: Wanted, into: Path, on_bytes: OnBytes) -> Path:
+def _pull_one(connection: Connection, item: ArtifactToFetch, into: Path, tries: Tries) -> Path:
     *folders, name = item.target.split("/")
     # Open the folder level by level, never through a link: a folder that is swapped meanwhile cannot redirect the file.
     folder = _open_folder(into, folders)
     try:
         if _digest_at(folder, name, item.size) == item.sha256:
-            on_bytes(item.size)
+            tries.progress.reached(item.size)
             return into / item.target
         short = name.encode()[:80].decode(errors="ignore")  # a file name may have at most 255 bytes
         part = f".{short}.{item.sha256[:16]}.part"
-        tries = Tries(on_bytes)
         while True:
             try:
                 _fetch(connection, item, folder, part, tries.progress)
                 break
             except transport.Refused as refused:
                 raise connection.explained(refused) from None
-            except transport.Unreachable as trouble:
-                if not tries.again(trouble.retry_after):
+            except transport.NoAnswer as trouble:
+                if not tries.pause_for_retry(trouble.retry_after):
                     text = f"{item.path} of job {item.job} could not be fetched completely: {trouble}"
                     raise Unreachable(text, _AGAIN) from None
         if _digest_at(folder, part, item.size) != item.sha256:
@@ -221,7 +224,7 @@ def _digest_at(folder: int, name: str, size: int) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _fetch(connection: Connection, item: Wanted, folder: int, part: str, progress: blobs.Progress) -> None:
+def _fetch(connection: Connection, item: ArtifactToFetch, folder: int, part: str, progress: blobs.Progress) -> None:
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW
     with os.fdopen(os.open(part, flags, 0o644, dir_fd=folder), "r+b", buffering=0) as file:
         call = contract.GET_ARTIFACT

@@ -1,4 +1,4 @@
-"""deborgen-coordinator: serve, migrate, token create, backup, restore, audit."""
+"""deborgen-coordinator: serve, migrate, check-config, token create, secrets rotate, backup, restore, audit."""
 
 from __future__ import annotations
 
@@ -6,15 +6,17 @@ import argparse
 import contextlib
 import json
 import os
+import shutil
 import sys
 from collections.abc import Iterator, Sequence
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from deborgen_coordinator import logs, settings
 from deborgen_shared.errors import Refusal
 from deborgen_shared.states import Role
+from deborgen_shared.terminal import inert_lines
 
 if TYPE_CHECKING:
     from deborgen_coordinator.operations.context import Context
@@ -34,6 +36,8 @@ def parser() -> argparse.ArgumentParser:
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
     settings.TABLE.add_flags(commands.add_parser("serve", help="serve until stopped"))
     settings.TABLE.add_flags(commands.add_parser("migrate", help="migrate the database to this release"), DATA_SETTINGS)
+    check = commands.add_parser("check-config", help="say everything that is wrong with a file of settings")
+    check.add_argument("file", metavar="FILE", help="a file for `serve --config`")
     token = commands.add_parser("token", help="create tokens").add_subparsers(
         dest="verb", required=True, metavar="VERB"
     )
@@ -42,6 +46,12 @@ def parser() -> argparse.ArgumentParser:
     create.add_argument("--name", required=True, help="the token's owner: a person, or the worker that may use it")
     create.add_argument("--expires-in", metavar="DURATION", help="how long the token is valid, for example 30d")
     settings.TABLE.add_flags(create, DATA_SETTINGS)
+    rotate = commands.add_parser("secrets", help="manage the key of the secrets").add_subparsers(
+        dest="verb", required=True, metavar="VERB"
+    )
+    settings.TABLE.add_flags(
+        rotate.add_parser("rotate", help="encrypt all secrets with a new key"), [*DATA_SETTINGS, "secret_key_file"]
+    )
     for verb, explanation in (("backup", "write all data to FILE"), ("restore", "restore all data from FILE")):
         command = commands.add_parser(verb, help=explanation)
         command.add_argument("file", type=Path, metavar="FILE")
@@ -54,16 +64,20 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command. Wrong usage and wrong settings exit with 2, almost every other refusal with 1."""
+    """Run the command. Exit with 2 for wrong usage or settings, and with 1 for other refusals."""
     given = parser().parse_args(arguments)
+    if given.command == "check-config":
+        _check_config(given.file)
+        return
     # Only the coordinator's own user may read its files: logs and artifacts belong to other people.
     os.umask(0o077)
     try:
         chosen = settings.TABLE.load(vars(given), os.environ, given.config)
-    except settings.SettingsError as problem:
-        _fail(str(problem), 2)
+    except settings.SettingsError as error:
+        _fail(error.problems, 2)
     from deborgen_coordinator.server import CoordinatorCannotStart
     from deborgen_coordinator.storage.database import DatabaseDamaged, DatabaseUnavailable
+    from deborgen_coordinator.storage.schema import SchemaTooNew
 
     try:
         COMMANDS[given.command](given, chosen)
@@ -71,28 +85,72 @@ def main(arguments: Sequence[str] | None = None) -> None:
         _fail("; ".join(filter(None, [refusal.message, refusal.hint])), 1)
     except DatabaseDamaged as problem:
         _fail(f"the database is damaged: {problem}; restore the data with: deborgen-coordinator restore FILE", 1)
-    except (CoordinatorCannotStart, DatabaseUnavailable, ValueError) as problem:
+    except (CoordinatorCannotStart, DatabaseUnavailable, SchemaTooNew, ValueError) as problem:
         _fail(str(problem), 1)
+    except OSError as problem:
+        _fail(f"{problem.filename}: {problem.strerror}" if problem.filename else str(problem), 1)
 
 
-def _serve(given: argparse.Namespace, chosen: settings.Settings) -> None:
+def _check_config(file: str) -> None:
+    """Exit with 3 if `serve` would refuse the file on this machine, and name every problem."""
+    from deborgen_coordinator.server import CoordinatorCannotStart, try_to_listen
+
+    problems = settings.TABLE.check_file(file)
+    if not problems:
+        listen = settings.TABLE.load({}, {}, file).listen
+        try:
+            try_to_listen(listen, any_port=True)
+        except CoordinatorCannotStart as problem:
+            problems.append(str(problem))
+    if problems:
+        _fail(problems, 3)
+
+
+def _serve(given: argparse.Namespace, chosen: settings.CoordinatorSettings) -> None:
     from deborgen_coordinator.server import serve
 
     serve(chosen)
 
 
-@contextlib.contextmanager
-def _open(chosen: settings.Settings, *, alone: bool = False) -> Iterator[Context]:
-    """The data, for a short command; with `alone` no coordinator may use the data at the same time.
+def _require_current_schema(chosen: settings.CoordinatorSettings, *, data: bool = False) -> None:
+    """Refuse a database that opening would migrate: a coordinator of an older release may be serving it.
 
-    Only warnings and errors are logged, unless the settings ask for another level than `info`.
+    With `data`, also refuse a place where there is no data: opening would make an empty database there.
+    """
+    from deborgen_coordinator.storage.schema import latest
+    from deborgen_coordinator.storage.store import stored_schema
+
+    found = stored_schema(chosen.database, Path(chosen.data_dir))
+    if data and not found:
+        if chosen.uses_sqlite:
+            _fail(f"there is no data in {chosen.data_dir}; choose the directory with --data-dir", 2)
+        _fail("there is no data in this database; choose another one with --database", 2)
+    if 0 < found < latest():
+        _fail(
+            f"the database has schema {found}, and this release uses schema {latest()}; stop the coordinator, then "
+            "run: deborgen-coordinator migrate",
+            1,
+        )
+
+
+@contextlib.contextmanager
+def _open(chosen: settings.CoordinatorSettings, *, alone: bool = False, undo: bool = False) -> Iterator[Context]:
+    """Open the data for a short command. With `alone`, refuse if a coordinator is using it.
+
+    With `undo`, a command that fails leaves no new file in the data directory. The log level `info`, which is the
+    default, counts as `warning` here.
     """
     from deborgen_coordinator.app import open_context
     from deborgen_coordinator.server import lock_data_dir
 
     logs.configure(chosen.log_format, "warning" if chosen.log_level == "info" else chosen.log_level)
-    Path(chosen.data_dir).mkdir(parents=True, exist_ok=True, mode=0o700)
-    with lock_data_dir(chosen) if alone else contextlib.nullcontext():
+    folder = Path(chosen.data_dir)
+    before = set(folder.iterdir()) if folder.is_dir() else None
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with (
+        lock_data_dir(chosen) if alone else contextlib.nullcontext(),
+        _without_new_files(folder, before) if undo else contextlib.nullcontext(),
+    ):
         context = open_context(chosen)
         try:
             yield context
@@ -100,13 +158,29 @@ def _open(chosen: settings.Settings, *, alone: bool = False) -> Iterator[Context
             context.store.close()
 
 
-def _migrate(given: argparse.Namespace, chosen: settings.Settings) -> None:
+@contextlib.contextmanager
+def _without_new_files(folder: Path, before: set[Path] | None) -> Iterator[None]:
+    """After a failure, remove all files that are not in `before`; if `before` is None, remove the folder too."""
+    try:
+        yield
+    except BaseException:
+        for path in set(folder.iterdir()) - (before or set()):
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
+        if before is None:
+            folder.rmdir()
+        raise
+
+
+def _migrate(given: argparse.Namespace, chosen: settings.CoordinatorSettings) -> None:
     with _open(chosen, alone=True):
         pass  # opening the database migrates it
     print("The database is up to date.")
 
 
-def _token(given: argparse.Namespace, chosen: settings.Settings) -> None:
+def _token(given: argparse.Namespace, chosen: settings.CoordinatorSettings) -> None:
     from deborgen_coordinator.http.decoding import convert
     from deborgen_coordinator.operations.context import COORDINATOR
     from deborgen_coordinator.operations.tokens import create
@@ -117,32 +191,44 @@ def _token(given: argparse.Namespace, chosen: settings.Settings) -> None:
     if given.expires_in:
         wanted["expires_in_seconds"] = parse_duration(given.expires_in)
     body = convert(wanted, NewToken)
+    _require_current_schema(chosen)
     with _open(chosen) as context:
         print(create(context, COORDINATOR, body).token)
 
 
-def _backup(given: argparse.Namespace, chosen: settings.Settings) -> None:
+def _secrets(given: argparse.Namespace, chosen: settings.CoordinatorSettings) -> None:
+    from deborgen_coordinator.operations.context import COORDINATOR
+    from deborgen_coordinator.operations.secrets import rotate
+
+    _require_current_schema(chosen)
+    with _open(chosen) as context:
+        count = rotate(context, COORDINATOR)
+    print(f"{count} secrets are encrypted with a new key. Save {chosen.secret_key_path} outside of this machine.")
+
+
+def _backup(given: argparse.Namespace, chosen: settings.CoordinatorSettings) -> None:
     from deborgen_coordinator.operations.maintenance.backup import backup
 
+    _require_current_schema(chosen, data=True)
     with _open(chosen) as context:
         backup(context, given.file)
-    print(f"All data is in {given.file}.")
+    print(f"All data was written to {given.file}.")
 
 
-def _restore(given: argparse.Namespace, chosen: settings.Settings) -> None:
-    from deborgen_coordinator.operations.maintenance.backup import restore
+def _restore(given: argparse.Namespace, chosen: settings.CoordinatorSettings) -> None:
+    from deborgen_coordinator.operations.maintenance.restore import check, restore
 
-    with _open(chosen, alone=True) as context:
-        restore(context, given.file)
-    print(f"All data of {given.file} is restored.")
+    checked = check(given.file)  # before anything is created
+    with _open(chosen, alone=True, undo=True) as context:
+        restore(context, checked)
+    print(f"All data was restored from {given.file}.")
 
 
-def _audit(given: argparse.Namespace, chosen: settings.Settings) -> None:
+def _audit(given: argparse.Namespace, chosen: settings.CoordinatorSettings) -> None:
     """Print the audit's findings; exit with 1 if there are any."""
     from deborgen_coordinator.operations.maintenance.audit import run_audit
 
-    if chosen.uses_sqlite and not Path(chosen.data_dir).is_dir():
-        _fail(f"there is no data in {chosen.data_dir}", 2)
+    _require_current_schema(chosen, data=True)
     with _open(chosen) as context:
         report = run_audit(context, quick=given.quick)
     if given.json:
@@ -153,8 +239,9 @@ def _audit(given: argparse.Namespace, chosen: settings.Settings) -> None:
         raise SystemExit(1)
 
 
-def _fail(sentence: str, code: int) -> None:
-    print(f"deborgen-coordinator: {logs.masked(sentence)}", file=sys.stderr)
+def _fail(problems: str | Sequence[str], code: int) -> NoReturn:
+    for problem in [problems] if isinstance(problems, str) else problems:
+        print(f"deborgen-coordinator: {inert_lines(logs.masked(problem))}", file=sys.stderr)
     raise SystemExit(code)
 
 
@@ -162,6 +249,7 @@ COMMANDS = {
     "serve": _serve,
     "migrate": _migrate,
     "token": _token,
+    "secrets": _secrets,
     "backup": _backup,
     "restore": _restore,
     "audit": _audit,

@@ -1,7 +1,8 @@
-"""Wiring: it puts the parts of a coordinator together, and closes them in the right order."""
+"""Wiring: put the parts of a coordinator together, and close them in the right order."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,29 +12,35 @@ from deborgen_coordinator.disk_reserve import DiskReserve
 from deborgen_coordinator.http.application import Application
 from deborgen_coordinator.http.streams import Streams
 from deborgen_coordinator.operations.context import Context
-from deborgen_coordinator.operations.history import log_committed
+from deborgen_coordinator.operations.history import HistoryLog, log_committed
 from deborgen_coordinator.operations.maintenance.lease_check import LeaseChecker
 from deborgen_coordinator.operations.metrics import CoordinatorMetrics
 from deborgen_coordinator.operations.wakeups import Wakeups
-from deborgen_coordinator.settings import Settings
+from deborgen_coordinator.secret_keys import SecretKeys
+from deborgen_coordinator.settings import CoordinatorSettings
 from deborgen_coordinator.storage.database import Row
 from deborgen_coordinator.storage.store import Store
 
 
-def open_context(settings: Settings, clock: Clock | None = None) -> Context:
-    """Open the database and the blobs for operations. Close it with `context.store.close()`."""
+def open_context(
+    settings: CoordinatorSettings, clock: Clock | None = None, log: Callable[[list[Row]], None] = log_committed
+) -> Context:
+    """Open the database and the blobs for operations. Close them with `context.store.close()`.
+
+    `log` gets the events of each commit."""
     wakeups = Wakeups(settings.max_waiters)
     metrics = CoordinatorMetrics()
 
-    def recorded(events: list[Row]) -> None:
-        metrics.recorded(events)
-        log_committed(events)
+    def note_events(events: list[Row]) -> None:
+        metrics.count_events(events)
+        log(events)
 
-    store = Store(settings.database, Path(settings.data_dir), wakeups.notify, recorded)
+    store = Store(settings.database, Path(settings.data_dir), wakeups.notify, note_events)
     return Context(
         settings=settings,
         store=store,
         blobs=LocalBlobs(settings.blob_dir),
+        secret_keys=SecretKeys(settings.secret_key_path),
         clock=clock or SystemClock(),
         wakeups=wakeups,
         metrics=metrics,
@@ -48,6 +55,7 @@ class RunningCoordinator:
     flask: Application
     streams: Streams
     lease_checker: LeaseChecker
+    history_log: HistoryLog
 
     def hang_up(self) -> None:
         """Answer all waiting requests and end all streams. Other requests still work."""
@@ -58,13 +66,15 @@ class RunningCoordinator:
         self.hang_up()
         self.lease_checker.stop()
         self.ctx.store.close()
+        self.history_log.stop()
 
 
-def create_app(settings: Settings, clock: Clock | None = None) -> RunningCoordinator:
+def create_app(settings: CoordinatorSettings, clock: Clock | None = None) -> RunningCoordinator:
     """Start all parts of a coordinator in this process."""
-    ctx = open_context(settings, clock)
-    streams = Streams(settings.max_streams, settings.max_transfers)
+    history_log = HistoryLog()
+    ctx = open_context(settings, clock, history_log.add)
+    streams = Streams(ctx)
     lease_checker = LeaseChecker(ctx)
     lease_checker.start()
     reserve = DiskReserve(Path(settings.data_dir), settings.disk_reserve if settings.uses_sqlite else 0)
-    return RunningCoordinator(ctx, Application(ctx, streams, reserve), streams, lease_checker)
+    return RunningCoordinator(ctx, Application(ctx, streams, reserve), streams, lease_checker, history_log)

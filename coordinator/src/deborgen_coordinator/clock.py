@@ -1,4 +1,4 @@
-"""Time comes from outside: a wall clock for the record, and a steady clock for decisions."""
+"""The two clocks: a wall clock for records, and a steady clock for decisions. Tests pass in their own."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Protocol
 
 class Clock(Protocol):
     def wall(self) -> float:
-        """Seconds since 1970, only for the record. It may jump, so no decision may depend on it."""
+        """Seconds since 1970, only for records. This clock may jump, so no decision may depend on it."""
 
     def steady(self) -> float:
         """Seconds on a clock that never jumps, meaningful only within this process."""

@@ -1,7 +1,7 @@
-"""A reserve on the disk: when the disk is full, there is still room for heartbeats and results.
+"""Disk space that is reserved for heartbeats and results, so that they can be stored on a full disk.
 
 A file holds the space. When the disk becomes full, the file is deleted, and submits, logs and uploads are refused until
-there is room again. No lease is lost to a full disk, and nothing has to be restarted afterwards.
+there is space again. No lease is lost to a full disk, and nothing has to be restarted afterwards.
 """
 
 from __future__ import annotations
@@ -17,8 +17,11 @@ from deborgen_shared.durable import set_aside
 
 log = logging.getLogger("deborgen.disk")
 
-#: Requests that fill the disk have it measured this often. A failed write has it measured at once.
+#: Requests that fill the disk measure its free space again after this many seconds. A failed write does so at once.
 MEASURE_SECONDS = 0.5
+#: The disk counts as full while less than this part of the reserve is free, and as usable again above this many times
+#: the reserve.
+FULL_BELOW, USABLE_ABOVE = 0.25, 2
 
 
 class DiskReserve:
@@ -35,29 +38,29 @@ class DiskReserve:
                 self._hold()
 
     def measure(self) -> None:
-        """Release the space if the disk is full, and reserve it again once there is room."""
+        """Release the reserved space if the disk is full, and reserve it again once the disk has enough."""
         if not self._size:
             return
         self._measured_at = time.monotonic()
         free = self._free()
-        if self._held and free < self._size // 4:
+        if self._held and free < FULL_BELOW * self._size:
             with self._lock:
                 self._file.unlink(missing_ok=True)
                 self._held = False
-            log.error("the disk is full; only heartbeats and results are written until there is room")
-        elif not self._held and free > 2 * self._size:
+            log.error("the disk is full; only heartbeats and results are written until there is space")
+        elif not self._held and free > USABLE_ABOVE * self._size:
             with self._lock:
                 if not self._held and self._hold():
-                    log.warning("there is room on the disk again")
+                    log.warning("there is space on the disk again")
 
-    def has_room(self) -> bool:
+    def has_space(self) -> bool:
         """Whether requests that fill the disk may be accepted."""
         if time.monotonic() - self._measured_at > MEASURE_SECONDS:
             self.measure()
         return self._held or not self._size
 
     def _hold(self) -> bool:
-        """Reserve the space. A disk without room for it counts as full."""
+        """Reserve the space. If the disk does not have it, the disk counts as full."""
         try:
             with self._file.open("wb") as file:
                 set_aside(file, self._size)

@@ -2,48 +2,79 @@
 
 from __future__ import annotations
 
-import errno
 import io
+import json
 import time
+from collections.abc import Mapping
+from http import HTTPStatus
 from typing import Any
 
-from cachetools import LRUCache
 from gunicorn.http import wsgi
 from gunicorn.http.body import LengthReader
 from gunicorn.http.message import Request
 from gunicorn.http.unreader import SocketUnreader
 
 from deborgen_coordinator.caches import SharedCache
+from deborgen_shared import headers
+from deborgen_shared.calls import JSON
 
-#: One read or one write in a thread may take this many seconds.
+#: In each stretch of this many seconds of waiting, bytes must move with at least this average rate.
 STALL_SECONDS = 20.0
-#: After STALL_SECONDS, a body must have arrived with at least this many bytes per second on average.
-MIN_BYTES_PER_SECOND = 1024
+MIN_BYTES_PER_SECOND = 4096
 
 #: Parsed request heads, by their bytes: clients send the same heads again and again. At most this many heads are
 #: cached, each of at most this many bytes.
 MAX_HEADS = 1000
 MAX_HEAD_BYTES = 2048
-_HEADS: SharedCache[bytes, dict[str, Any]] = SharedCache(LRUCache(MAX_HEADS))
+_HEADS: SharedCache[bytes, dict[str, Any]] = SharedCache(MAX_HEADS)
 #: Attributes that requests with the same head do not share.
-_PER_REQUEST = ("unreader", "peer_addr", "remote_addr", "body", "trailers", "req_number")
+_PER_REQUEST = ("unreader", "peer_addr", "remote_addr", "body", "trailers", "req_number", "ended")
 #: WSGI variables of gunicorn that nothing here uses. The first one would keep a reference to the connection.
 _UNUSED = ("wsgi.early_hints", "REMOTE_PORT")
+#: The WSGI variable that holds the request itself.
+REQUEST = "deborgen.request"
+
+
+class TooSlow(TimeoutError):
+    """The client sends or reads too slowly."""
+
+
+def too_slow_message() -> str:
+    """The message to a client whose body arrives too slowly."""
+    return f"the body arrived too slowly: at least {MIN_BYTES_PER_SECOND} bytes per second are needed"
+
+
+class Pace:
+    """Measures whether bytes move fast enough while somebody waits for them."""
+
+    def __init__(self) -> None:
+        self._moved, self._waited = 0, 0.0
+
+    def note(self, count: int, seconds: float = 0.0) -> None:
+        """Note that this many bytes moved within this many seconds of waiting; raise `TooSlow` if they are too few."""
+        self._moved += count
+        self._waited += seconds
+        if self._waited >= STALL_SECONDS:
+            if self._moved < self._waited * MIN_BYTES_PER_SECOND:
+                raise TooSlow("the client is too slow")
+            self._moved, self._waited = 0, 0.0
 
 
 class PacedUnreader(SocketUnreader):  # type: ignore[misc]
-    """Reads for a thread, and gives up on a sender that is too slow."""
+    """Reads what has arrived. Only an upload waits in its thread for more, and gives up if the sender is too slow."""
 
-    def start(self) -> None:
-        self.since = time.monotonic()
-        self.received = 0
+    pace: Pace | None = None
+
+    def wait_for_more(self) -> None:
+        self.sock.settimeout(STALL_SECONDS)
+        self.pace = Pace()
 
     def chunk(self, size_hint: int | None = None) -> bytes:
+        if self.pace is None:
+            return b""
+        began = time.monotonic()
         data: bytes = super().chunk(size_hint)
-        self.received += len(data)
-        elapsed = time.monotonic() - self.since
-        if elapsed > STALL_SECONDS and self.received < elapsed * MIN_BYTES_PER_SECOND:
-            raise ConnectionResetError(errno.ECONNRESET, "the sender is too slow")
+        self.pace.note(len(data), time.monotonic() - began)
         return data
 
 
@@ -53,12 +84,16 @@ class PatientRequest(Request):  # type: ignore[misc]
     A refused upload is answered before its body is read. Without that header, the client would send its next request on
     a connection that is about to be closed.
 
-    A head that gunicorn has parsed and accepted before, byte by byte the same, is not parsed again.
+    A head that gunicorn has already accepted, byte for byte the same, is not parsed again.
     """
 
     must_close: bool
+    version: tuple[int, int]
     body: Any
-    #: The WSGI variables of the head, once they were computed.
+    unreader: PacedUnreader
+    #: Whether the client has ended its side of the connection: no more bytes will come.
+    ended = False
+    #: The WSGI variables of the head, once computed.
     described: dict[str, Any] | None = None
 
     def __init__(self, cfg: Any, unreader: PacedUnreader, peer_addr: Any, req_number: int = 1) -> None:
@@ -69,17 +104,21 @@ class PatientRequest(Request):  # type: ignore[misc]
         if known is None:
             unreader.unread(arrived)
             super().__init__(cfg, unreader, peer_addr, req_number)
+            # gunicorn would answer with the version of the request, and we speak no newer one than this.
+            self.version = min(self.version, (1, 1))
             return
         self.__dict__.update(known, unreader=unreader, peer_addr=peer_addr, remote_addr=peer_addr, trailers=[])
         self.set_body_reader()
-        body = end + self.body.reader.length
-        if body <= len(arrived):
-            self.body, end = io.BytesIO(arrived[end:body]), body
+        body_end = end + self.body.reader.length
+        if body_end <= len(arrived):
+            self.body, end = io.BytesIO(arrived[end:body_end]), body_end
         unreader.unread(arrived[end:])
 
     def environ(self, conn: Any) -> dict[str, Any]:
         """The WSGI environment of the request."""
-        own = {"wsgi.input": self.body, "gunicorn.socket": conn.sock, "REMOTE_ADDR": conn.client[0]}
+        own = {
+            "wsgi.input": self.body, REQUEST: self, "gunicorn.socket": conn.sock, "REMOTE_ADDR": conn.client[0],
+        }  # fmt: skip
         if self.described is None:
             _, found = wsgi.create(self, conn.sock, conn.client, conn.server, conn.cfg)
             self.described = {name: value for name, value in found.items() if name not in (*own, *_UNUSED)}
@@ -91,6 +130,10 @@ class PatientRequest(Request):  # type: ignore[misc]
         plain = isinstance(self.body.reader, LengthReader) and not self._expected_100_continue
         if plain and 4 <= len(self.head) <= MAX_HEAD_BYTES:
             _HEADS.update({self.head: {name: value for name, value in vars(self).items() if name not in _PER_REQUEST}})
+
+    def take_body(self, body: bytes) -> None:
+        """Take the body, which has arrived after the head was parsed."""
+        self.body = io.BytesIO(body)
 
     def should_close(self) -> bool:
         self.must_close = self.must_close or self.lacks_body()
@@ -109,6 +152,14 @@ class PatientRequest(Request):  # type: ignore[misc]
         return bool(self.body.reader.length > self.unreader.buf.getbuffer().nbytes)
 
 
+def answer_of(status: int, body: Any, more: Mapping[str, str] | None = None) -> bytes:
+    """A complete answer after which the connection is closed: for refusals that do not come from the application."""
+    data = json.dumps(body).encode()
+    lines = {headers.CONTENT_TYPE: JSON, headers.CONTENT_LENGTH: str(len(data)), "Connection": "close", **(more or {})}
+    head = f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\n"
+    return (head + "".join(f"{name}: {value}\r\n" for name, value in lines.items()) + "\r\n").encode() + data
+
+
 class PatientResponse(wsgi.Response):  # type: ignore[misc]
     """An answer whose head is sent together with the first piece of its body, so that the client wakes up only once."""
 
@@ -124,6 +175,12 @@ class PatientResponse(wsgi.Response):  # type: ignore[misc]
     def _emit_body(self, data: bytes) -> None:
         head, self.head = self.head, b""
         self.sock.sendall(head + (b"%X\r\n%b\r\n" % (len(data), data) if self.chunked else data))
+
+    def begin(self) -> None:
+        """Send the head before there is a body."""
+        self.send_headers()
+        head, self.head = self.head, b""
+        self.sock.sendall(head)
 
     def close(self) -> None:
         self.send_headers()

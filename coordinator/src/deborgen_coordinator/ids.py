@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+#: The index of a job takes this many bits at the end of its key. The bits before them are the number of its run.
 SHIFT = 20
 MOST_JOBS = (1 << SHIFT) - 1
 
@@ -33,8 +34,8 @@ def name(job: int) -> str:
     return f"{job >> SHIFT}.{job & MOST_JOBS}"
 
 
-def spans(jobs: Iterable[int]) -> str:
-    """The names of many jobs: `42.7-42.12,42.15`."""
+def names_in_spans(jobs: Iterable[int]) -> str:
+    """The names of many jobs, with adjacent jobs as spans: `42.7-42.12,42.15`."""
     found: list[list[int]] = []
     for job in sorted(jobs):
         if found and job == found[-1][-1] + 1:
@@ -49,7 +50,10 @@ def attempt_name(job: int, number: int) -> str:
 
 
 def parse_attempt(text: str) -> tuple[int, int]:
-    """The job's key and the attempt's number. The caller has checked the form of the name."""
+    """The job's key and the attempt's number. The caller has checked the form of the name.
+
+    If no job can have that index, both are 0, which no attempt has.
+    """
     job, number = text.split("/")
     run, index = job.split(".")
     if int(index) > MOST_JOBS:

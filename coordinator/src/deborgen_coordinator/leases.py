@@ -14,16 +14,14 @@ from deborgen_shared.states import INFRASTRUCTURE_FAILURES, PROGRAM_FAILURES, Ou
 
 from .lifecycle import LifecycleEvent
 
+#: At most this many lease checks in a row count as late because a heartbeat waited.
+MOST_LATE_CHECKS = 3
 #: The coordinator ends an attempt this many seconds after its time limit at the earliest: workers enforce the limit.
 TIMEOUT_MARGIN_SECONDS = 30.0
 #: A worker may take this many seconds to prepare an attempt: its image, its workspace and its inputs.
 PREPARE_SECONDS = 3600.0
 #: A job that was lost on this many different machines in a row is poisoned.
 POISON_MACHINES = 3
-#: A worker rests after this many infrastructure failures in a row.
-FAILURES_BEFORE_REST = 5
-FIRST_REST = 600.0
-LONGEST_REST = 86_400.0
 LONGEST_BACKOFF = 3_600.0
 
 
@@ -35,24 +33,27 @@ class ClockMove:
     regrant: bool
 
 
-def clock_move(elapsed: float | None, lease_seconds: float) -> ClockMove:
+def clock_move(elapsed: float | None, lease_seconds: float, late_checks: int = 0) -> ClockMove:
     """How the lease clock moves `elapsed` steady seconds after the last check (None: this is the first check).
 
     If a check comes far too late, no lease could have been renewed meanwhile: the clock stands still, and every live
-    lease gets one full period. However short leases are, half a lease is far too late.
+    lease gets one full period. The same is true if a heartbeat waited for longer than the heartbeat period since the
+    last check. `late_checks` counts how many checks in a row found such a heartbeat, this one included: only the first
+    few of them count as late, so that a heartbeat that never ends cannot keep the leases of dead workers alive.
     """
-    if elapsed is None or elapsed > too_late(lease_seconds) or elapsed < 0:
+    waited = 0 < late_checks <= MOST_LATE_CHECKS
+    if elapsed is None or elapsed > too_late_after(lease_seconds) or elapsed < 0 or waited:
         return ClockMove(0.0, regrant=True)
     return ClockMove(elapsed, regrant=False)
 
 
-def too_late(lease_seconds: float) -> float:
+def too_late_after(lease_seconds: float) -> float:
     """A check that comes more than this many seconds after the previous one is far too late."""
     return max(2 * lease_check_interval(lease_seconds), min(5.0, lease_seconds / 2))
 
 
 def lease_check_interval(lease_seconds: float) -> float:
-    """The seconds between two lease checks: a twentieth of a lease."""
+    """The seconds between two lease checks: a twentieth of a lease, but at most 3."""
     return min(3.0, max(0.05, lease_seconds / 20))
 
 
@@ -61,7 +62,7 @@ def longest_lag(lease_seconds: float) -> float:
 
     It moves once per check, and the check may take one interval to commit. If it takes longer, all leases are extended.
     """
-    return too_late(lease_seconds) + lease_check_interval(lease_seconds)
+    return too_late_after(lease_seconds) + lease_check_interval(lease_seconds)
 
 
 def lease_end(clock: float, lease_seconds: float) -> float:
@@ -69,16 +70,16 @@ def lease_end(clock: float, lease_seconds: float) -> float:
     return clock + lease_seconds + longest_lag(lease_seconds)
 
 
-def expires_at(now: float, clock: float, lease_clock: float, lease_seconds: float) -> float:
-    """The promised end of a lease on the wall clock; for people."""
-    return now + lease_clock - clock - longest_lag(lease_seconds)
+def expires_at(now: float, clock: float, end: float, lease_seconds: float) -> float:
+    """The promised end of a lease on the wall clock, to show to people. `end` is its end on the lease clock."""
+    return now + end - clock - longest_lag(lease_seconds)
 
 
 def deadline(clock: float, timeout: float, used: float | None = None) -> float:
     """When the coordinator ends an attempt whose worker renews the lease but does not enforce the time limit.
 
-    `used` is how many seconds the program has run, without the time in which it was stopped. None means that it has not
-    started; then the preparation has its own limit.
+    `used` is how many seconds the program has run, not counting the time in which it was stopped. If it has not
+    started (None), its preparation has an additional limit.
     """
     left = PREPARE_SECONDS + timeout if used is None else timeout - used
     return clock + left + max(TIMEOUT_MARGIN_SECONDS, 0.1 * timeout)
@@ -87,8 +88,7 @@ def deadline(clock: float, timeout: float, used: float | None = None) -> float:
 class EndedAttempt(NamedTuple):
     """An attempt that has ended, with everything that the verdict depends on.
 
-    `lost_on` counts the different machines in a row that lost the job, or claimed it and never named it. `elsewhere`
-    says whether another machine could run the job: a released job prefers another machine.
+    `lost_on` counts the different machines in a row that lost the job, or claimed it and never mentioned it again.
     """
 
     outcome: Outcome
@@ -99,14 +99,13 @@ class EndedAttempt(NamedTuple):
     backoff: float
     cancel_requested: bool
     lost_on: int = 0
-    elsewhere: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What happens to a job whose attempt has ended, why, and how many seconds it waits before the next attempt.
+    """What happens to a job whose attempt has ended, and why. The next attempt waits for `backoff` seconds.
 
-    `refund`: the attempt is not counted. `avoid`: the same machine does not get the job for a while.
+    With `refund`, the ended attempt is not counted. With `avoid`, other machines come first for a while.
     """
 
     event: LifecycleEvent
@@ -129,16 +128,9 @@ def verdict(ended: EndedAttempt) -> Verdict:
     if ended.lost_on >= POISON_MACHINES:
         return Verdict(LifecycleEvent.FAILED, f"poisoned: lost on {ended.lost_on} different machines in a row")
     if outcome is Outcome.RELEASED:
-        return Verdict(LifecycleEvent.REQUEUED, reason, refund=True, avoid=ended.elsewhere)
-    again = infrastructure or (ended.retry_program and outcome in PROGRAM_FAILURES)
-    if again and ended.attempts < ended.max_attempts and not ended.cancel_requested:
-        wait = min(LONGEST_BACKOFF, ended.backoff * 2 ** max(0, ended.attempts - 1))
+        return Verdict(LifecycleEvent.REQUEUED, reason, refund=True, avoid=True)
+    can_retry = infrastructure or (ended.retry_program and outcome in PROGRAM_FAILURES)
+    if can_retry and ended.attempts < ended.max_attempts and not ended.cancel_requested:
+        wait = min(max(LONGEST_BACKOFF, ended.backoff), ended.backoff * 2 ** max(0, ended.attempts - 1))
         return Verdict(LifecycleEvent.REQUEUED, reason, backoff=wait, avoid=infrastructure)
     return Verdict(LifecycleEvent.FAILED, reason)
-
-
-def rest(failures: int, rests: int) -> float:
-    """How many seconds a worker rests after this many infrastructure failures in a row, and this many earlier rests."""
-    if failures < FAILURES_BEFORE_REST:
-        return 0.0
-    return min(LONGEST_REST, FIRST_REST * 2.0 ** min(rests, 32))  # a float overflows at 2 to the power of 1024

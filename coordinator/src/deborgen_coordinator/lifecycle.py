@@ -12,7 +12,9 @@ class LifecycleEvent(StrEnum):
     """What can happen to a job."""
 
     CLAIMED = "claimed"
+    #: The coordinator gave the attempt up, but its worker is back and still has it.
     RESUMED = "resumed"
+    #: The attempt has ended, and the job is tried again.
     REQUEUED = "requeued"
     SUCCEEDED = State.SUCCEEDED
     FAILED = State.FAILED

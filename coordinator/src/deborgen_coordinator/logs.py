@@ -14,10 +14,12 @@ import time
 
 import msgspec
 
+from deborgen_shared.terminal import inert, inert_lines
+
 _encode = msgspec.json.Encoder().encode
 
 _TOKEN = re.compile(r"dbg_([a-z]+)_([A-Za-z0-9]+)_[A-Za-z0-9_-]+")
-#: It ends before a quote or a backslash: what follows may be the rest of a JSON line.
+#: The match ends before a quote or a backslash, because the rest may belong to a line of JSON.
 _BEARER = re.compile(r"(?i)(bearer\s+)[^\s\"\\]+")
 
 
@@ -37,7 +39,7 @@ class TextFormatter(logging.Formatter):
         lines = getattr(record, "lines", None) or [(record.getMessage(), {})]
         text = "\n".join(start + _on_one_line(message, fields) for message, fields in lines)
         if record.exc_info:
-            text += "\n" + self.formatException(record.exc_info)
+            text += "\n" + inert_lines(self.formatException(record.exc_info))
         return masked(text)
 
 
@@ -55,9 +57,9 @@ class JsonFormatter(logging.Formatter):
 
 
 def _on_one_line(message: str, fields: dict[str, object]) -> str:
-    """The message on one line: a line break in it must not look like another log line."""
+    """The message on one line: a line break in it must not look like another log line, nor control a terminal."""
     spelled = message + "".join(f" {name}={value}" for name, value in fields.items())
-    return spelled.replace("\r", "\\r").replace("\n", "\\n")
+    return inert(spelled.replace("\r", "\\r").replace("\n", "\\n"))
 
 
 def _timestamp(record: logging.LogRecord) -> str:

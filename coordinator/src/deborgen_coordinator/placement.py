@@ -5,16 +5,19 @@ from __future__ import annotations
 import fnmatch
 import heapq
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 from deborgen_shared.jobfile.units import format_size
 from deborgen_shared.states import RunAs
 
+#: For the fair scheduler, every job uses at least this many cpus.
+LEAST_CHARGED_CPUS = 0.001
+
 
 @dataclass(frozen=True, slots=True)
 class Amounts:
-    """Resources: what a job asks for, what a worker has, or what is free on it. A worker need not report its disk."""
+    """Resources that a job asks for, or that a worker has in total or free. A worker may leave out its disk."""
 
     cpus: float = 0.0
     memory: int = 0
@@ -34,6 +37,8 @@ class Needs:
     requires: Mapping[str, str]
     network: str
     runner: RunAs
+    #: Names of secrets. They do not depend on the machine, but a job waits while one of them is missing.
+    secrets: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +70,15 @@ def lacks(machine: MachineOffer, needs: Needs) -> str:
             return "cannot run containers, the job has an image"
         return "does not run plain processes, the job has no image"
     if needs.network != "none" and _spell(machine.labels.get(f"network.{needs.network}", "false")) != "true":
-        return "does not give jobs a network, the job asks for internet"
+        return (
+            "does not give jobs a network, but the job asks for internet: its owner can allow it, "
+            "with deborgen-worker run --network internet or deborgen up --network internet"
+        )
     return _short_of(machine.capacity, needs.resources, "in total")
 
 
-def short(free: Amounts, needs: Needs) -> str:
-    """Which resource is not free at the moment; empty if the job fits."""
+def shortage(free: Amounts, needs: Needs) -> str:
+    """Why the job does not fit into the free resources at the moment; empty if it fits."""
     return _short_of(free, needs.resources, "free")
 
 
@@ -86,8 +94,7 @@ def _short_of(have: Amounts, asked: Amounts, word: str) -> str:
     return ""
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Head:
+class Head(NamedTuple):
     """The first job of a lane. A lane is the queue of one submitter's ready jobs of one class."""
 
     rank: int
@@ -97,7 +104,7 @@ class Head:
     avoid: int
 
 
-#: Returns at most this many first jobs of a lane, each with its rank.
+#: Returns the rank and the id of the first jobs of a lane, at most this many.
 Fetch = Callable[[Head, int], list[tuple[int, int]]]
 
 
@@ -118,51 +125,52 @@ def choose(
     needs_of: Callable[[int], Needs],
     fetch: Fetch,
     used: Mapping[int, float] | None = None,
-    room: Mapping[int, int] | None = None,
+    allowance: Mapping[int, int] | None = None,
 ) -> list[tuple[int, Needs]]:
     """The jobs to grant, in order.
 
     `heads` belong to lanes that this worker may take jobs from. `fetch` is called at most once per lane and returns its
     first jobs; its cost does not depend on the lane's length. With `used` (fair share) the submitter with the least
-    usage comes first; without it the order is FIFO within a priority. `room` is the number of further jobs that a
-    submitter may have running; a submitter who is not in it has no limit.
+    usage comes first; without it the order is FIFO within a priority. `allowance` is how many more jobs each submitter
+    may have running; a submitter who is not in it has no limit.
     """
     usage = dict(used) if used is not None else None
-    left = dict(room or {})
+    left = dict(allowance or {})
     most, free = wish.most, wish.free
 
-    def key(head: Head) -> tuple[float, int, int]:
-        return (usage.get(head.submitter, 0.0) if usage is not None else 0.0, head.rank, head.job)
+    def key(submitter: int, rank: int, job: int) -> tuple[float, int, int]:
+        return (usage.get(submitter, 0.0) if usage is not None else 0.0, rank, job)
 
+    #: Each lane with the key of its next job, and with its further jobs once they were fetched.
     lanes: list[tuple[tuple[float, int, int], Head, Iterator[tuple[int, int]] | None]] = [
-        (key(head), head, None) for head in heads
+        (key(head.submitter, head.rank, head.job), head, None) for head in heads
     ]
     heapq.heapify(lanes)
     chosen: list[tuple[int, Needs]] = []
     while lanes and len(chosen) < most:
         order, head, jobs = heapq.heappop(lanes)
-        now = key(head)
-        if now != order:  # the submitter was granted a job since this lane was pushed
-            heapq.heappush(lanes, (now, head, jobs))
+        _, rank, job = order
+        current = key(head.submitter, rank, job)
+        if current != order:  # the submitter was granted a job since this lane was pushed
+            heapq.heappush(lanes, (current, head, jobs))
             continue
         needs = needs_of(head.class_id)
-        if short(free, needs) or left.get(head.submitter, 1) <= 0:
+        if shortage(free, needs) or left.get(head.submitter, 1) <= 0:
             continue
         if jobs is None:
             jobs = iter(fetch(head, most - len(chosen)))
             first = next(jobs, None)
             if first is None:
                 continue
-            head = replace(head, rank=first[0], job=first[1])
-        chosen.append((head.job, needs))
+            _, job = first
+        chosen.append((job, needs))
         if not wish.ahead:
             free = free.minus(needs.resources)
         if head.submitter in left:
             left[head.submitter] -= 1
         if usage is not None:
-            usage[head.submitter] = usage.get(head.submitter, 0.0) + max(needs.resources.cpus, 0.001)
+            usage[head.submitter] = usage.get(head.submitter, 0.0) + max(needs.resources.cpus, LEAST_CHARGED_CPUS)
         following = next(jobs, None)
         if following is not None:
-            head = replace(head, rank=following[0], job=following[1])
-            heapq.heappush(lanes, (key(head), head, jobs))
+            heapq.heappush(lanes, (key(head.submitter, *following), head, jobs))
     return chosen

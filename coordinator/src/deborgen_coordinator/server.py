@@ -1,8 +1,8 @@
-"""Serving: gunicorn with one worker process and many threads.
+"""Serving: gunicorn with one serving process, which gunicorn calls a worker, and many threads.
 
-The arbiter process holds the sockets and restarts the worker process. The worker process holds the database, the writer
-and the lease check, and serves all requests. While either of them lives, it holds the lock of the data directory, so
-that no other coordinator can use it.
+The arbiter process holds the sockets and restarts the serving process. The serving process holds the database, the
+writer and the lease check, and serves all requests. Both processes hold the lock of the data directory, so that no
+other coordinator can use it while either of them lives.
 """
 
 from __future__ import annotations
@@ -25,15 +25,18 @@ from gunicorn.arbiter import Arbiter
 from gunicorn.glogging import Logger
 
 from deborgen_coordinator import app, logs
-from deborgen_coordinator.connections import PatientWorker
 from deborgen_coordinator.operations.tokens import list_tokens
-from deborgen_coordinator.settings import Settings
+from deborgen_coordinator.request_threads import PatientWorker
+from deborgen_coordinator.settings import CoordinatorSettings
 
 log = logging.getLogger("deborgen.server")
 
 #: A stop takes at most this many seconds; requests that are still in progress are then cut off.
 GRACE_SECONDS = 8
+#: Close a connection that has been idle for this many seconds.
 KEEP_ALIVE_SECONDS = 75
+#: Keep this many file descriptors for files and databases; the others are for connections.
+FILES_BESIDES_CONNECTIONS = 128
 #: Wait this many seconds for the lock of the data directory.
 LOCK_SECONDS = 3.0
 #: macOS reports no limit of open files, but allows a process this many (OPEN_MAX).
@@ -62,12 +65,6 @@ class QuietLogger(Logger):  # type: ignore[misc]
                 "%s %s %s %.1f ms", environ.get("REQUEST_METHOD"), environ.get("PATH_INFO"), resp.status, milliseconds
             )
 
-    def exception(self, msg: Any, *args: Any, **kwargs: Any) -> None:
-        if str(msg).startswith("Socket error"):
-            self.error_log.debug(msg, *args, **kwargs)
-        else:
-            self.error_log.exception(msg, *args, **kwargs)
-
     def reopen_files(self) -> None:
         pass
 
@@ -76,7 +73,7 @@ class QuietLogger(Logger):  # type: ignore[misc]
 
 
 class ServingWorker(PatientWorker):
-    """The worker process: the coordinator runs here, from the fork to the end."""
+    """The serving process, in which the coordinator runs."""
 
     def init_process(self) -> None:
         _die_with_parent(self.ppid)
@@ -86,6 +83,7 @@ class ServingWorker(PatientWorker):
         self.coordinator = app.create_app(self.app.settings)
         self.wsgi = self.coordinator.flask.wsgi_app
         self.on_stop = self.coordinator.hang_up
+        self.renewal_waits = self.coordinator.ctx.renewal_waits
 
     def run(self) -> None:
         self.announce()
@@ -109,10 +107,10 @@ class ServingWorker(PatientWorker):
 
 
 class SingleWorkerArbiter(Arbiter):  # type: ignore[misc]
-    """gunicorn's arbiter with exactly one worker process: it ignores the signals that would start another one."""
+    """gunicorn's arbiter with exactly one serving process: it ignores the signals that would start another one."""
 
     def handle_hup(self) -> None:
-        log.warning("ignored a signal that would start another worker; restart the coordinator to change its settings")
+        log.warning("ignored a signal that would start another process; restart the coordinator to change its settings")
 
     handle_ttin = handle_ttou = handle_usr2 = handle_hup
 
@@ -120,7 +118,7 @@ class SingleWorkerArbiter(Arbiter):  # type: ignore[misc]
 class Server(BaseApplication):  # type: ignore[misc]
     """gunicorn, configured only from our settings: its own files and variables are ignored."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: CoordinatorSettings) -> None:
         self.settings = settings
         super().__init__()
 
@@ -134,7 +132,7 @@ class Server(BaseApplication):  # type: ignore[misc]
             "worker_connections": _connections(settings.max_connections),
             "keepalive": KEEP_ALIVE_SECONDS,
             "graceful_timeout": GRACE_SECONDS,
-            # A machine that wakes up from sleep must not lose its worker process.
+            # A machine that wakes up from sleep must not lose its serving process.
             "timeout": 300,
             "logger_class": QuietLogger,
             "http_parser": "python",
@@ -155,10 +153,10 @@ class Server(BaseApplication):  # type: ignore[misc]
         SingleWorkerArbiter(self).run()
 
     def load(self) -> Any:
-        raise NotImplementedError("the worker starts the application")
+        raise NotImplementedError("the serving process starts the application")
 
 
-def serve(settings: Settings) -> None:
+def serve(settings: CoordinatorSettings) -> None:
     """Serve until stopped. A problem at the start is reported in one line."""
     logs.configure(settings.log_format, settings.log_level)
     try:
@@ -172,26 +170,32 @@ def serve(settings: Settings) -> None:
         # Migrate the database. If it cannot be used, report that here, before gunicorn starts.
         context = app.open_context(settings)
         context.store.close()
-        _try_to_listen(settings.listen)
+        try_to_listen(settings.listen)
         Server(settings).run()
 
 
-def _try_to_listen(address: str) -> None:
-    """Check whether the address can be used, to report it in one line before gunicorn starts."""
+def try_to_listen(address: str, *, any_port: bool = False) -> None:
+    """Check whether the address can be used, to report it in one line before gunicorn starts.
+
+    With `any_port`, only whether the machine has the address: a coordinator may be using its port already.
+    """
     host, _, port = address.rpartition(":")
     host = host.strip("[]")
     try:
-        family, kind, _, _, target = socket.getaddrinfo(host, int(port), type=socket.SOCK_STREAM)[0]
+        wanted = 0 if any_port else int(port)
+        family, kind, _, _, target = socket.getaddrinfo(host, wanted, type=socket.SOCK_STREAM)[0]
         with socket.socket(family, kind) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind(target)
     except OSError as problem:
-        raise CoordinatorCannotStart(f"cannot listen on {address}: {problem.strerror}") from None
+        raise CoordinatorCannotStart(
+            f"cannot listen on {address}: {problem.strerror}; choose another address with --listen"
+        ) from None
 
 
 @contextlib.contextmanager
-def lock_data_dir(settings: Settings) -> Iterator[None]:
-    """With SQLite, only one coordinator uses a data directory at a time. The lock ends with its last process."""
+def lock_data_dir(settings: CoordinatorSettings) -> Iterator[None]:
+    """With SQLite, let only one coordinator use a data directory. The lock ends with the coordinator's last process."""
     if not settings.uses_sqlite:
         yield
         return
@@ -218,9 +222,9 @@ def lock_data_dir(settings: Settings) -> Iterator[None]:
 
 
 def _die_with_parent(parent: int) -> None:
-    """End this worker process when its arbiter ends: it would only keep the data directory locked.
+    """End this serving process when its arbiter ends. Otherwise it would keep the data directory locked.
 
-    Linux does this at once. Elsewhere the worker process checks for its arbiter once per second.
+    Linux does this at once. Elsewhere the serving process checks for its arbiter once per second.
     """
     with contextlib.suppress(AttributeError):
         ctypes.CDLL(None, use_errno=True).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
@@ -231,9 +235,9 @@ def _die_with_parent(parent: int) -> None:
 def _connections(wanted: int) -> int:
     """The number of connections that the settings and the limit of open files allow."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    for more in (hard, MACOS_FILES) if soft != hard else ():
+    for higher in (hard, MACOS_FILES) if soft != hard else ():
         with contextlib.suppress(ValueError, OSError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (more, hard))
-            soft = more
+            resource.setrlimit(resource.RLIMIT_NOFILE, (higher, hard))
+            soft = higher
             break
-    return wanted if soft == resource.RLIM_INFINITY else max(8, min(wanted, soft - 128))
+    return wanted if soft == resource.RLIM_INFINITY else max(8, min(wanted, soft - FILES_BESIDES_CONNECTIONS))

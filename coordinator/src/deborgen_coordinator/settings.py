@@ -1,7 +1,7 @@
 """The table of all settings. The flags, the environment, the configuration file and docs/settings.md derive from it.
 
 A setting comes from its flag, else from its variable `DEBORGEN_…`, else from its line in the TOML file that `--config`
-names, else it has its default. A value that makes no sense is refused in one line before anything starts.
+names, else from its default. An invalid value is refused in one line before anything starts.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from deborgen_shared.jobfile import limits
+from deborgen_shared.registries import PUBLIC, parse_registries
 from deborgen_shared.settings import (
     PATH,
     SIZE,
@@ -25,7 +26,7 @@ from deborgen_shared.settings import (
     whole,
 )
 
-__all__ = ["TABLE", "Settings", "SettingsError"]
+__all__ = ["TABLE", "CoordinatorSettings", "SettingsError"]
 
 
 def _address(text: str) -> str:
@@ -56,7 +57,7 @@ def default_data_dir() -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings:
+class CoordinatorSettings:
     """The coordinator's settings. Durations are seconds, sizes are bytes."""
 
     listen: str = setting("127.0.0.1:8765", Kind("address", _address), "address to listen on; port 0 picks a free one")
@@ -80,11 +81,11 @@ class Settings:
     )
     max_waiters: int = setting(32, whole(1), "how many claims may wait on the server at once")
     poll_rate: float = setting(
-        20.0, number(), "most polls per second by all workers together, once max_waiters claims are waiting"
+        20.0, number(), "how often per second all workers together may poll, once max_waiters claims are waiting"
     )
     threads: int = setting(96, whole(4), "how many requests are handled at once")
     max_connections: int = setting(4000, whole(8), "how many connections may be open at once")
-    max_streams: int = setting(16, whole(0), "how many event streams and followed logs may be open at once")
+    max_streams: int = setting(400, whole(0), "how many event streams and followed logs may be open at once")
     max_transfers: int = setting(16, whole(1), "how many uploads and downloads of more than 64 KiB may run at once")
     max_body: int = setting(8 * 2**20, SIZE, "largest JSON body that a worker may send", "8MiB")
     max_document: int = setting(2**20, SIZE, "largest job file, and largest JSON body that a person may send", "1MiB")
@@ -104,36 +105,53 @@ class Settings:
         3, whole(*limits.MAX_ATTEMPTS), "how many attempts a job may have if its job file does not set max_attempts"
     )
     default_image: str = setting("", TEXT, "container image of jobs that do not name one; empty means no container")
+    registries: frozenset[str] = setting(
+        frozenset({PUBLIC}),
+        Kind("list of registries", parse_registries),
+        "registries that images may come from, for example public,registry.example.org:5000; public means all that are "
+        "not addresses in a private network",
+        PUBLIC,
+    )
+    secret_key_file: str = setting(
+        "", TEXT, "file with the keys that encrypt secrets; by default secrets.key in the data directory"
+    )
     retention_days: int = setting(
         0, whole(0), "how many days the logs and artifacts of finished runs are kept; 0 keeps them forever"
     )
     retention_bytes: int = setting(
         0,
         SIZE,
-        "size of all blobs above which the oldest finished runs lose their logs and artifacts; 0 means no limit",
+        "if all blobs together are larger, the oldest finished runs lose their logs and artifacts; 0 means no limit",
     )
     log_format: str = setting("text", choice("text", "json"), "format of the coordinator's own log")
     log_level: str = setting("info", choice("debug", "info", "warning", "error"), "minimum log level")
 
     def __post_init__(self) -> None:
+        problems = []
         if self.heartbeat_seconds * 2 > self.lease_seconds:
-            raise SettingsError(
+            problems.append(
                 f"heartbeat-seconds is {self.heartbeat_seconds:g} and lease-seconds {self.lease_seconds:g}: "
-                "a lease must last at least two heartbeats."
+                "a lease must last at least two heartbeats"
             )
-        if self.max_waiters + self.max_streams + self.max_transfers > self.threads - 2:
-            raise SettingsError(
-                f"max-waiters ({self.max_waiters}), max-streams ({self.max_streams}) and max-transfers "
-                f"({self.max_transfers}) together must leave 2 of the {self.threads} threads free for other requests."
+        if self.max_waiters + self.max_transfers > self.threads - 2:
+            problems.append(
+                f"max-waiters ({self.max_waiters}) and max-transfers ({self.max_transfers}) together must leave "
+                f"2 of the {self.threads} threads free for other requests"
             )
+        if problems:
+            raise SettingsError(*problems)
 
     @property
     def uses_sqlite(self) -> bool:
         return not self.database or self.database.startswith("sqlite:")
 
     @property
+    def secret_key_path(self) -> Path:
+        return Path(self.secret_key_file or Path(self.data_dir) / "secrets.key")
+
+    @property
     def blob_dir(self) -> Path:
         return Path(self.data_dir) / "blobs"
 
 
-TABLE = Table(Settings, "DEBORGEN_")
+TABLE = Table(CoordinatorSettings, "DEBORGEN_")

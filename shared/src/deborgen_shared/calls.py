@@ -52,11 +52,11 @@ class Call(Generic[T_co]):
     query: type[Query] = NoQuery
     #: The coordinator's setting that limits the body.
     limit: str = "max_document"
-    #: Request headers that the call understands: name to explanation.
+    #: The request headers that the call understands, each with an explanation.
     headers: Mapping[str, str] = field(default_factory=dict)
     #: Whether it writes to the coordinator's disk. Such a call is refused while the disk is full.
-    grows: bool = False
-    #: Codes of refusals in addition to those of every call of this shape.
+    writes_to_disk: bool = False
+    #: Refusals of this call in particular. `refusals` adds the general ones.
     refuses: tuple[Code, ...] = ()
 
     @property
@@ -70,14 +70,13 @@ class Call(Generic[T_co]):
     @property
     def refusals(self) -> list[Code]:
         """The codes of all possible refusals, in the order of the table of codes."""
-        codes = {Code.MALFORMED, Code.UNAVAILABLE, *self.refuses}
+        codes = {Code.MALFORMED, Code.SLOW_DOWN, Code.UNAVAILABLE, *self.refuses}
         if self.by:
             codes |= {Code.UNAUTHENTICATED, Code.FORBIDDEN}
         if self.path_names:
             codes.add(Code.NOT_FOUND)
         if self.takes is not None:
-            codes |= {Code.LENGTH_REQUIRED, Code.TOO_LARGE, Code.UNSUPPORTED_MEDIA_TYPE}
-            codes |= {Code.SLOW_DOWN} if self.limit == "max_blob" else set()
+            codes |= {Code.LENGTH_REQUIRED, Code.REQUEST_TIMEOUT, Code.TOO_LARGE, Code.UNSUPPORTED_MEDIA_TYPE}
         return [code for code in Code if code in codes]
 
     def url(self, query: Query | None = None, /, **names: object) -> str:
@@ -91,37 +90,40 @@ class Call(Generic[T_co]):
 
 @dataclass(frozen=True)
 class PathName:
-    """A variable part of a path: its pattern, how it is read, and a hint for values that do not match."""
+    """A variable part of a path: its pattern, how its text is read, and a hint for text that does not match."""
 
     pattern: str
     read: Callable[[str], Any]
     hint: str
     example: str
 
-    def value(self, text: str) -> Any:
+    def parse(self, text: str) -> Any:
         if not re.fullmatch(self.pattern, text, re.ASCII):
             raise Refusal(Code.NOT_FOUND, f"there is nothing named {text[:100]!r} here", self.hint)
         return self.read(text)
 
 
-#: Run and index.
+#: A job's id: the number of its run, and its index in the run.
 JobId = tuple[int, int]
 
 #: The SHA-256 of `hello`, for examples.
 HELLO = "2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824"
 
 
-def _job(text: str) -> JobId:
+def _read_job(text: str) -> JobId:
     run, _, index = text.partition(".")
     return int(run), int(index)
 
 
 PATH_NAMES: dict[str, PathName] = {
-    "run": PathName(RUN, int, "A run is named by its number, like 42.", "1"),
-    "job": PathName(JOB, _job, "A job is named by run and index, like 42.7.", "1.1"),
-    "number": PathName(NUMBER, int, "Attempts are numbered from 1.", "1"),
-    "name": PathName(NAME, str, "A worker's name has letters, digits, dots, dashes and underscores.", "desk-3"),
-    "sha256": PathName(SHA256, str, "A blob is named by its SHA-256 in 64 lower-case hexadecimal digits.", HELLO),
-    "token": PathName(r"[A-Za-z0-9]{1,64}", str, "A token is named by its id, as in the list of tokens.", "4f2a"),
-    "path": PathName(r"[^\0]{1,1024}", str, "An artifact is named by its path.", "out/plot.png"),
+    "run": PathName(RUN, int, "a run is named by its number, for example 42", "1"),
+    "job": PathName(JOB, _read_job, "a job is named by run and index, for example 42.7", "1.1"),
+    "number": PathName(NUMBER, int, "attempts are numbered from 1", "1"),
+    "name": PathName(NAME, str, "a worker's name has letters, digits, dots, dashes and underscores", "desk-3"),
+    "sha256": PathName(SHA256, str, "a blob is named by its SHA-256 in 64 lower-case hexadecimal digits", HELLO),
+    "secret": PathName(
+        r"[A-Za-z_][A-Za-z0-9_]{0,127}", str, "a secret is named like an environment variable", "LICENSE_KEY"
+    ),
+    "token": PathName(r"[A-Za-z0-9]{1,64}", str, "a token is named by its id, as in the list of tokens", "4f2a"),
+    "path": PathName(r"[^\0]{1,1024}", str, "an artifact is named by its path", "out/plot.png"),
 }

@@ -33,7 +33,8 @@ _AGAIN = Answer(200, "the run that an earlier copy of this request created", m.R
 _DIGEST = {h.ETAG: "the digest in quotes"}
 _FILE = {**_DIGEST, h.ACCEPT_RANGES: "bytes"}
 _OFFSET = {h.UPLOAD_OFFSET: "how many bytes of an interrupted upload are stored"}
-_FILE_REFUSALS = (Code.RANGE_NOT_SATISFIABLE, Code.SLOW_DOWN)
+_FILE_REFUSALS = (Code.RANGE_NOT_SATISFIABLE,)
+#: Refusals of a worker whose session or attempt is no longer the current one.
 _FENCED = (Code.SUPERSEDED, Code.STALE_ATTEMPT)
 _FILE_HEADERS = {
     h.RANGE: "bytes=FIRST-LAST, to get only a part",
@@ -58,13 +59,13 @@ OPENAPI = Call("GET", "/v1/openapi.json", EVERYONE, "This contract, as OpenAPI."
 JOB_SCHEMA = Call(
     "GET", "/v1/schema/job.json", EVERYONE, "The JSON Schema of the job file.", Answer(200, "the schema", dict)
 )
-ME = Call("GET", "/v1/me", EVERYONE, "Whose token this is.", Answer(200, "you", m.Me))
+ME = Call("GET", "/v1/me", EVERYONE, "Whose token this is.", Answer(200, "the owner of the token", m.Me))
 
 # Runs
 
 SUBMIT = Call(
     "POST", "/v1/runs", SUBMITTERS, "Submit a run. The body is the job file as JSON.",
-    Answer(201, "the run", m.Run), (_AGAIN,), takes=Any, headers=_KEY, grows=True,
+    Answer(201, "the run", m.Run), (_AGAIN,), takes=Any, headers=_KEY, writes_to_disk=True,
     refuses=(Code.INVALID_JOB, Code.IDEMPOTENCY_CONFLICT),
 )  # fmt: skip
 CHECK = Call(
@@ -81,6 +82,11 @@ LAST_RUN = Call(
     Answer(200, "the run", m.Run), refuses=(Code.NOT_FOUND,),
 )  # fmt: skip
 GET_RUN = Call("GET", "/v1/runs/{run}", PEOPLE, "One run.", Answer(200, "the run", m.Run))
+RUN_OVERVIEW = Call(
+    "GET", "/v1/runs/{run}/overview", PEOPLE,
+    "Why jobs of a run failed, what they are warned about, and which wait for another try: each reason once.",
+    Answer(200, "the groups of jobs", m.RunOverview),
+)  # fmt: skip
 LIST_RUN_JOBS = Call(
     "GET", "/v1/runs/{run}/jobs", PEOPLE, "The jobs of a run, in their order.",
     Answer(200, "jobs", m.Jobs), query=q.RunJobsQuery,
@@ -88,7 +94,7 @@ LIST_RUN_JOBS = Call(
 RESULTS = Call(
     "GET", "/v1/runs/{run}/results", PEOPLE,
     "The table of results: one row per job, with its parameters, result, state, seconds and worker.",
-    Answer(200, "one row per job", m.Results, (JSON, CSV)), query=q.ResultsQuery,
+    Answer(200, "one row per job", m.ResultRows, (JSON, CSV)), query=q.ResultsQuery,
 )  # fmt: skip
 LIST_RUN_ARTIFACTS = Call(
     "GET", "/v1/runs/{run}/artifacts", PEOPLE, "The artifacts of a run's jobs: job, path, digest and size of each.",
@@ -100,7 +106,7 @@ CANCEL_RUN = Call(
 )  # fmt: skip
 RETRY_RUN = Call(
     "POST", "/v1/runs/{run}/retry", SUBMITTERS, "Run the failed, canceled or all jobs of a run again, as a new run.",
-    Answer(201, "the new run", m.Run), (_AGAIN,), takes=m.Retry, body_optional=True, headers=_KEY, grows=True,
+    Answer(201, "the new run", m.Run), (_AGAIN,), takes=m.Retry, body_optional=True, headers=_KEY, writes_to_disk=True,
     refuses=(Code.INVALID_TRANSITION, Code.IDEMPOTENCY_CONFLICT),
 )  # fmt: skip
 
@@ -142,12 +148,12 @@ READ_LOG = Call(
     Answer(200, "the bytes of the log", bytes, (RAW,), {
         h.LOG_SIZE: "the size of the log in bytes when the answer began", h.LOG_ATTEMPT: "the attempt that wrote it",
     }),
-    query=q.LogQuery, refuses=(Code.SLOW_DOWN,),
+    query=q.LogQuery,
 )  # fmt: skip
 APPEND_LOG = Call(
     "POST", "/v1/jobs/{job}/attempts/{number}/log", WORKERS,
     "Append bytes to the log of an attempt, with the worker's `session`. Known bytes are skipped; a gap is refused.",
-    Answer(200, "how many bytes the log has now", m.LogSize), takes=bytes, query=q.AppendQuery, grows=True,
+    Answer(200, "how many bytes the log has now", m.LogSize), takes=bytes, query=q.AppendQuery, writes_to_disk=True,
     limit="max_log_chunk", headers={
         h.CONTENT_ENCODING: "gzip, if the bytes are compressed",
         h.SESSION: "the worker's session, if the query does not name it; workers of release 0.1 send it this way",
@@ -159,19 +165,19 @@ APPEND_LOG = Call(
 
 MISSING_BLOBS = Call(
     "POST", "/v1/blobs/missing", UPLOADERS, "Which of these blobs the store lacks.",
-    Answer(200, "the missing blobs, and where to upload each", m.MissingBlobs), takes=m.BlobsMissing,
+    Answer(200, "the missing blobs, and where to upload each", m.MissingBlobs), takes=m.BlobDigests,
 )  # fmt: skip
 PUT_BLOB = Call(
     "PUT", "/v1/blobs/{sha256}", UPLOADERS,
     "Upload one whole blob. Bytes that do not match the digest are refused and discarded.",
-    Answer(201, "it is stored", m.BlobStored), takes=bytes, limit="max_blob", grows=True,
+    Answer(201, "it is stored", m.BlobStored), takes=bytes, limit="max_blob", writes_to_disk=True,
     refuses=(Code.UPLOAD_CONFLICT,),
 )  # fmt: skip
 PATCH_BLOB = Call(
     "PATCH", "/v1/blobs/{sha256}", UPLOADERS,
     "Resume an interrupted upload. The body is the rest of the blob or, with Upload-Length, the next part of it.",
     Answer(201, "the blob is complete", m.BlobStored), (Answer(204, "more bytes must come", Nothing, headers=_OFFSET),),
-    takes=bytes, limit="max_blob", grows=True, refuses=(Code.UPLOAD_CONFLICT,),
+    takes=bytes, limit="max_blob", writes_to_disk=True, refuses=(Code.UPLOAD_CONFLICT,),
     headers={
         h.UPLOAD_OFFSET: "the byte at which this body starts, as HEAD reports it",
         h.UPLOAD_LENGTH: "the size of the whole blob, if this body does not reach its end",
@@ -196,13 +202,12 @@ LIST_EVENTS = Call(
         h.ACCEPT: "text/event-stream, to receive events live",
         h.LAST_EVENT_ID: "in a stream: the last event you have seen; it takes precedence over `after`",
     },
-    refuses=(Code.SLOW_DOWN,),
 )  # fmt: skip
 APPEND_EVENTS = Call(
     "POST", "/v1/jobs/{job}/attempts/{number}/events", WORKERS,
     "Record events that the program of an attempt wrote. Known events are skipped; a gap is refused.",
     Answer(200, "how many events the attempt has now", m.EventCount), takes=m.ProgramEvents, limit="max_body",
-    grows=True, refuses=(*_FENCED, Code.EVENT_GAP),
+    writes_to_disk=True, refuses=(*_FENCED, Code.EVENT_GAP),
 )  # fmt: skip
 
 # Workers
@@ -218,8 +223,8 @@ STEER_WORKER = Call(
 )  # fmt: skip
 REGISTER = Call(
     "PUT", "/v1/workers/{name}", WORKERS, "Register a new session of a worker, with the attempts that it still holds.",
-    Answer(200, "the intervals to keep, and the lost attempts", m.Registered), takes=m.Register, limit="max_body",
-    refuses=_FENCED,
+    Answer(200, "the lease and heartbeat intervals, and the lost attempts", m.Registered),
+    takes=m.Register, limit="max_body", refuses=_FENCED,
 )  # fmt: skip
 CLAIM = Call(
     "POST", "/v1/workers/{name}/claim", WORKERS,
@@ -235,7 +240,7 @@ HEARTBEAT = Call(
 )  # fmt: skip
 FINISH = Call(
     "POST", "/v1/workers/{name}/finish", WORKERS, "Report how attempts ended.",
-    Answer(200, "what was done with each result", m.Finished), takes=m.Finish, limit="max_body",
+    Answer(200, "whether each result was accepted", m.Finished), takes=m.Finish, limit="max_body",
     refuses=(*_FENCED, Code.INVALID_JOB),
 )  # fmt: skip
 LEAVE = Call(
@@ -256,6 +261,23 @@ LIST_TOKENS = Call(
 REVOKE_TOKEN = Call(
     "DELETE", "/v1/tokens/{token}", ADMINS, "Revoke a token. It stops working immediately.",
     Answer(204, "it is revoked", Nothing),
+)  # fmt: skip
+
+# Secrets
+
+SET_SECRET = Call(
+    "PUT", "/v1/secrets/{secret}", SUBMITTERS,
+    "Set a secret of your own or, as an admin with `shared`, one that every submitter may use.",
+    Answer(200, "the secret, without its value", m.SecretView), takes=m.NewSecret, writes_to_disk=True,
+)  # fmt: skip
+LIST_SECRETS = Call(
+    "GET", "/v1/secrets", SUBMITTERS, "Your secrets and those that are shared with the pool, without their values.",
+    Answer(200, "the secrets", m.Secrets),
+)  # fmt: skip
+REMOVE_SECRET = Call(
+    "DELETE", "/v1/secrets/{secret}", SUBMITTERS,
+    "Remove a secret. Queued jobs that name it wait until it is set again.",
+    Answer(204, "it is removed", Nothing), query=q.SecretQuery,
 )  # fmt: skip
 
 CALLS: tuple[Call[Any], ...] = tuple(each for each in list(globals().values()) if isinstance(each, Call))

@@ -1,4 +1,4 @@
-"""Two promises of a disk: written bytes survive a power loss, and reserved space stays reserved."""
+"""Makes written bytes survive a power loss, and reserves disk space."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ UNSUPPORTED = frozenset({errno.EINVAL, errno.ENOTSUP, errno.ENOTTY})
 PIECE = 1 << 20
 
 
-class Open(Protocol):
+class HasFileno(Protocol):
     def fileno(self) -> int: ...
 
 
-def sync_file(file: Open | int) -> None:
+def sync_file(file: HasFileno | int) -> None:
     """Everything written to the file before this call survives a power loss after it.
 
     On macOS a plain fsync leaves the bytes in the drive's cache; only F_FULLFSYNC flushes them.
@@ -35,7 +35,7 @@ def sync_file(file: Open | int) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Files created, renamed or removed in the folder before this call stay so after a power loss."""
+    """Files that were created, renamed or removed in the folder before this call stay that way after a power loss."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         sync_file(descriptor)
@@ -44,7 +44,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def set_aside(file: BinaryIO, size: int) -> None:
-    """Reserve this many bytes of the disk for an empty file."""
+    """Reserve this much disk space for a file that is still empty."""
     if hasattr(os, "posix_fallocate"):
         os.posix_fallocate(file.fileno(), 0, size)
         return

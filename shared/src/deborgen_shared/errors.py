@@ -1,4 +1,4 @@
-"""One table of refusals: a code, its HTTP status and its meaning. Every refusal has one shape on the wire."""
+"""The table of refusals: a code, its HTTP status and its meaning. On the wire, all refusals have the same shape."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ class Code(StrEnum):
     FORBIDDEN = "forbidden", 403, "the token's role or name does not allow it"
     NOT_FOUND = "not_found", 404, "nothing has that name"
     METHOD_NOT_ALLOWED = "method_not_allowed", 405, "the path does not support that method"
+    REQUEST_TIMEOUT = "request_timeout", 408, "the body arrived too slowly"
     STALE_ATTEMPT = "stale_attempt", 409, "the attempt has ended, or belongs to another worker"
     SUPERSEDED = "superseded", 409, "a newer session of the worker has taken over"
     INVALID_TRANSITION = "invalid_transition", 409, "not possible in the current state"

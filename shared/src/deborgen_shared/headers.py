@@ -34,7 +34,7 @@ USER_AGENT = "User-Agent"
 WWW_AUTHENTICATE = "WWW-Authenticate"
 
 
-def in_environ(name: str) -> str:
-    """The key of a request header in the WSGI environment."""
+def environ_key(name: str) -> str:
+    """The key of a request header in a WSGI environment, such as `HTTP_ACCEPT`."""
     key = name.upper().replace("-", "_")
     return key if name in (CONTENT_LENGTH, CONTENT_TYPE) else f"HTTP_{key}"

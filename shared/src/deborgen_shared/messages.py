@@ -13,9 +13,11 @@ from typing import Annotated, Any, Generic, Literal, TypeVar
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 
 from deborgen_shared.program_events import EVENTS_PER_REQUEST
+from deborgen_shared.states import CancelEffect, LeaseAnswer, ResultAnswer
 
+#: The end of a pattern. `$` alone would also match before a final line break.
 END = r"$(?!\n)"
-#: The patterns of all names: runs, jobs, attempts, machines and blobs.
+#: The patterns of names: run, attempt number, job, worker, blob.
 RUN = r"[1-9][0-9]{0,11}"
 NUMBER = r"[1-9][0-9]{0,8}"
 JOB = rf"{RUN}\.{NUMBER}"
@@ -23,7 +25,8 @@ NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}"
 SHA256 = r"[0-9a-f]{64}"
 
 Name = Annotated[str, Meta(pattern=f"^{NAME}{END}", max_length=63)]
-Token = Annotated[str, Meta(pattern=r"^[A-Za-z0-9._:-]{1,128}" + END, max_length=128)]
+#: An id that a worker chooses: of its session, or of a claim.
+OpaqueId = Annotated[str, Meta(pattern=r"^[A-Za-z0-9._:-]{1,128}" + END, max_length=128)]
 Sha256 = Annotated[str, Meta(pattern=f"^{SHA256}{END}", min_length=64, max_length=64)]
 AttemptId = Annotated[str, Meta(pattern=f"^{JOB}/{NUMBER}{END}", max_length=32)]
 Text = Annotated[str, Meta(max_length=2000)]
@@ -46,14 +49,14 @@ class PersonRequest(Struct, omit_defaults=True, forbid_unknown_fields=True, kw_o
     """A body that a person writes. A misspelt field is refused, not ignored."""
 
 
-class Answer(Struct, kw_only=True):
+class AnswerBody(Struct, kw_only=True):
     """A body that the coordinator sends."""
 
 
 T = TypeVar("T")
 
 
-class Page(Answer, Generic[T]):
+class Page(AnswerBody, Generic[T]):
     """A part of a list. `next` is the cursor of the next part, or null at the end."""
 
     items: list[T]
@@ -97,7 +100,7 @@ class Metrics(Request):
 
 
 class Register(Request):
-    session: Token
+    session: OpaqueId
     version: Annotated[str, Meta(max_length=64)] = ""
     hostname: Annotated[str, Meta(max_length=255)] = ""
     labels: Labels = field(default_factory=dict)
@@ -111,7 +114,7 @@ class Register(Request):
 class NextClaim(Request):
     """A claim that is sent together with a finish. It never waits at the coordinator."""
 
-    request_id: Token
+    request_id: OpaqueId
     free: Resources
     max: Annotated[int, Meta(ge=1, le=256)] = 1
     ahead: bool = False
@@ -119,18 +122,24 @@ class NextClaim(Request):
 
 
 class Claim(NextClaim, kw_only=True):
-    session: Token
+    session: OpaqueId
     wait_seconds: Annotated[float, Meta(ge=0, le=60)] = 0
 
 
+#: The standing of an attempt whose program the owner has stopped.
+FROZEN: Literal["frozen"] = "frozen"
+
+
 class Held(Request):
+    """An attempt that the worker holds, and how far it has got."""
+
     attempt: AttemptId
     progress: Annotated[float, Meta(ge=0, le=1)] | None = None
     message: Text = ""
     began_seconds_ago: Seconds | None = None
     """How long ago the program began; left out until it has begun."""
     stopped_seconds: Seconds = 0
-    """For how much of that time it was stopped in total. This time does not count against the time limit."""
+    """How much of that time it was stopped, in total. This part does not count against the time limit."""
     standing: Literal["running", "slowed", "frozen", "saving"] = "running"
 
 
@@ -139,7 +148,7 @@ LEAST_YEAR, MOST_YEAR = 1970, 9998
 
 
 class Heartbeat(Request):
-    session: Token
+    session: OpaqueId
     holding: Annotated[list[Held], Meta(max_length=4096)] = field(default_factory=list)
     state: Literal["open", "limited", "yielding", "paused", "closed", "asleep", "draining"] = "open"
     reason: Text = ""
@@ -186,6 +195,8 @@ class Result(Request):
     log_size: Count = 0
     log: LogTail | None = None
     image: Annotated[str, Meta(max_length=500)] = ""
+    cause: Annotated[str, Meta(max_length=63)] = ""
+    """For an error: a word of `Cause`, or empty. A word that the coordinator does not know counts as empty."""
     warnings: Annotated[list[Text], Meta(max_length=20)] = field(default_factory=list)
     began_seconds_ago: Seconds | None = None
     """As in `Held`, at the moment when this result was sent."""
@@ -195,7 +206,7 @@ class Result(Request):
 class Finish(Request):
     """Results, optionally together with the next claim. A finish that gives jobs back carries no claim."""
 
-    session: Token
+    session: OpaqueId
     results: Annotated[list[Result], Meta(max_length=256)]
     claim: NextClaim | None = None
 
@@ -210,10 +221,10 @@ class ProgramEvent(Request):
 class ProgramEvents(Request):
     """Events that a program wrote, in order. `first` is the number of the first one within its attempt, counted from 0.
 
-    `null` stands for a line that is not a valid event: it uses up its number, and nothing is recorded.
+    `null` stands for a line that is not a valid event: the line has a number like any other, but is not recorded.
     """
 
-    session: Token
+    session: OpaqueId
     events: Annotated[list[ProgramEvent | None], Meta(max_length=EVENTS_PER_REQUEST)]
     first: Count | None = None
 
@@ -221,7 +232,7 @@ class ProgramEvents(Request):
 # Workers: answers
 
 
-class Registered(Answer):
+class Registered(AnswerBody):
     """`lost` names the attempts that this registration ended, because the worker no longer holds them."""
 
     lease_seconds: float
@@ -229,9 +240,9 @@ class Registered(Answer):
     lost: list[str]
 
 
-class Input(Answer):
-    """A file of a needed step, and its place in the workspace: `inputs/STEP/PATH` or, if the step has a sweep,
-    `inputs/STEP/INDEX/PATH` with the index of the job that made it.
+class Input(AnswerBody):
+    """An artifact of a needed step, and where the workspace has it: at `inputs/STEP/PATH` or, if the step has a sweep,
+    at `inputs/STEP/INDEX/PATH`, with the index of the job that made it.
     """
 
     step: str
@@ -242,7 +253,7 @@ class Input(Answer):
     size: int
 
 
-class Assignment(Answer):
+class Assignment(AnswerBody):
     """One attempt to run. The templates in `spec` are filled in already."""
 
     attempt: str
@@ -257,10 +268,10 @@ class Assignment(Answer):
     name: str = ""
     submitter: str = ""
     lease_expires_at: datetime | None = None
-    """On the coordinator's wall clock, for people. A worker uses `waited_seconds` and its own clock."""
+    """On the coordinator's wall clock, for display only. A worker uses `waited_seconds` and its own clock."""
 
 
-class Claimed(Answer):
+class Claimed(AnswerBody):
     """`waited_seconds` is how long this request waited at the coordinator before the leases began.
 
     So each lease is valid at least until the time when the request was sent, plus `waited_seconds` and `lease_seconds`.
@@ -270,29 +281,31 @@ class Claimed(Answer):
     waited_seconds: float = 0.0
 
 
-class Orders(Answer):
+class Orders(AnswerBody):
     pause: bool = False
     drain: bool = False
 
 
-class HeartbeatAnswer(Answer):
-    attempts: dict[str, Literal["continue", "cancel", "stop"]]
+class HeartbeatAnswer(AnswerBody):
+    attempts: dict[str, LeaseAnswer]
     orders: Orders
+    wanted: list[str] | UnsetType = UNSET
+    """The frozen attempts whose jobs another machine has room for now; left out if no attempt is frozen."""
 
 
-class Finished(Answer):
-    results: dict[str, Literal["accepted", "stale", "already_recorded", "missing_blobs"]]
+class Finished(AnswerBody):
+    results: dict[str, ResultAnswer]
     missing: dict[str, list[str]] = field(default_factory=dict)
     assignments: list[Assignment] | UnsetType = UNSET
     """The answer to the claim in the finish; left out if there was no claim."""
     waited_seconds: float | UnsetType = UNSET
 
 
-class LogSize(Answer):
+class LogSize(AnswerBody):
     size: int
 
 
-class EventCount(Answer):
+class EventCount(AnswerBody):
     """How many events of its program an attempt has sent, and how many of those exceeded the limit and were dropped."""
 
     count: int
@@ -314,7 +327,7 @@ class Retry(PersonRequest):
     only: Retried = "failed"
 
 
-class BlobsMissing(PersonRequest):
+class BlobDigests(PersonRequest):
     digests: Annotated[list[Sha256], Meta(max_length=10_000)]
 
 
@@ -329,15 +342,27 @@ class NewToken(PersonRequest):
     expires_in_seconds: Annotated[float, Meta(gt=0, le=10 * 366 * 86400)] | None = None
 
 
+#: A shorter value could not be masked in logs: it would be found everywhere.
+SHORTEST_SECRET, LONGEST_SECRET = 6, 32 * 1024
+
+
+class NewSecret(PersonRequest):
+    """The value of a secret, as text without NUL. With `shared`, which only an admin may set, every submitter may use
+    it."""
+
+    value: Annotated[str, Meta(min_length=SHORTEST_SECRET, max_length=LONGEST_SECRET, pattern=r"^[^\x00]*" + END)]
+    shared: bool = False
+
+
 # People: answers
 
 
-class Health(Answer):
+class Health(AnswerBody):
     status: str
     version: str
 
 
-class JobCounts(Answer):
+class JobCounts(AnswerBody):
     queued: int = 0
     running: int = 0
     succeeded: int = 0
@@ -345,7 +370,7 @@ class JobCounts(Answer):
     canceled: int = 0
 
 
-class Run(Answer):
+class Run(AnswerBody):
     id: int
     name: str
     submitter: str
@@ -358,14 +383,28 @@ class Run(Answer):
     warnings: list[str]
 
 
-class Checked(Answer):
+class SecretView(AnswerBody):
+    """A secret without its value. `owner` is None if it is shared with the pool. A secret that is not `readable` was
+    encrypted with a key that is gone."""
+
+    name: str
+    owner: str | None
+    set_at: datetime
+    last_used_at: datetime | None
+    readable: bool
+
+
+class Secrets(Page[SecretView]): ...
+
+
+class Checked(AnswerBody):
     """A job file that would be accepted: its number of jobs, and the warnings it would get."""
 
     jobs: int
     warnings: list[str]
 
 
-class Job(Answer):
+class Job(AnswerBody):
     id: str
     run: int
     index: int
@@ -387,15 +426,17 @@ class Job(Answer):
     finished_at: datetime | None
     message: str = ""
     warnings: list[str] = field(default_factory=list)
+    began_at: datetime | None = None
+    """While it is running: when its program began, or null if a worker only holds it so far."""
 
 
-class ArtifactView(Answer):
+class ArtifactView(AnswerBody):
     path: str
     sha256: str
     size: int
 
 
-class Attempt(Answer):
+class Attempt(AnswerBody):
     """One attempt in a job's history. `outcome` is null while it runs.
 
     `claimed_at` is when a worker took it; `started_at` is when its program began, or null until that is known.
@@ -424,7 +465,27 @@ class JobDetail(Job, kw_only=True):
     history: list[Attempt]
 
 
-class ResultRow(Answer):
+class JobGroup(AnswerBody):
+    """Jobs of a run that share a reason or a warning: their number, and the first of them."""
+
+    reason: str
+    jobs: int
+    first: str
+    next_try_at: datetime | None = None
+    """For jobs that wait before their next attempt: when the first of them is due."""
+
+
+class RunOverview(AnswerBody):
+    """The jobs of a run by the reason why they failed, by their warnings, and by the reason why the last attempt ended
+    if they wait before the next one. `assigned` counts running jobs whose program is not known to have begun."""
+
+    failed: list[JobGroup]
+    warnings: list[JobGroup]
+    waiting: list[JobGroup]
+    assigned: int
+
+
+class ResultRow(AnswerBody):
     job: str
     step: str | None
     params: dict[str, Any]
@@ -432,6 +493,8 @@ class ResultRow(Answer):
     state: str
     seconds: float | None
     worker: str | None
+    retry_of: str | None = None
+    """Set if the row is of a later run, whose job is a successful retry of this one."""
 
 
 class Runs(Page[Run]): ...
@@ -440,7 +503,7 @@ class Runs(Page[Run]): ...
 class Jobs(Page[Job]): ...
 
 
-class Results(Page[ResultRow]): ...
+class ResultRows(Page[ResultRow]): ...
 
 
 class Artifacts(Page[ArtifactView]): ...
@@ -455,40 +518,40 @@ class RunArtifact(ArtifactView, kw_only=True):
 class RunArtifacts(Page[RunArtifact]): ...
 
 
-class CancelAnswer(Answer):
+class CancelAnswer(AnswerBody):
     """What the cancellation did to each job. `jobs` names every job, even in a large run."""
 
-    jobs: dict[str, Literal["canceled", "cancel_requested", "already_terminal"]]
+    jobs: dict[str, CancelEffect]
 
 
-class WhyWorker(Answer):
+class WhyWorker(AnswerBody):
     worker: str
     fits: bool
     reason: str
 
 
-class Why(Answer):
+class Why(AnswerBody):
     job: str
     state: str
     summary: str
     workers: list[WhyWorker]
 
 
-class MissingBlob(Answer):
+class MissingBlob(AnswerBody):
     sha256: str
     url: str
 
 
-class MissingBlobs(Answer):
+class MissingBlobs(AnswerBody):
     missing: list[MissingBlob]
 
 
-class BlobStored(Answer):
+class BlobStored(AnswerBody):
     sha256: str
     size: int
 
 
-class Event(Answer):
+class Event(AnswerBody):
     seq: int
     time: datetime
     type: str
@@ -505,11 +568,20 @@ class Event(Answer):
 class Events(Page[Event]): ...
 
 
-class Worker(Answer):
+class WorkerTrouble(AnswerBody):
+    """An image that a worker could not get or, if `image` is empty, a workspace that it could not prepare."""
+
+    image: str
+    reason: str
+    at: datetime
+
+
+class Worker(AnswerBody):
     """A machine of the pool. `state` is open, paused, draining, resting, offline or left.
 
     `availability` is free or busy, or says why the worker takes no jobs or fewer: limited, yielding, paused, closed,
-    asleep, draining or offline. `until` is when that ends, if the worker has said so.
+    asleep, draining or offline. `until` is when that ends, if the worker has said so. `running` names all attempts that
+    the worker holds; `assigned` those of them whose programs are not known to have begun.
     """
 
     name: str
@@ -527,12 +599,14 @@ class Worker(Answer):
     availability: str = ""
     until: datetime | None = None
     metrics: Metrics | None = None
+    assigned: list[str] = field(default_factory=list)
+    troubles: list[WorkerTrouble] = field(default_factory=list)
 
 
 class Workers(Page[Worker]): ...
 
 
-class TokenView(Answer):
+class TokenView(AnswerBody):
     id: str
     role: str
     name: str
@@ -548,26 +622,19 @@ class CreatedToken(TokenView, kw_only=True):
 class Tokens(Page[TokenView]): ...
 
 
-class Me(Answer):
-    """The owner of the token that the request carried."""
+class Me(AnswerBody):
+    """The owner of the token that the request carried, and the image of jobs that do not name one."""
 
     name: str
     role: str
+    default_image: str = ""
 
 
-class Problem(Answer):
-    """One mistake in a submitted job file, with its path in the document."""
-
-    path: str
-    message: str
-    hint: str = ""
-
-
-class Error(Answer):
+class Error(AnswerBody):
     code: str
     message: str
     hint: str
 
 
-class ErrorAnswer(Answer):
+class ErrorAnswer(AnswerBody):
     error: Error

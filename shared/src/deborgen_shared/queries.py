@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta, Struct
 
-from deborgen_shared.messages import END, JOB, Name, Token
+from deborgen_shared.messages import END, JOB, Name, OpaqueId
 from deborgen_shared.states import State
 
 Limit = Annotated[int, Meta(ge=1, le=1000)]
@@ -17,7 +17,7 @@ Label = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-]{0,62}(=[^\n]{0
 RunNumber = Annotated[int, Meta(ge=1, lt=10**12)]
 JobName = Annotated[str, Meta(pattern=f"^{JOB}{END}", max_length=22)]
 AttemptNumber = Annotated[int, Meta(ge=1, lt=10**9)]
-Sequence = Annotated[int, Meta(ge=0, lt=2**53)]
+NonNegativeInt = Annotated[int, Meta(ge=0, lt=2**53)]
 
 
 class Query(Struct, frozen=True, kw_only=True):
@@ -62,7 +62,10 @@ class ArtifactsQuery(Query, frozen=True):
 
 
 class ResultsQuery(Query, frozen=True):
+    """With `retries=1`, a job that succeeded in a later retry of the run is replaced by its newest success."""
+
     format: Literal["json", "csv"] = "json"
+    retries: Annotated[int, Meta(ge=0, le=1)] = 0
 
 
 class JobsQuery(Query, frozen=True):
@@ -75,26 +78,32 @@ class JobsQuery(Query, frozen=True):
 
 class LogQuery(Query, frozen=True):
     attempt: AttemptNumber | None = None
-    offset: Sequence = 0
+    offset: NonNegativeInt = 0
     follow: Annotated[int, Meta(ge=0, le=1)] = 0
 
 
 class AppendQuery(Query, frozen=True):
     """Every worker sends its session: here or, for one more release, in the header `headers.SESSION`."""
 
-    offset: Sequence
-    session: Token | None = None
+    offset: NonNegativeInt
+    session: OpaqueId | None = None
 
 
 class EventsQuery(Query, frozen=True):
     """`after` is the number of an event, or the word `now` for future events only."""
 
-    after: Sequence | Literal["now"] = 0
+    after: NonNegativeInt | Literal["now"] = 0
     run: RunNumber | None = None
     job: JobName | None = None
     worker: Name | None = None
     limit: Limit = 100
 
 
+class SecretQuery(Query, frozen=True):
+    """With `shared=1`, the secret that is shared with the pool is meant, not the caller's own."""
+
+    shared: Annotated[int, Meta(ge=0, le=1)] = 0
+
+
 class LeaveQuery(Query, frozen=True):
-    session: Token | None = None
+    session: OpaqueId | None = None

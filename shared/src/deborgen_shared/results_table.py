@@ -5,17 +5,21 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from deborgen_shared.messages import ResultRow
 
-#: Columns of every table, before the parameters and after the results. `step` appears only if a job has one.
-BEFORE = ("job", "step", "state")
+#: Columns of every table, before the parameters and after the results. The optional ones appear only if a job has one.
+BEFORE = ("job", "retry_of", "step", "state")
+OPTIONAL = ("retry_of", "step")
 AFTER = ("seconds", "worker")
 #: Number of CSV lines per piece.
 BATCH = 500
+#: The numbers that JSON has no word for, by the text that stands for each of them.
+NOT_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 
 @dataclass(frozen=True)
@@ -31,30 +35,44 @@ class Columns:
         """The columns that these rows need, in the order in which they first appear."""
         params: dict[str, None] = {}
         results: dict[str, None] = {}
-        steps = False
+        optional: set[str] = set()
         for row in rows:
-            steps = steps or bool(row.step)
+            optional.update(name for name in OPTIONAL if getattr(row, name))
             params.update(dict.fromkeys(row.params))
             results.update(dict.fromkeys(row.result or ()))
         fixed = {*BEFORE, *AFTER}
-        shown = {name: f"param.{name}" if name in fixed else name for name in params}
-        found = {name: f"result.{name}" if name in fixed or name in params else name for name in results}
-        before = [name for name in BEFORE if name != "step" or steps]
-        return cls([*before, *shown.values(), *found.values(), *AFTER], shown, found)
+        param_columns = {name: f"param.{name}" if name in fixed else name for name in params}
+        result_columns = {name: f"result.{name}" if name in fixed or name in params else name for name in results}
+        before = [name for name in BEFORE if name not in OPTIONAL or name in optional]
+        return cls([*before, *param_columns.values(), *result_columns.values(), *AFTER], param_columns, result_columns)
 
     def cells(self, row: ResultRow) -> dict[str, Any]:
-        """One row, by column; None where the job has nothing in it."""
+        """The values of one row by column; None in a column for which the job has no value."""
         line: dict[str, Any] = dict.fromkeys(self.names)
         for name in (*BEFORE, *AFTER):
             if name in line:
                 line[name] = getattr(row, name)
         line.update((self.params[name], value) for name, value in row.params.items())
-        line.update((self.results[name], value) for name, value in (row.result or {}).items())
+        line.update((self.results[name], from_wire(value)) for name, value in (row.result or {}).items())
         return line
 
 
+def from_wire(value: Any) -> Any:
+    """A value of a result, with a number instead of the text that stands for it on the wire."""
+    return NOT_FINITE.get(value, value) if isinstance(value, str) else value
+
+
+def to_wire(value: Any) -> Any:
+    """The opposite of `from_wire`: JSON has no word for NaN and the infinities."""
+    if not isinstance(value, float) or math.isfinite(value):
+        return value
+    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+
+
 def csv_of(names: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-    """The table as CSV, in pieces of many lines. Values are not rounded; lists and objects are written as JSON."""
+    """The table as CSV, in pieces of many lines. Values are not rounded; lists and objects are written as JSON.
+    NaN and the infinities are empty cells.
+    """
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
     writer.writerow(names)
@@ -68,4 +86,6 @@ def csv_of(names: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> Iterator[
 
 
 def _cell(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
     return json.dumps(value, ensure_ascii=False) if isinstance(value, bool | list | Mapping) else value

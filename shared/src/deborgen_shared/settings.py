@@ -1,8 +1,11 @@
 """One loader for the settings of coordinator and worker.
 
 A program describes its settings once, as the fields of a dataclass made with `setting`. The flags, the environment
-variables, the lines of TOML files, `--help` and the documents all follow from that table. An invalid value is refused
-before anything starts, with one sentence that says where the value was found.
+variables, the lines of TOML files, `--help` and the documents all follow from that table. Invalid values are refused
+before anything starts, all at once, with one sentence each that says where the value was found.
+
+This module and the tables of both programs need only the standard library: the playbooks check an inventory with them
+on a computer that has Ansible and nothing of deborgen installed.
 """
 
 from __future__ import annotations
@@ -23,30 +26,41 @@ S = TypeVar("S")
 
 
 class SettingsError(Exception):
-    """An invalid setting. The message is one sentence for the person who wrote it."""
+    """Invalid settings. Each problem is one sentence for the person who wrote the setting."""
+
+    def __init__(self, *problems: str) -> None:
+        super().__init__("; ".join(problems))
+        self.problems = problems
 
 
 @dataclass(frozen=True)
 class Kind:
-    """How a value is read from text, and what help, docs and error messages call it."""
+    """How a value is read from text, and what help and docs call it. Error messages use `noun` instead, if given."""
 
     words: str
     read: Callable[[str], Any]
+    noun: str = ""
 
 
-def _checked(words: str, read: Callable[[str], Any], fits: Callable[[Any], bool], otherwise: str) -> Kind:
+def _checked(
+    words: str, read: Callable[[str], Any], fits: Callable[[Any], bool], otherwise: str, noun: str = ""
+) -> Kind:
     def checked(text: str) -> Any:
-        value = read(text)
+        try:
+            value = read(text)
+        except ValueError as problem:
+            raise ValueError(otherwise if read in (int, float) else problem) from None
         if not fits(value):
             raise ValueError(otherwise)
         return value
 
-    return Kind(words, checked)
+    return Kind(words, checked, noun)
 
 
 def number(least: float = 0.0, most: float = 1e9) -> Kind:
     """A number above `least`, and at most `most`."""
-    return _checked("number", float, lambda value: least < value <= most, f"it must be above {least:g}")
+    bounds = f"it must be above {least:g} and at most {most:,.0f}"
+    return _checked("number", float, lambda value: least < value <= most, bounds)
 
 
 def whole(least: int = 0, most: float = inf) -> Kind:
@@ -61,11 +75,17 @@ def duration(least: float = 0.0) -> Kind:
         plain = text.isascii() and text.replace(".", "", 1).isdigit()
         return float(text) if plain else float(parse_duration(text))
 
-    return _checked("duration", read, lambda value: least <= value < 1e9, f"it must be at least {least:g} s")
+    return _checked(
+        "duration",
+        read,
+        lambda value: least <= value < 1e9,
+        f"it must be at least {least:g} s and below 1,000,000,000 s",
+    )
 
 
 def choice(*values: str) -> Kind:
-    return _checked(" or ".join(values), str, values.__contains__, f"it must be one of {', '.join(values)}")
+    listed = f"{', '.join(values[:-1])} or {values[-1]}"
+    return _checked(" or ".join(values), str, values.__contains__, f"it must be {listed}", "choice")
 
 
 def _size(text: str) -> int:
@@ -112,23 +132,35 @@ class Row:
     def flag(self) -> str:
         return "--" + self.name.replace("_", "-")
 
+    def read(self, text: str, source: str) -> Any:
+        """The value of this setting. `source` says in the error where the text was found."""
+        try:
+            return self.kind.read(text)
+        except ValueError as problem:
+            kind = self.kind.noun or self.kind.words
+            raise SettingsError(f"{source}: {text!r} is not a valid {kind}: {problem}") from None
+
 
 class Table(Generic[S]):
     """All settings of one program. Precedence, highest first: flag, variable, local file, `--config` file, default.
 
-    The local file has the name `local_file` and lies in the folder of the `--config` file. With it, the owner of a
-    machine overrides the file that an administrator rolls out.
+    The local file is called `local_file` and is in the folder of the `--config` file. There the owner of a machine
+    overrides the file that an administrator rolls out. In a file, a setting may still have the name that an earlier
+    release gave it: `renamed` has the new names.
     """
 
-    def __init__(self, settings: type[S], prefix: str, local_file: str = "") -> None:
+    def __init__(
+        self, settings: type[S], prefix: str, local_file: str = "", renamed: Mapping[str, str] | None = None
+    ) -> None:
         self._settings, self._prefix, self._local_file = settings, prefix, local_file
+        self._renamed = renamed or {}
         self.rows: dict[str, Row] = {
             each.name: Row(each.name, prefix + each.name.upper(), **each.metadata)
             for each in dataclasses.fields(settings)  # type: ignore[arg-type]
         }
 
     def add_flags(self, parser: argparse.ArgumentParser, names: list[str] | None = None) -> None:
-        """Give the parser `--config` and a flag for each setting, or for the named ones."""
+        """Give the parser `--config` and a flag for each setting, or only for the settings in `names`."""
         beside = f"; {self._local_file} in the same folder takes precedence" if self._local_file else ""
         parser.add_argument(
             "--config", metavar="FILE", help=f"TOML file of settings, one `name = value` per line{beside}"
@@ -142,18 +174,32 @@ class Table(Generic[S]):
                 parser.add_argument(row.flag, dest=row.name, metavar=metavar, help=words, **options)
 
     def load(self, flags: Mapping[str, str | None], environment: Mapping[str, str], config: str | None = None) -> S:
-        """Load every setting from the first source that has it."""
+        """Load every setting from the first source that has it, or raise one SettingsError with all problems."""
         config = config or environment.get(self._prefix + "CONFIG") or None
-        files = [(path, self._read_file(path)) for path in self._files(config)]
+        problems: list[str] = []
+        files = [(path, self._read_file(path, problems)) for path in self._files(config)]
         values: dict[str, Any] = {}
         for row in self.rows.values():
             sources = [(row.flag, flags.get(row.name)), (row.variable, environment.get(row.variable))]
             sources += [(f"{row.name} in {path}", lines.get(row.name)) for path, lines in files]
             for source, text in sources:
                 if text is not None:
-                    values[row.name] = _read(row.kind, text, source)
+                    try:
+                        values[row.name] = row.read(text, source)
+                    except SettingsError as error:
+                        problems += error.problems
                     break
+        if problems:
+            raise SettingsError(*problems)
         return self._settings(**values)
+
+    def check_file(self, config: str) -> list[str]:
+        """Everything that is wrong with a file of settings and the local file beside it; nothing else is read."""
+        try:
+            self.load({}, {}, config)
+        except SettingsError as error:
+            return list(error.problems)
+        return []
 
     def _files(self, config: str | None) -> Iterator[Path]:
         if config:
@@ -162,37 +208,40 @@ class Table(Generic[S]):
                 yield local
             yield Path(config)
 
-    def _read_file(self, path: Path) -> dict[str, str]:
+    def near_match(self, name: str) -> str:
+        """The end of a sentence about an unknown setting: the name that was probably meant, if there is one."""
+        near = difflib.get_close_matches(name, self.rows, 1)
+        return f": did you mean {near[0]!r}?" if near else ""
+
+    def _read_file(self, path: Path, problems: list[str]) -> dict[str, str]:
+        """The lines of the file, as texts. What cannot be read is added to the problems."""
         try:
             document = tomllib.loads(path.read_text(encoding="utf-8"))
         except OSError as problem:
-            raise SettingsError(f"the configuration file {path} cannot be read: {problem.strerror}") from None
+            problems.append(f"the configuration file {path} cannot be read: {problem.strerror}")
+            return {}
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as problem:
-            raise SettingsError(f"the configuration file {path} is not valid TOML: {problem}") from None
+            problems.append(f"the configuration file {path} is not valid TOML: {problem}")
+            return {}
         lines = {}
         for key, value in document.items():
-            name = key.replace("-", "_")
-            if name not in self.rows:
-                near = difflib.get_close_matches(name, self.rows, 1)
-                hint = f": did you mean {near[0]!r}?" if near else ""
-                raise SettingsError(f"the configuration file {path} has an unknown setting {key!r}{hint}")
-            lines[name] = _text(key, value, path)
+            name = self._renamed.get(key.replace("-", "_"), key.replace("-", "_"))
+            try:
+                if name not in self.rows:
+                    hint = self.near_match(name)
+                    raise SettingsError(f"the configuration file {path} has an unknown setting {key!r}{hint}")
+                lines[name] = as_text(value, f"{key} in {path}")
+            except SettingsError as error:
+                problems += error.problems
         return lines
 
 
-def _text(key: str, value: Any, path: Path) -> str:
-    """A value of a TOML file, as text, as one would write it after a flag. A table becomes NAME=VALUE,NAME=VALUE."""
+def as_text(value: Any, source: str) -> str:
+    """A value of a TOML file as the text that a flag would have. A table becomes NAME=VALUE,NAME=VALUE."""
     if isinstance(value, dict):
-        return ",".join(f"{name}={_text(key, item, path)}" for name, item in value.items())
+        return ",".join(f"{name}={as_text(item, source)}" for name, item in value.items())
     if isinstance(value, bool):
         return "true" if value else "false"
     if not isinstance(value, str | int | float):
-        raise SettingsError(f"{key} in {path} must be a string or a number")
+        raise SettingsError(f"{source} must be a string or a number")
     return str(value)
-
-
-def _read(kind: Kind, text: str, source: str) -> Any:
-    try:
-        return kind.read(text)
-    except ValueError as problem:
-        raise SettingsError(f"{source}: {text!r} is not a valid {kind.words}: {problem}") from None

@@ -1,4 +1,4 @@
-"""The states of jobs and workers, the outcomes of attempts, and the ways in which a job can run."""
+"""The words on the wire: states, outcomes, roles, answers, and the ways in which a job can run."""
 
 from __future__ import annotations
 
@@ -43,6 +43,49 @@ PROGRAM_FAILURES = frozenset({Outcome.FAILED, Outcome.TIMEOUT, Outcome.OUT_OF_ME
 INFRASTRUCTURE_FAILURES = frozenset({Outcome.ERROR, Outcome.LOST})
 
 
+class Cause(StrEnum):
+    """Why an attempt ended as an error, where its worker can tell."""
+
+    IMAGE_UNKNOWN = "image_unknown"
+    IMAGE_REFUSED = "image_refused"
+    REGISTRY_UNREACHABLE = "registry_unreachable"
+    #: The owner of the machine does not allow images from this registry.
+    IMAGE_NOT_ALLOWED = "image_not_allowed"
+    #: The image could not be obtained for another reason, such as a full disk.
+    IMAGE = "image"
+    WORKSPACE = "workspace"
+
+    @property
+    def about_image(self) -> bool:
+        return self is not Cause.WORKSPACE
+
+
+class LeaseAnswer(StrEnum):
+    """What a heartbeat's answer says about an attempt."""
+
+    CONTINUE = "continue"
+    CANCEL = "cancel"
+    #: The attempt no longer belongs to this worker.
+    STOP = "stop"
+
+
+class ResultAnswer(StrEnum):
+    """What the answer to a finish says about a result."""
+
+    ACCEPTED = "accepted"
+    STALE = "stale"
+    ALREADY_RECORDED = "already_recorded"
+    MISSING_BLOBS = "missing_blobs"
+
+
+class CancelEffect(StrEnum):
+    """What a cancel has done to a job."""
+
+    CANCELED = "canceled"
+    CANCEL_REQUESTED = "cancel_requested"
+    ALREADY_TERMINAL = "already_terminal"
+
+
 class WorkerState(StrEnum):
     """The state of a worker. The worker reports the first seven itself; the coordinator infers the other three."""
 
@@ -70,8 +113,8 @@ class WorkerState(StrEnum):
 WORKING = frozenset({WorkerState.OPEN, WorkerState.LIMITED})
 
 
-#: Release 0.1 does not know these states. Its clients and its coordinator get the nearest state that it does know.
-FIRST_WORDS = {
+#: Release 0.1 does not know these states. Its programs get the closest state that it does know.
+OLD_STATES = {
     WorkerState.LIMITED: WorkerState.OPEN,
     WorkerState.YIELDING: WorkerState.PAUSED,
     WorkerState.CLOSED: WorkerState.PAUSED,
@@ -101,25 +144,25 @@ class RunAs(StrEnum):
 
     @classmethod
     def _missing_(cls, value: object) -> RunAs | None:
-        """Understand the words of release 0.1, which a pool's database may still hold."""
-        return next((each for each in cls if FIRST_RUNNERS[each] == value), None)
+        """Also accept the names that release 0.1 used: a pool's database may still contain them."""
+        return next((each for each in cls if OLD_RUNNERS[each] == value), None)
 
     @property
     def label(self) -> str:
-        """The label of a worker that offers this."""
+        """The label of a worker that can run such jobs."""
         return f"runner.{self}"
 
     @property
-    def first_label(self) -> str:
-        """The same label in release 0.1, where it named the program that runs the job."""
-        return f"runner.{FIRST_RUNNERS[self]}"
+    def old_label(self) -> str:
+        """The label that release 0.1 uses instead. It names the program that runs the job."""
+        return f"runner.{OLD_RUNNERS[self]}"
 
     def offered(self, labels: Mapping[str, object]) -> bool:
-        """Whether a worker with these labels offers it. A worker of release 0.1 has only `first_label`."""
-        return labels.get(self.label, labels.get(self.first_label, False)) not in (False, "false")
+        """Whether a worker with these labels can run such jobs. A worker of release 0.1 has only `old_label`."""
+        return labels.get(self.label, labels.get(self.old_label, False)) not in (False, "false")
 
 
-FIRST_RUNNERS = {RunAs.CONTAINER: "podman", RunAs.PROCESS: "subprocess"}
+OLD_RUNNERS = {RunAs.CONTAINER: "podman", RunAs.PROCESS: "subprocess"}
 
 
 class Role(StrEnum):
@@ -131,10 +174,13 @@ class Role(StrEnum):
     WORKER = "worker"
 
 
-def run_state(queued: int, running: int, succeeded: int, failed: int, canceled: int) -> State:
-    """The state of a run, derived from the number of its jobs in each state."""
+def run_state(queued: int, running: int, succeeded: int, failed: int, canceled: int, whole: bool = False) -> State:
+    """The state of a run, derived from the number of its jobs in each state.
+
+    `whole` says that a person canceled the whole run: then the run is canceled even if some of its jobs failed.
+    """
     if queued or running:
         return State.RUNNING if running or succeeded or failed or canceled else State.QUEUED
-    if failed:
+    if failed and not (whole and canceled):
         return State.FAILED
     return State.CANCELED if canceled else State.SUCCEEDED

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import Any, NoReturn
 
 MAX_DEPTH = 64
@@ -36,7 +37,7 @@ def _integer(digits: str) -> int:
 
 def _decimal(digits: str) -> float:
     value = float(digits)
-    if value - value != 0:
+    if not math.isfinite(value):
         raise Unreadable(f"contains the number {digits[:40]}, which is too large")
     return value
 
@@ -58,8 +59,9 @@ def parse(data: bytes, around: int = 0) -> Any:
         raise _too_deep(around) from None
     except ValueError as problem:
         raise Unreadable(f"is not JSON: {problem}") from None
+    # Other data cannot be nested too deeply, and cannot contain text that has to be refused.
     if data.count(b"[") + data.count(b"{") > MAX_DEPTH - around or b"\\u" in data:
-        _walk(value, around)
+        _check_values(value, around)
     return value
 
 
@@ -67,7 +69,7 @@ def _too_deep(around: int) -> Unreadable:
     return Unreadable(f"nests deeper than {MAX_DEPTH - around} levels")
 
 
-def _walk(value: Any, around: int) -> None:
+def _check_values(value: Any, around: int) -> None:
     """Refuse deep nesting, and text that no database or file can hold."""
     level, depth = [value], around
     while level:

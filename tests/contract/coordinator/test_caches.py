@@ -9,6 +9,7 @@ import pytest
 from deborgen_coordinator.operations import tokens
 from deborgen_coordinator.operations.authenticate import authenticate
 from deborgen_coordinator.operations.context import COORDINATOR, TOKEN_CACHE_SECONDS
+from deborgen_coordinator.operations.runs.overview import KEPT_SECONDS, SMALL_RUN, overview
 from deborgen_coordinator.operations.worker_fit import KEEP_SECONDS
 from deborgen_shared.errors import Refusal
 from deborgen_shared.messages import NewToken
@@ -35,6 +36,27 @@ def test_a_token_that_this_process_revoked_is_refused_at_once(pool: InProcessCoo
     tokens.revoke(pool.ctx, COORDINATOR, made.id)
     with pytest.raises(Refusal, match="not a valid token"):
         authenticate(pool.ctx, made.token)
+
+
+def test_the_overview_of_a_large_run_is_at_most_two_seconds_old_and_exact_at_its_end(
+    pool: InProcessCoordinator,
+) -> None:
+    """Seen to fail when an overview is kept although the run has ended, and when it is grouped for each request."""
+    for jobs in (SMALL_RUN, SMALL_RUN + 1):
+        pool.submit(sweep={"grid": {"n": {"from": 1, "to": jobs}}})
+    worker = pool.worker()
+    for run, seen_at_once in ((1, 2), (2, 1)):
+        for failed in (1, 2):
+            (attempt,) = worker.start()
+            worker.finish(attempt, "failed", exit_code=3)
+            shown = overview(pool.ctx, run).failed[0].jobs
+            assert shown == min(failed, seen_at_once), "only a small run is grouped each time"
+        pool.clock.pass_by(KEPT_SECONDS)
+        assert overview(pool.ctx, run).failed[0].jobs == 2
+        (attempt,) = worker.start()
+        worker.finish(attempt, "failed", exit_code=3)
+        pool.cancel(str(run))
+        assert overview(pool.ctx, run).failed[0].jobs == 3, "an ended run is shown as it is"
 
 
 def test_a_new_worker_is_noticed_within_a_second(pool: InProcessCoordinator) -> None:

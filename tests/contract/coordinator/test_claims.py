@@ -6,9 +6,10 @@ from datetime import datetime
 
 import pytest
 
-from deborgen_coordinator.leases import lease_check_interval, longest_lag, too_late
+from deborgen_coordinator.leases import lease_check_interval, longest_lag, too_late_after
 from deborgen_coordinator.operations.workers.claim import claim
 from deborgen_shared import messages as m
+from deborgen_shared.states import ResultAnswer
 from support.in_process import LEASE, PAST_LEASE, InProcessCoordinator
 
 
@@ -42,9 +43,9 @@ def test_rule_02_a_claim_that_found_nothing_does_not_consume_its_id(pool: InProc
 def test_rule_02_a_lease_never_ends_before_the_promised_time_however_late_the_check_is(
     pool: InProcessCoordinator,
 ) -> None:
-    """The lease is granted just before a lease check that comes as late as it may. Seen to fail when a lease
-    ends when the stored clock says so, however late that clock is."""
-    late = too_late(LEASE) - 0.01
+    """The lease is granted just before a lease check that comes as late as it may. Seen to fail when a lease ends at
+    its time on the stored clock, without allowing for the delay of that clock."""
+    late = too_late_after(LEASE) - 0.01
     pool.submit()
     worker = pool.worker()
     pool.clock.pass_by(late)
@@ -62,7 +63,7 @@ def test_rule_02_a_lease_never_ends_before_the_promised_time_however_late_the_ch
 
 @pytest.mark.parametrize("lease", [1.0, 2.0, 12.0, 60.0, 600.0])
 def test_the_longest_lag_covers_a_late_check_and_its_commit(lease: float) -> None:
-    assert longest_lag(lease) >= too_late(lease) + lease_check_interval(lease)
+    assert longest_lag(lease) >= too_late_after(lease) + lease_check_interval(lease)
 
 
 def test_rule_02_the_answer_says_how_long_the_request_waited(pool: InProcessCoordinator) -> None:
@@ -76,7 +77,7 @@ def test_rule_02_the_answer_says_how_long_the_request_waited(pool: InProcessCoor
 
 def test_rule_08_an_attempt_that_was_never_named_is_resumed_and_counts(pool: InProcessCoordinator) -> None:
     """Its worker was cut off right after the claim, started it, and came back. Seen to fail when only an attempt that
-    was lost can be taken up again."""
+    was lost can be resumed."""
     pool.submit(max_attempts=1)
     worker = pool.worker()
     [attempt] = worker.claim()
@@ -111,7 +112,7 @@ def test_rule_15_a_job_that_three_machines_claimed_and_never_named_is_poisoned(p
 
 def test_rule_15_a_job_whose_machines_crash_before_they_name_it_is_poisoned(pool: InProcessCoordinator) -> None:
     """Each machine is up again before the lease ends, and says that the attempt may have run. Seen to fail when only
-    a heartbeat counts as its word."""
+    a heartbeat can name an attempt."""
     pool.submit(max_attempts=9, retry={"backoff": "1s"})
     for at in range(3):
         worker = pool.worker(f"pc{at}")
@@ -159,7 +160,7 @@ def test_the_answer_to_a_finish_without_a_claim_has_no_assignments_field(pool: I
     pool.submit()
     worker = pool.worker()
     answer = worker.finish_and_claim(worker.take(), request=None)
-    assert answer == m.Finished(results={"1.1/1": "accepted"})
+    assert answer == m.Finished(results={"1.1/1": ResultAnswer.ACCEPTED})
 
 
 def test_a_finish_that_finds_no_work_answers_with_no_assignments(pool: InProcessCoordinator) -> None:
@@ -191,6 +192,42 @@ def test_a_released_job_prefers_another_machine_for_a_minute(pool: InProcessCoor
     tired.finish(tired.take(), "released", reason="paused by its owner")
     assert tired.claim() == []
     assert fresh.claim() == ["1.1/2"]
+
+
+@pytest.mark.parametrize("outcome", ["error", "released"])
+def test_the_only_machine_gets_a_failed_job_again_as_soon_as_its_pause_is_over(
+    pool: InProcessCoordinator, outcome: str
+) -> None:
+    """Seen to fail when a job avoids the machine that failed it for a minute, even if no other machine can run it."""
+    pool.submit(max_attempts=3, retry={"backoff": "1s"}, requires={"gpu": True})
+    only = pool.worker("only", labels={"gpu": True})
+    pool.worker("other")
+    only.finish(only.take(), outcome, reason="no disk")
+    pool.sleep(3)
+    assert only.claim() == ["1.1/2"]
+
+
+@pytest.mark.parametrize("gone", ["offline", "paused", "left"])
+def test_a_job_avoids_a_machine_only_while_another_one_could_take_it(pool: InProcessCoordinator, gone: str) -> None:
+    """Seen to fail when the other machine counts although it is not there any more."""
+    pool.submit(max_attempts=3, retry={"backoff": "1s"})
+    tired, fresh = pool.worker("tired"), pool.worker("fresh")
+    pool.sleep(3)
+    tired.finish(tired.take(), "error", reason="no disk")
+    pool.sleep(3)
+    assert tired.claim() == [], "fresh could take it"
+    if gone == "offline":
+        for _ in range(5):
+            pool.sleep(10)
+            tired.beat()
+        assert tired.claim() == [], "fresh is not offline yet"
+        pool.sleep(6)
+    elif gone == "paused":
+        fresh.beat(state="paused")
+    else:
+        fresh.leave()
+    pool.clock.pass_by(1.1)  # the workers are read at most once per second
+    assert tired.claim() == ["1.1/2"]
 
 
 def test_a_released_job_may_return_to_the_only_machine_that_can_run_it(pool: InProcessCoordinator) -> None:

@@ -13,7 +13,7 @@ import pytest
 from deborgen_coordinator.operations.jobs.look import list_jobs
 from deborgen_coordinator.operations.runs import submit as submitting
 from deborgen_coordinator.operations.runs.retry import retry_run
-from deborgen_coordinator.settings import Settings
+from deborgen_coordinator.settings import CoordinatorSettings
 from deborgen_coordinator.storage.transactions import Tx
 from deborgen_shared.queries import JobsQuery
 from support.in_process import InProcessCoordinator, person
@@ -38,11 +38,11 @@ def submit(
 
 def attempts(pool: InProcessCoordinator, run: int, count: int = 1) -> list[int]:
     """The number of attempts in every answer about these jobs, which must be the same."""
-    said = [pool.job(f"{run}.{index}") for index in range(1, count + 1)]
+    shown = [pool.job(f"{run}.{index}") for index in range(1, count + 1)]
     listed = list_jobs(pool.ctx, JobsQuery(run=run, limit=1000)).items
-    assert [job.max_attempts for job in said] == [job.max_attempts for job in listed]
-    assert [job.max_attempts for job in said] == [job.spec["max_attempts"] for job in said]
-    return [job.max_attempts for job in said]
+    assert [job.max_attempts for job in shown] == [job.max_attempts for job in listed]
+    assert [job.max_attempts for job in shown] == [job.spec["max_attempts"] for job in shown]
+    return [job.max_attempts for job in shown]
 
 
 def set_default(pool: InProcessCoordinator, number: int) -> None:
@@ -60,7 +60,7 @@ def test_rule_06_a_job_without_max_attempts_survives_two_failed_machines(pool: I
         pool.sleep(6)
     last = pool.worker("pc3")
     last.finish(last.take(), "error", reason="no such image")
-    assert (pool.job("1.1").state, pool.job("1.1").attempts) == ("failed", Settings().default_max_attempts)
+    assert (pool.job("1.1").state, pool.job("1.1").attempts) == ("failed", CoordinatorSettings().default_max_attempts)
 
 
 def test_rule_06_a_job_of_one_attempt_is_not_tried_again(pool: InProcessCoordinator) -> None:
@@ -82,8 +82,8 @@ def test_rule_06_the_pools_number_is_recorded_at_submit(pool: InProcessCoordinat
     assert attempts(pool, 3, 4) == [3, 9, 9, 3]
     assert attempts(pool, 4, 4) == [4, 9, 9, 4], "what the file says is the default of its steps"
     assert attempts(pool, 5) == [7]
-    told = msgspec.json.encode(pool.worker().assignments()[0])
-    assert json.loads(told)["spec"]["max_attempts"] == 3, "its worker is told the same"
+    assignment = msgspec.json.encode(pool.worker().assignments()[0])
+    assert json.loads(assignment)["spec"]["max_attempts"] == 3, "its worker gets the same number"
 
 
 def test_rule_06_the_recorded_number_counts_after_the_setting_has_changed(pool: InProcessCoordinator) -> None:
@@ -136,7 +136,7 @@ def test_rule_06_jobs_that_were_submitted_to_the_first_release_keep_their_one_at
 
 def test_a_check_accepts_what_a_submit_accepts_and_stores_nothing(make_pool: Any) -> None:
     pool = make_pool(default_max_attempts=100)
-    assert submitting.check(pool.ctx, STEPS).jobs == 4
+    assert submitting.check(pool.ctx, person("alice"), STEPS).jobs == 4
     assert submit(pool, STEPS) == 1
     assert attempts(pool, 1, 4) == [100, 9, 9, 100]
 

@@ -1,7 +1,7 @@
 """The lifecycle under every order of events that hypothesis finds, with the real operations and a fake clock.
 
 Answers get lost, messages come twice and late, workers restart and forget, the coordinator restarts. What must hold is
-checked after every step. The last tests plant a fault each and see that the machine finds it.
+checked after every step. The last tests each plant a fault, and check that the machine finds it.
 """
 
 from __future__ import annotations
@@ -16,15 +16,26 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
+from msgspec import structs
 
+from deborgen_coordinator import blame
 from deborgen_coordinator.operations.maintenance import lease_check
-from deborgen_coordinator.storage import attempts, jobs, workers
+from deborgen_coordinator.operations.workers import claim, pick
+from deborgen_coordinator.storage import attempts, jobs, lease_clock, workers
+from deborgen_coordinator.storage.database import DatabaseConnection
 from deborgen_shared.states import TERMINAL, Outcome, State
 from support.in_process import LEASE, PAST_LEASE, InProcessCoordinator, InProcessWorker
 
 TERMINAL_NAMES = {str(state) for state in TERMINAL}
 OUTCOMES = [str(outcome) for outcome in Outcome if outcome is not Outcome.LOST]
 IN_MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None
+#: Fewer failures than in the product, so that workers are on probation often.
+PROBATION_AFTER = 2
+
+
+@pytest.fixture(autouse=True)
+def early_probation(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(blame, "FAILURES_BEFORE_PROBATION", PROBATION_AFTER)
 
 
 class Lifecycle(RuleBasedStateMachine):
@@ -37,12 +48,19 @@ class Lifecycle(RuleBasedStateMachine):
         self.folder = Path(tempfile.mkdtemp(dir=IN_MEMORY))
         self.pool = InProcessCoordinator(self.folder)
         self.machines: dict[str, InProcessWorker] = {name: self.pool.worker(name) for name in ("pc1", "pc2")}
+        #: The worker that got each attempt.
         self.owner: dict[str, str] = {}
+        #: Each claim: the worker, its session, the request id, and the attempts in the answer.
         self.sent_claims: list[tuple[str, str, str, frozenset[str]]] = []
+        #: The state and the exit code of each job that has ended.
         self.terminal: dict[str, tuple[str, Any]] = {}
+        #: How many attempts each job had when its cancel was promised.
         self.promised: dict[str, int] = {}
+        #: The attempt whose result ended each job.
         self.accepted: dict[str, str] = {}
+        #: The number of the newest run.
         self.acknowledged = 0
+        #: How many attempts the jobs of each run may have.
         self.most: dict[int, int] = {}
 
     def teardown(self) -> None:
@@ -71,9 +89,26 @@ class Lifecycle(RuleBasedStateMachine):
         confirm=st.booleans(),
     )
     def claim(self, name: str, most: int, answer_lost: bool, confirm: bool) -> Any:
+        given = self.claim_checked(name, most, answer_lost)
+        if confirm and given:
+            self.machines[name].beat(*given)
+        return given[0] if given else "9.9/9"
+
+    @rule(name=st.sampled_from(["pc1", "pc2"]))
+    def a_worker_fails_with_all_that_it_gets(self, name: str) -> None:
+        """Random events alone hardly ever put a worker on probation."""
+        self.submit(3, 3, False)
+        for attempt in self.claim_checked(name, 3, False):
+            self.finish(attempt, "error", False)
+
+    def claim_checked(self, name: str, most: int, answer_lost: bool) -> list[str]:
         worker = self.machines[name]
         request = f"r{len(self.sent_claims)}"
+        failures, pauses, live = self.pool.ctx.store.read(lambda reader: self.standing_of(reader, name))
         given = worker.claim(most, request)
+        assert not (given and pauses), "a worker got a job while it had to pause"
+        several = live + len(given) > max(1, live)
+        assert not (several and failures >= PROBATION_AFTER), "a worker that keeps failing got several jobs"
         for attempt in given:
             assert attempt not in self.owner, f"{attempt} was given twice"
             self.owner[attempt] = name
@@ -81,9 +116,15 @@ class Lifecycle(RuleBasedStateMachine):
             again = worker.claim(most, request)
             assert again == given, f"the repeat of a claim got {again}, not {given}"
         self.sent_claims.append((name, worker.session, request, frozenset(given)))
-        if confirm and given:
-            worker.beat(*given)
-        return given[0] if given else "9.9/9"
+        return given
+
+    @staticmethod
+    def standing_of(reader: DatabaseConnection, name: str) -> tuple[int, bool, int]:
+        """A worker's failures in a row, whether it has to pause, and how many attempts it holds."""
+        worker = workers.get(reader, name)
+        assert worker is not None
+        held = attempts.names_held_by(reader, worker.id)
+        return worker.failures, worker.rest_clock > lease_clock.read(reader), len(held)
 
     @rule(data=st.data())
     def replay_an_old_claim(self, data: st.DataObject) -> None:
@@ -164,7 +205,7 @@ class Lifecycle(RuleBasedStateMachine):
         return found
 
     @invariant()
-    def all_of_it_holds(self) -> None:
+    def every_rule_holds(self) -> None:
         counted: dict[tuple[int, str], int] = {}
         for job in self.every_job():
             counted[job.run, job.state] = counted.get((job.run, job.state), 0) + 1
@@ -204,7 +245,7 @@ def no_fence(patch: pytest.MonkeyPatch) -> None:
 
     def current_by_decree(tx: Any, job: int, number: int) -> Any:
         held = real(tx, job, number)
-        return held and dataclasses.replace(
+        return held and structs.replace(
             held, outcome=None, digest=None, job_last_attempt=number, job_state=State.RUNNING
         )
 
@@ -253,7 +294,7 @@ def check_then_write(patch: pytest.MonkeyPatch) -> None:
 
 def lease_counted_while_down(patch: pytest.MonkeyPatch) -> None:
     """A restart does not extend live leases, and the lease clock moves while no coordinator runs."""
-    patch.setattr(lease_check, "clock_move", lambda elapsed, lease: _ClockMove(elapsed or 2 * LEASE))
+    patch.setattr(lease_check, "clock_move", lambda elapsed, lease, late_checks: _ClockMove(elapsed or 2 * LEASE))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -268,6 +309,12 @@ def registration_without_memory(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(workers, "add_session", lambda *args: None)
 
 
+def no_probation(patch: pytest.MonkeyPatch) -> None:
+    """A worker gets all that it asks for, however often it has failed."""
+    patch.setattr(claim, "_retry_after", lambda *_: None)
+    patch.setattr(pick, "on_probation", lambda *_: False)
+
+
 @pytest.mark.parametrize(
     ("plant", "finding"),
     [
@@ -275,6 +322,7 @@ def registration_without_memory(patch: pytest.MonkeyPatch) -> None:
         (no_idempotent_claim, "the repeat of a claim got|an old claim got more"),
         (check_then_write, "constraint failed|was given twice|two live attempts"),
         (lease_counted_while_down, "a restart of the coordinator lost a lease"),
+        (no_probation, "a worker that keeps failing got several jobs|while it had to pause"),
         (registration_without_memory, "a repeated registration ended something"),
     ],
 )

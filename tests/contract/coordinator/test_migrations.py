@@ -17,7 +17,7 @@ from support.in_process import InProcessCoordinator
 from support.postgres import PostgresCluster
 
 DATA = Path(__file__).parent / "data"
-#: What a database of either kind calls the words in braces of the first schema.
+#: How SQLite (False) and PostgreSQL (True) spell the words in braces in the first schema.
 WORDS = {
     False: {
         "serial": "INTEGER PRIMARY KEY", "key": "INTEGER PRIMARY KEY", "double": "REAL", "bytes": "BLOB",
@@ -117,7 +117,7 @@ def schema_of(database: Database) -> Any:
         connection.close()
 
 
-def prepared(database: Database) -> Database:
+def migrated(database: Database) -> Database:
     connection = database.connect(readonly=False)
     try:
         schema.migrate(connection)
@@ -127,12 +127,12 @@ def prepared(database: Database) -> Database:
 
 
 def test_a_migrated_schema_equals_a_fresh_one(tmp_path: Path, request: pytest.FixtureRequest, database: str) -> None:
-    fresh = prepared(empty_database(tmp_path, request, database, "fresh"))
+    fresh = migrated(empty_database(tmp_path, request, database, "fresh"))
     old = empty_database(tmp_path, request, database, "old")
     connection = old.connect(readonly=False)
     first_schema(connection)
     connection.close()
-    assert schema_of(prepared(old)) == schema_of(fresh)
+    assert schema_of(migrated(old)) == schema_of(fresh)
 
 
 def load(connection: DatabaseConnection) -> dict[str, tuple[list[str], list[list[Any]]]]:
@@ -140,12 +140,12 @@ def load(connection: DatabaseConnection) -> dict[str, tuple[list[str], list[list
     loaded = {}
     connection.run("DELETE FROM lease_clock")
     for line in (DATA / "pool_0005.jsonl").read_text().splitlines():
-        told = json.loads(line)
-        rows = [[bytes.fromhex(v["hex"]) if isinstance(v, dict) else v for v in row] for row in told["rows"]]
-        names, marks = ", ".join(told["columns"]), ", ".join("?" * len(told["columns"]))
+        stored = json.loads(line)
+        rows = [[bytes.fromhex(v["hex"]) if isinstance(v, dict) else v for v in row] for row in stored["rows"]]
+        names, marks = ", ".join(stored["columns"]), ", ".join("?" * len(stored["columns"]))
         for row in rows:
-            connection.run(f"INSERT INTO {told['table']} ({names}) VALUES ({marks})", row)
-        loaded[told["table"]] = (told["columns"], rows)
+            connection.run(f"INSERT INTO {stored['table']} ({names}) VALUES ({marks})", row)
+        loaded[stored["table"]] = (stored["columns"], rows)
     return loaded
 
 
@@ -190,7 +190,7 @@ def test_fault_60_a_migration_that_fails_half_way_leaves_the_old_database_as_it_
     tmp_path: Path, request: pytest.FixtureRequest, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Seen to fail when a migration that fails is committed as far as it went."""
-    old = prepared(empty_database(tmp_path, request, database, "old"))
+    old = migrated(empty_database(tmp_path, request, database, "old"))
     before = schema_of(old)
 
     def broken(connection: DatabaseConnection) -> None:
@@ -200,7 +200,7 @@ def test_fault_60_a_migration_that_fails_half_way_leaves_the_old_database_as_it_
     real = schema.steps()
     monkeypatch.setattr(schema, "steps", lambda: real | {999: broken})
     with pytest.raises(Exception, match=r"(?i)half"):
-        prepared(old)
+        migrated(old)
     monkeypatch.undo()
     assert schema_of(old) == before
 
@@ -208,12 +208,12 @@ def test_fault_60_a_migration_that_fails_half_way_leaves_the_old_database_as_it_
 def test_a_database_of_a_newer_version_is_refused(
     tmp_path: Path, request: pytest.FixtureRequest, database: str
 ) -> None:
-    newer = prepared(empty_database(tmp_path, request, database, "newer"))
+    newer = migrated(empty_database(tmp_path, request, database, "newer"))
     connection = newer.connect(readonly=False)
     connection.run("INSERT INTO schema_version (version) VALUES (12345)")
     connection.close()
     with pytest.raises(schema.SchemaTooNew, match="install a newer one"):
-        prepared(newer)
+        migrated(newer)
 
 
 def test_steps_are_numbered_without_gaps() -> None:

@@ -46,7 +46,7 @@ def test_jobs_that_release_0_1_stored_go_to_the_workers_that_run_them(pool: InPr
     """Seen to fail when a stored `podman` is not read as a container."""
     pool.submit(image="python:3.12-slim")
     pool.submit()
-    pool.ctx.store.write(_write_the_first_words)
+    pool.ctx.store.write(_store_the_words_of_release_0_1)
     pool.restart()
     pool.submit(image="python:3.12-slim")
     pool.submit(image="python:3.13-slim")
@@ -55,7 +55,7 @@ def test_jobs_that_release_0_1_stored_go_to_the_workers_that_run_them(pool: InPr
     assert pool.worker("containers", labels=containers).claim(10) == ["1.1/1", "3.1/1", "4.1/1"]
 
 
-def _write_the_first_words(tx: Tx) -> None:
+def _store_the_words_of_release_0_1(tx: Tx) -> None:
     for word, first in (("container", "podman"), ("process", "subprocess")):
         tx.run("UPDATE class SET needs = replace(needs, ?, ?)", (f'"runner":"{word}"', f'"runner":"{first}"'))
 

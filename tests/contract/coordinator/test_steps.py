@@ -37,11 +37,12 @@ def artifact(pool: InProcessCoordinator, path: str, data: bytes) -> m.Artifact:
     return m.Artifact(path=path, sha256=digest, size=len(data))
 
 
-def laid(assignment: m.Assignment) -> list[str]:
+def input_paths(assignment: m.Assignment) -> list[str]:
+    """Where the inputs of the assignment appear in the workspace."""
     return [made.target for made in assignment.inputs]
 
 
-def through(pool: InProcessCoordinator, worker: InProcessWorker) -> None:
+def run_first_two_steps(pool: InProcessCoordinator, worker: InProcessWorker) -> None:
     """Run the first two steps to their end."""
     (first,) = worker.start(10)
     worker.finish(first, artifacts=[artifact(pool, "data/a.csv", b"a"), artifact(pool, "data/b.csv", b"b")])
@@ -72,12 +73,12 @@ def test_a_steps_artifacts_become_inputs_of_the_next_step(pool: InProcessCoordin
     (first,) = worker.start(10)
     worker.finish(first, artifacts=[artifact(pool, "data/a.csv", b"a")])
     middle = worker.assignments(10)
-    assert [laid(assignment) for assignment in middle] == [["inputs/prepare/data/a.csv"]] * 3
+    assert [input_paths(assignment) for assignment in middle] == [["inputs/prepare/data/a.csv"]] * 3
     worker.beat()
     for assignment in middle:
         worker.finish(assignment.attempt, artifacts=[artifact(pool, "out.txt", assignment.attempt.encode())])
     (last,) = worker.assignments(10)
-    assert laid(last) == [f"inputs/simulate/{index}/out.txt" for index in (2, 3, 4)]
+    assert input_paths(last) == [f"inputs/simulate/{index}/out.txt" for index in (2, 3, 4)]
 
 
 @pytest.mark.parametrize("how", ["failed", "canceled"])
@@ -104,6 +105,29 @@ def test_one_failure_in_a_sweep_cancels_later_steps_and_not_its_siblings(pool: I
     assert pool.run(1).state == "failed"
 
 
+def test_a_step_whose_last_job_succeeds_after_a_failure_has_not_succeeded(pool: InProcessCoordinator) -> None:
+    """Found by `make fuzz`, and seen to fail: the audit said that the later step waits for nothing."""
+    submit(pool, {"steps": [PIPELINE["steps"][1], PIPELINE["steps"][2]]})
+    worker = pool.worker()
+    first, second, third = worker.start(10)
+    worker.finish(first, "failed", exit_code=1)
+    worker.finish(second)
+    worker.finish(third)
+    assert [pool.job(f"1.{index}").state for index in (1, 2, 3, 4)] == ["failed", "succeeded", "succeeded", "canceled"]
+    assert pool.audit().findings == []
+
+
+def test_an_attempt_that_is_given_back_leaves_no_artifacts(pool: InProcessCoordinator) -> None:
+    """Found by `make fuzz`, and seen to fail: they were listed as the job's, though it had no result."""
+    pool.submit()
+    worker = pool.worker()
+    attempt = worker.take()
+    absent = m.Artifact(path="absent.txt", sha256="a" * 64, size=1)
+    assert worker.finish(attempt, "released", artifacts=[artifact(pool, "out.txt", b"half"), absent]) == "accepted"
+    assert (pool.job("1.1").state, pool.job("1.1").artifacts) == ("queued", [])
+    assert pool.audit().findings == []
+
+
 def test_a_retry_is_a_new_run_of_the_same_jobs_under_their_old_index(pool: InProcessCoordinator) -> None:
     submit(pool, PIPELINE)
     worker = pool.worker()
@@ -117,7 +141,7 @@ def test_a_retry_is_a_new_run_of_the_same_jobs_under_their_old_index(pool: InPro
     assert (created, again.id, again.retry_of, again.jobs.queued) == (True, 2, 1, 2)
     (retried,) = worker.assignments(10)
     assert (retried.attempt, retried.params) == ("2.3/1", {"seed": 2})
-    assert laid(retried) == ["inputs/prepare/data/a.csv"]
+    assert input_paths(retried) == ["inputs/prepare/data/a.csv"]
     worker.beat()
     worker.finish("2.3/1", artifacts=[artifact(pool, "out.txt", b"now")])
     (last,) = worker.assignments(10)
@@ -132,10 +156,10 @@ def test_a_retry_is_a_new_run_of_the_same_jobs_under_their_old_index(pool: InPro
 def test_a_retry_of_all_runs_everything_again(pool: InProcessCoordinator) -> None:
     submit(pool, PIPELINE)
     worker = pool.worker()
-    through(pool, worker)
+    run_first_two_steps(pool, worker)
     worker.finish(*worker.start(10))
     again, _ = retry_run(pool.ctx, person("alice"), 1, "all")
-    through(pool, worker)
+    run_first_two_steps(pool, worker)
     worker.finish(*worker.start(10))
     assert pool.run(again.id).state == "succeeded"
 
@@ -143,12 +167,12 @@ def test_a_retry_of_all_runs_everything_again(pool: InProcessCoordinator) -> Non
 def test_inputs_from_a_retried_job_come_only_from_the_later_run(pool: InProcessCoordinator) -> None:
     submit(pool, PIPELINE)
     worker = pool.worker()
-    through(pool, worker)
+    run_first_two_steps(pool, worker)
     worker.finish(*worker.start(10))
     retry_run(pool.ctx, person("alice"), 1, "all")
     (first,) = worker.start(10)
     worker.finish(first, artifacts=[artifact(pool, "data/c.csv", b"c")])
-    assert {tuple(laid(assignment)) for assignment in worker.assignments(10)} == {("inputs/prepare/data/c.csv",)}
+    assert {tuple(input_paths(assignment)) for assignment in worker.assignments(10)} == {("inputs/prepare/data/c.csv",)}
 
 
 @pytest.mark.parametrize("only", ["canceled", "failed"])
@@ -183,8 +207,8 @@ def test_a_retry_of_failed_jobs_leaves_out_jobs_that_a_person_canceled(pool: InP
     assert [job.id for job in listed] == ["2.3"]
 
 
-def retried(pool: InProcessCoordinator, run: int, only: str) -> list[str]:
-    """The jobs of the new run."""
+def retry_and_list(pool: InProcessCoordinator, run: int, only: str) -> list[str]:
+    """Retry the run; return the jobs of the new run."""
     new, _ = retry_run(pool.ctx, person("alice"), run, only)
     return [job.id for job in list_jobs(pool.ctx, JobsQuery(run=new.id)).items]
 
@@ -198,7 +222,7 @@ def test_a_retry_of_failed_jobs_depends_on_events_and_not_on_the_wording_of_a_re
     worker = pool.worker()
     worker.finish(worker.take(), "failed")
     assert [pool.job(name).state for name in ("1.2", "1.3")] == ["canceled", "canceled"]
-    assert retried(pool, 1, "failed") == ["2.1", "2.3"]
+    assert retry_and_list(pool, 1, "failed") == ["2.1", "2.3"]
 
 
 def test_a_retry_of_failed_jobs_includes_dependents_of_a_canceled_sibling(pool: InProcessCoordinator) -> None:
@@ -206,7 +230,7 @@ def test_a_retry_of_failed_jobs_includes_dependents_of_a_canceled_sibling(pool: 
     pool.cancel("1.1")
     worker = pool.worker()
     worker.finish(worker.take(), "failed")
-    assert retried(pool, 1, "failed") == ["2.1", "2.2", "2.3"]
+    assert retry_and_list(pool, 1, "failed") == ["2.1", "2.2", "2.3"]
 
 
 def test_a_repeated_retry_under_one_key_makes_one_run(pool: InProcessCoordinator) -> None:
@@ -220,7 +244,7 @@ def test_a_repeated_retry_under_one_key_makes_one_run(pool: InProcessCoordinator
 
 
 def test_fault_05_the_same_key_with_another_body_is_refused_and_nothing_is_stored(pool: InProcessCoordinator) -> None:
-    """Seen to fail when a key is not tied to its body."""
+    """Seen to fail when an idempotency key is not tied to its body."""
     pool.submit(key="k")
     assert pool.submit(key="k").id == 1
     with pytest.raises(Refusal) as caught:

@@ -124,7 +124,7 @@ IMPOSSIBLE = {
     ),
     "an ended attempt with a lease": "UPDATE attempt SET outcome = 'lost', finished_at = 1",
     "a live attempt without a lease": "UPDATE attempt SET lease_clock = NULL",
-    "an outcome that is none": "UPDATE attempt SET outcome = 'fine', finished_at = 1, lease_clock = NULL",
+    "an unknown outcome": "UPDATE attempt SET outcome = 'fine', finished_at = 1, lease_clock = NULL",
     "a worker in an unknown state": "UPDATE worker SET state = 'resting'",
     "a blob of negative size": "INSERT INTO blob (digest, size, touched_at) VALUES ('x', -1, 0)",
 }
@@ -152,7 +152,7 @@ def test_sqlite_is_in_wal_mode_and_flushes_every_commit(tmp_path: Path) -> None:
 
 
 def test_fault_44_a_damaged_database_file_is_refused(tmp_path: Path) -> None:
-    """Seen to fail when nobody checks whether the whole file is valid."""
+    """Seen to fail when the whole file is not checked."""
     Store("", tmp_path).close()
     path = tmp_path / "deborgen.sqlite"
     whole = path.read_bytes()
@@ -191,7 +191,7 @@ def fill(store: Store) -> None:
 def test_fault_44_a_large_file_is_served_at_once_and_damage_is_noticed_while_serving(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Seen to fail when nobody reads the rest of a large file."""
+    """Seen to fail when the rest of a large file is never read."""
     monkeypatch.setattr(sqlite, "READ_AT_START", 0)
     pool = InProcessCoordinator(tmp_path)
     fill(pool.ctx.store)
@@ -207,7 +207,7 @@ def test_fault_44_a_large_file_is_served_at_once_and_damage_is_noticed_while_ser
 
 
 def test_fault_44_a_read_or_write_of_a_damaged_page_is_refused_and_stops_all_writing(tmp_path: Path) -> None:
-    """Seen to fail when damage that is met is an error like any other."""
+    """Seen to fail when damage that a query meets is an error like any other."""
     store = Store("", tmp_path)
     fill(store)
     damage_last_page(tmp_path / "deborgen.sqlite")
@@ -380,7 +380,7 @@ def test_fault_45_postgres_restarted_under_load_loses_nothing(tmp_path: Path, ow
                 return
             try:
                 store.write(add_submitter(f"{part}-{n}"))
-            except DatabaseUnavailable:  # the restart took longer than the writer's patience: told, so not lost
+            except DatabaseUnavailable:  # the restart took longer than the writer's patience: refused, so not lost
                 refused.add(f"{part}-{n}")
             else:
                 acknowledged.append(f"{part}-{n}")
@@ -401,7 +401,7 @@ def test_fault_45_postgres_restarted_under_load_loses_nothing(tmp_path: Path, ow
         thread.join(60)
     found = set(names(store))
     assert set(acknowledged) <= found, "something acknowledged is lost"
-    assert found - set(acknowledged) <= refused, "something is there that nobody was told of"
+    assert found - set(acknowledged) <= refused, "something was stored without being acknowledged"
     store.close()
 
 
@@ -424,19 +424,19 @@ def wait_for_more(acknowledged: list[str], count: int) -> None:
 
 @pytest.mark.postgres
 def test_a_commit_in_one_process_wakes_another(tmp_path: Path, postgres_url: str) -> None:
-    told: list[set[str]] = []
+    heard: list[set[str]] = []
     listening = threading.Event()
 
     def hear(signals: set[str]) -> None:
-        told.append(signals)
+        heard.append(signals)
         listening.set()
 
     one = Store(postgres_url, tmp_path)
     other = Store(postgres_url, tmp_path, hear)
-    assert listening.wait(20)  # the first word is that it listens now
-    told.clear()
+    assert listening.wait(20)  # its first signal means that it is listening
+    heard.clear()
     one.write(lambda tx: tx.wake("jobs"))
-    wait_until(lambda: any("jobs" in signals for signals in told))
+    wait_until(lambda: any("jobs" in signals for signals in heard))
     one.close()
     other.close()
 

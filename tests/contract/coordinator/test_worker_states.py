@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from contract.coordinator.test_migrations import first_schema, migrate_to
-from deborgen_coordinator.leases import FAILURES_BEFORE_REST
+from deborgen_coordinator.blame import FAILURES_BEFORE_REST
 from deborgen_coordinator.operations.jobs.why import why
 from deborgen_coordinator.operations.workers import heartbeat as heartbeats
 from deborgen_coordinator.operations.workers import steer as steering
@@ -21,8 +21,8 @@ from deborgen_shared import messages as m
 from deborgen_shared.states import WORKING, WorkerState
 from support.in_process import LEASE, InProcessCoordinator, InProcessWorker
 
-#: What a worker may say of itself, and how that is told as `state`, whose words are those of the first release.
-FIRST_WORDS = {
+#: The states that a worker may report, and how `state` shows each of them: with a word of the first release.
+OLD_STATES = {
     "open": "open",
     "limited": "open",
     "yielding": "paused",
@@ -42,7 +42,7 @@ def steer(pool: InProcessCoordinator, worker: InProcessWorker, **order: bool) ->
     steering.steer(pool.ctx, worker.actor, worker.name, m.SteerWorker(**order))
 
 
-@pytest.mark.parametrize("state", FIRST_WORDS)
+@pytest.mark.parametrize("state", OLD_STATES)
 def test_only_an_open_or_a_limited_worker_gets_jobs(pool: InProcessCoordinator, state: str) -> None:
     """Seen to fail when only a paused worker gets nothing."""
     pool.submit()
@@ -51,14 +51,14 @@ def test_only_an_open_or_a_limited_worker_gets_jobs(pool: InProcessCoordinator, 
     assert worker.claim() == (["1.1/1"] if state in ("open", "limited") else [])
 
 
-@pytest.mark.parametrize("state", FIRST_WORDS)
+@pytest.mark.parametrize("state", OLD_STATES)
 def test_every_state_is_shown_with_its_reason_and_its_end(pool: InProcessCoordinator, state: str) -> None:
     worker = pool.worker()
     worker.beat(state=state, reason="for a reason", until=IN_TWO_HOURS)
     seen = shown(pool)
     assert (seen.availability, seen.state, seen.reason) == (
         "free" if state == "open" else state,
-        FIRST_WORDS[state],
+        OLD_STATES[state],
         "for a reason",
     )
     assert seen.until == IN_TWO_HOURS
@@ -209,5 +209,5 @@ def test_the_workers_of_an_older_database_keep_their_states(
 
 
 def test_the_states_in_this_module_are_those_of_the_contract() -> None:
-    assert set(FIRST_WORDS) == set(WorkerState) - {WorkerState.RESTING, WorkerState.OFFLINE, WorkerState.LEFT}
-    assert {state for state in FIRST_WORDS if state in WORKING} == {"open", "limited"}
+    assert set(OLD_STATES) == set(WorkerState) - {WorkerState.RESTING, WorkerState.OFFLINE, WorkerState.LEFT}
+    assert {state for state in OLD_STATES if state in WORKING} == {"open", "limited"}

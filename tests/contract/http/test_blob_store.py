@@ -200,9 +200,9 @@ def test_concurrent_uploads_of_one_digest_all_succeed(blobs: LocalBlobs, tmp_pat
 
 
 def test_bytes_of_unknown_digest_are_stored_under_their_digest(blobs: LocalBlobs) -> None:
-    told: list[tuple[str, int]] = []
-    assert blobs.store([b"abc", b"def"], lambda d, s: told.append((d, s))) == (digest_of(b"abcdef"), 6)
-    assert told == [(digest_of(b"abcdef"), 6)]
+    committed: list[tuple[str, int]] = []
+    assert blobs.store([b"abc", b"def"], lambda d, s: committed.append((d, s))) == (digest_of(b"abcdef"), 6)
+    assert committed == [(digest_of(b"abcdef"), 6)]
 
 
 def test_old_interrupted_uploads_are_removed_unless_they_are_being_written(blobs: LocalBlobs, tmp_path: Path) -> None:
@@ -221,7 +221,8 @@ def test_old_interrupted_uploads_are_removed_unless_they_are_being_written(blobs
     assert content(blobs, digest) == data
     other = os.urandom(3000)
     with pytest.raises(Cut):
-        blobs.put(digest_of(other), cut_after(other, 1500), nothing)
+        blobs.for_owner("anna").put(digest_of(other), cut_after(other, 1500), nothing)
+    assert (blobs.offset(digest_of(other)), blobs.for_owner("anna").offset(digest_of(other))) == (0, 1500)
     assert blobs.remove_orphans(0) == 1
     assert files(tmp_path / "blobs") == [digest]
 

@@ -43,7 +43,7 @@ from deborgen_shared.strict_json import MAX_DEPTH
     ],
 )
 def test_fault_62_malformed_deep_huge_and_duplicate_key_json_is_400(body: bytes, word: str) -> None:
-    """Seen to fail when the last one of two equal keys counts; when nesting has no limit."""
+    """Seen to fail when the last of two equal keys counts; when nesting has no limit."""
     with pytest.raises(Refusal) as refused:
         parse(body)
     assert refused.value.code is Code.MALFORMED

@@ -24,10 +24,10 @@ def ada(coordinator: CoordinatorProcess) -> Client:
 @pytest.mark.parametrize(
     ("path", "hint"),
     [
-        ("/v1/runs/999999", "GET /v1/runs lists them"),
-        ("/v1/runs/last", "POST /v1/runs submits one"),
-        ("/v1/jobs/999999.7", "GET /v1/runs/999999/jobs lists a run's jobs"),
-        ("/v1/workers/nobody", "GET /v1/workers lists them"),
+        ("/v1/runs/999999", "GET /v1/runs lists all runs"),
+        ("/v1/runs/last", "POST /v1/runs submits a run"),
+        ("/v1/jobs/999999.7", "GET /v1/runs/999999/jobs lists the run's jobs"),
+        ("/v1/workers/nobody", "GET /v1/workers lists all workers"),
     ],
 )
 def test_a_missing_thing_is_refused_with_the_route_that_lists_it(ada: Client, path: str, hint: str) -> None:
@@ -38,14 +38,14 @@ def test_a_missing_thing_is_refused_with_the_route_that_lists_it(ada: Client, pa
 def test_a_missing_attempt_or_artifact_is_refused_with_the_route_that_lists_it(ada: Client) -> None:
     job = f"{ada.post('/v1/runs', json={'run': 'true'}).json()['id']}.1"
     attempt = ada.get(f"/v1/jobs/{job}/artifacts", params={"attempt": 3})
-    assert attempt.json()["error"]["hint"] == f"GET /v1/jobs/{job} lists its attempts"
+    assert attempt.json()["error"]["hint"] == f"GET /v1/jobs/{job} lists the job's attempts"
     artifact = ada.get(f"/v1/jobs/{job}/artifacts/out.txt")
-    assert artifact.json()["error"]["hint"] == f"GET /v1/jobs/{job}/artifacts lists them"
+    assert artifact.json()["error"]["hint"] == f"GET /v1/jobs/{job}/artifacts lists the job's artifacts"
 
 
 def test_a_missing_token_is_refused_with_the_route_that_lists_them(coordinator: CoordinatorProcess) -> None:
     answer = coordinator.client("admin").delete("/v1/tokens/0000")
-    assert answer.json()["error"]["hint"] == "GET /v1/tokens lists them"
+    assert answer.json()["error"]["hint"] == "GET /v1/tokens lists all tokens"
 
 
 def test_a_request_without_a_token_is_told_how_to_send_one(coordinator: CoordinatorProcess) -> None:
@@ -64,7 +64,7 @@ def test_a_missing_file_is_refused_with_the_route_that_takes_it(ada: Client) -> 
 def test_a_worker_that_is_not_registered_is_told_how_to_register(coordinator: CoordinatorProcess) -> None:
     worker = coordinator.client("worker", "unregistered")
     answer = worker.post("/v1/workers/unregistered/heartbeat", json={"session": "s" * 16, "holding": []})
-    assert answer.json()["error"]["hint"] == "register it first: PUT /v1/workers/unregistered"
+    assert answer.json()["error"]["hint"] == "register the worker first: PUT /v1/workers/unregistered"
 
 
 def test_no_message_or_hint_of_an_operation_speaks_http() -> None:

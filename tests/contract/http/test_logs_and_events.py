@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
-import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -57,7 +57,7 @@ def test_fault_36_log_bytes_come_back_as_they_were_written(ada: Client, worker: 
 def test_fault_20_repeated_log_bytes_are_skipped_and_a_gap_is_409_with_the_size(
     ada: Client, worker: ScriptedWorker
 ) -> None:
-    """Seen to fail when known log bytes are stored once more."""
+    """Seen to fail when known log bytes are stored again."""
     job, attempt = started(ada, worker)
     worker.write_log(attempt, 0, b"hello ")
     assert worker.write_log(attempt, 0, b"hello world").json() == {"size": 11}
@@ -238,32 +238,42 @@ def test_a_last_event_id_that_is_not_a_number_is_400(ada: Client, last: str) -> 
     assert ada.get("/v1/events", headers=headers).status_code == 400
 
 
-def test_streams_are_limited_and_a_disconnected_client_frees_its_slot(coordinator: CoordinatorProcess) -> None:
-    headers = {"Accept": "text/event-stream"}
-    viewer = coordinator.client("viewer")
-    open_streams: list[requests.Response] = []
-    lock = threading.Lock()
+def test_a_followed_log_of_a_queued_job_waits_for_its_first_attempt(ada: Client, worker: ScriptedWorker) -> None:
+    """Seen to fail when only an attempt can be followed: the answer was 500."""
+    run = ada.post("/v1/runs", json={"run": "true"}).json()["id"]
+    with ada.get(f"/v1/jobs/{run}.1/log?follow=1", stream=True) as answer:
+        (assignment,) = worker.claim()
+        worker.write_log(assignment["attempt"], 0, b"here")
+        worker.finish(assignment["attempt"], log_size=4)
+        assert answer.content == b"here"
 
-    def full() -> bool:
-        answer = viewer.get("/v1/events", headers=headers, stream=True)
-        if answer.status_code == 200:
-            with lock:
-                open_streams.append(answer)
-            return False
-        assert answer.status_code == 429
-        assert int(answer.headers["Retry-After"]) > 0
-        assert answer.json()["error"]["code"] == "slow_down"
-        return True
 
-    wait_until(full)
-    assert len(open_streams) <= 16
-    assert viewer.get("/v1/runs").status_code == 200, "everything else goes on"
-    for answer in open_streams:
-        answer.close()
-    open_streams.clear()
-    wait_until(lambda: not full(), 15, every=0.5)
-    for answer in open_streams:
-        answer.close()
+def test_a_followed_log_ends_when_its_queued_job_is_canceled(ada: Client) -> None:
+    run = ada.post("/v1/runs", json={"run": "true", "requires": {"gpu": "none"}}).json()["id"]
+    with ada.get(f"/v1/jobs/{run}.1/log?follow=1", stream=True) as answer:
+        ada.post(f"/v1/runs/{run}/cancel")
+        assert answer.content == b""
+
+
+def test_a_stream_ends_when_its_token_is_revoked_or_expires(
+    coordinator: CoordinatorProcess, worker: ScriptedWorker
+) -> None:
+    """Seen to fail when only the start of a stream asked whether the token is valid."""
+    admin = coordinator.client("admin")
+    run = admin.post("/v1/runs", json={"run": "ls"}).json()["id"]
+    (assignment,) = worker.claim()
+    for path, lasts in (("/v1/events?after=now", None), (f"/v1/jobs/{run}.1/log?follow=1", None), ("/v1/events", 3)):
+        made = admin.post("/v1/tokens", json={"role": "viewer", "name": "guest", "expires_in_seconds": lasts}).json()
+        headers = {"Accept": "text/event-stream, */*", "Authorization": f"Bearer {made['token']}"}
+        with requests.get(coordinator.url + path, headers=headers, stream=True, timeout=30) as answer:
+            assert answer.status_code == 200
+            if lasts is None:
+                assert admin.delete(f"/v1/tokens/{made['id']}").status_code == 204
+            deadline = time.monotonic() + 30
+            for _ in answer.iter_content(None):
+                assert time.monotonic() < deadline, "the stream goes on"
+        assert requests.get(coordinator.url + path, headers=headers, stream=True, timeout=60).status_code == 401
+    worker.finish(assignment["attempt"])
 
 
 def test_a_head_request_occupies_no_stream_slot(own_coordinator: CoordinatorProcess) -> None:

@@ -29,7 +29,7 @@ CONFIG = schemathesis.Config.from_dict(
             "positive_data_acceptance": {"expected-statuses": ["2xx", 304, 400, 403, 404, 409, 413, 416, 422, 429]},
             "negative_data_rejection": {"expected-statuses": [400, 401, 403, 404, 405, 409, 411, 413, 415, 422, 429]},
         },
-        # Every boundary of the job file's schema is a great many documents: these two get random ones alone.
+        # To test every boundary of the job file's schema takes very many documents, so these two get only random ones.
         "operations": [
             {"include-name": f"POST {path}", "phases": {"coverage": {"enabled": False}}}
             for path in ("/v1/runs", "/v1/runs/check")
@@ -92,7 +92,7 @@ def what_the_examples_name(coordinator: CoordinatorProcess) -> None:
 
 @schema.auth(refresh_interval=None)
 class Roles:
-    """Requests are made before there is a coordinator, so each carries the role for now, and the token later."""
+    """Requests are built before there is a coordinator: each carries a role, which the test replaces by a token."""
 
     def get(self, case: schemathesis.Case[Any], context: schemathesis.AuthContext) -> str:
         roles = {call.by for call in CALLS if (call.method, call.path) == (case.method.upper(), case.path)}
@@ -115,7 +115,7 @@ def test_every_answer_conforms_to_the_contract_whatever_is_sent(
 ) -> None:
     """All checks of schemathesis: no 5xx, no undocumented status, type, header or body, no way around the token."""
     if "x-schemathesis-unknown-property" in case.headers:
-        return  # HTTP wants headers that nobody knows to be ignored, not refused
+        return  # HTTP requires that unknown headers are ignored, not refused
     role = case.headers.get("Authorization")
     if role in ("admin", "worker"):
         case.headers["Authorization"] = f"Bearer {coordinator.token(role, 'desk-3')}"

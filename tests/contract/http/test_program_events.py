@@ -13,6 +13,7 @@ from deborgen_shared.program_events import EVENT_BYTES, EVENTS_PER_REQUEST
 from support.coordinator import Client, CoordinatorProcess
 from support.postgres import postgres
 from support.scripted_worker import ScriptedWorker
+from support.waiting import wait_until
 
 __all__ = ["postgres"]
 
@@ -151,7 +152,12 @@ def test_a_long_event_is_shortened_in_the_coordinators_log(
     coordinator: CoordinatorProcess, worker: ScriptedWorker, attempt: str
 ) -> None:
     worker.send_events(attempt, [{"type": "long", "payload": {"x": "y" * 3000}}], first=0)
-    (line,) = [each for each in coordinator.logged().splitlines() if f"attempt={attempt}" in each and '"long"' in each]
+
+    def logged() -> list[str]:
+        lines = coordinator.logged().splitlines()
+        return [each for each in lines if f"attempt={attempt}" in each and '"long"' in each]
+
+    (line,) = wait_until(logged, what="the event in the log", log=coordinator.log)
     assert len(line) < 1500
 
 

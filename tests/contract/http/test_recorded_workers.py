@@ -1,4 +1,4 @@
-"""Workers of earlier releases are understood: their recorded requests are answered as they need it.
+"""Workers of earlier releases are understood: their recorded requests get the answers that they need.
 
 The recordings are in `recorded/`, whose README says how they are made.
 """
@@ -189,7 +189,7 @@ def named(story: list[Entry], path: str) -> list[Entry]:
 
 
 def test_a_recording_covers_a_whole_life(recorded: dict[str, Any]) -> None:
-    """Otherwise the test below would prove less than it says."""
+    """Otherwise the last test would prove less than it says."""
     story = recorded["story"]
     heartbeats = [entry["answer"]["attempts"] for entry in named(story, "/heartbeat")]
     assert any(entry["request"]["body"]["wait_seconds"] > 0 and "opens" in entry for entry in named(story, "/claim"))
@@ -207,7 +207,8 @@ def test_a_recording_covers_a_whole_life(recorded: dict[str, Any]) -> None:
 def test_an_older_workers_confirming_heartbeat_is_answered_continue(
     recorded: dict[str, Any],
 ) -> None:
-    """It starts nothing before. The test below sees that today's coordinator gives the same answers."""
+    """Such a worker starts an attempt only after this answer. The test below checks that today's coordinator gives the
+    same answers."""
     first: dict[str, str] = {}
     for entry in named(recorded["story"], "/heartbeat"):
         for attempt, word in entry["answer"]["attempts"].items():

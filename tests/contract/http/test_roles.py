@@ -17,19 +17,23 @@ assert application.NOUNS, "importing them fills the table of routes"
 
 A, S, V, W = Role.ADMIN, Role.SUBMITTER, Role.VIEWER, Role.WORKER
 PEOPLE = {A, S, V}
-NOBODY_IS_ASKED: set[Role] = set()
+NO_TOKEN_NEEDED: set[Role] = set()
 
 MATRIX: dict[str, set[Role]] = {
-    "GET /health": NOBODY_IS_ASKED,
+    "GET /health": NO_TOKEN_NEEDED,
     "GET /metrics": PEOPLE,
     "GET /v1/openapi.json": {A, S, V, W},
     "GET /v1/schema/job.json": {A, S, V, W},
     "GET /v1/me": {A, S, V, W},
+    "PUT /v1/secrets/{secret}": {A, S},
+    "GET /v1/secrets": {A, S},
+    "DELETE /v1/secrets/{secret}": {A, S},
     "POST /v1/runs": {A, S},
     "POST /v1/runs/check": {A, S},
     "GET /v1/runs": PEOPLE,
     "GET /v1/runs/last": PEOPLE,
     "GET /v1/runs/{run}": PEOPLE,
+    "GET /v1/runs/{run}/overview": PEOPLE,
     "GET /v1/runs/{run}/jobs": PEOPLE,
     "GET /v1/runs/{run}/results": PEOPLE,
     "GET /v1/runs/{run}/artifacts": PEOPLE,

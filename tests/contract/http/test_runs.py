@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from deborgen_coordinator.settings import Settings
+from deborgen_coordinator.settings import CoordinatorSettings
 from deborgen_shared import __version__
 from support.coordinator import Client, CoordinatorProcess
 from support.scripted_worker import ScriptedWorker
@@ -33,7 +33,7 @@ def submit(client: Client, **document: Any) -> dict[str, Any]:
 
 
 def drain(worker: ScriptedWorker) -> None:
-    """Cancel the runs of other tests."""
+    """Finish the jobs that other tests have left in the queue."""
     while found := worker.claim(64):
         for assignment in found:
             worker.finish(assignment["attempt"])
@@ -49,7 +49,7 @@ def test_a_job_file_may_be_one_line(ada: Client) -> None:
     assert ada.get(f"/v1/runs/{run['id']}").json() == {**run, "warnings": run["warnings"]}
     job = ada.get(f"/v1/jobs/{run['id']}.1").json()
     assert (job["id"], job["state"], job["attempts"]) == (f"{run['id']}.1", "queued", 0)
-    assert job["max_attempts"] == job["spec"]["max_attempts"] == Settings().default_max_attempts == 3
+    assert job["max_attempts"] == job["spec"]["max_attempts"] == CoordinatorSettings().default_max_attempts == 3
     assert job["history"] == job["artifacts"] == []
     assert job["spec"]["run"] == "echo hello"
 
@@ -72,7 +72,7 @@ def test_fault_04_five_repeats_of_a_submit_in_parallel_are_one_run(coordinator: 
 
 
 def test_fault_05_another_body_under_the_same_key_is_409_and_stores_nothing(ada: Client) -> None:
-    """Seen to fail when a key is not tied to its body."""
+    """Seen to fail when an idempotency key is not tied to its body."""
     headers = {"Idempotency-Key": "fault-5"}
     assert ada.post("/v1/runs", json={"run": "true"}, headers=headers).status_code == 201
     before = ada.get("/v1/runs?limit=1").json()
@@ -151,6 +151,56 @@ def test_the_results_table_comes_as_json_and_as_csv(ada: Client, worker: Scripte
     assert float(table[1]["error"]) == 1e-9
     assert table[1]["result.method"] == 'a "quoted", one'
     assert (table[1]["ok"], table[1]["note"], table[1]["seconds"]) == ("true", "=1+1", "1.5")
+
+
+def test_numbers_that_json_has_no_word_for_are_texts_and_empty_cells(ada: Client, worker: ScriptedWorker) -> None:
+    drain(worker)
+    run = submit(ada, run="true")["id"]
+    (assignment,) = worker.claim()
+    worker.finish(assignment["attempt"], result={"loss": "NaN", "top": "-Infinity", "train.loss": 0.5})
+    (row,) = ada.get(f"/v1/runs/{run}/results").json()["items"]
+    assert row["result"] == {"loss": "NaN", "top": "-Infinity", "train.loss": 0.5}
+    (line,) = csv.DictReader(io.StringIO(ada.get(f"/v1/runs/{run}/results?format=csv").text))
+    assert (line["loss"], line["top"], line["train.loss"]) == ("", "", "0.5")
+
+
+def test_the_overview_names_each_reason_and_each_warning_once(ada: Client, worker: ScriptedWorker) -> None:
+    drain(worker)
+    run = submit(ada, run="true", sweep={"grid": {"n": {"from": 1, "to": 6}}}, retry={"program": True, "backoff": "5m"})
+    given = worker.claim(6)
+    assert ada.get(f"/v1/runs/{run['id']}/overview").json()["assigned"] == 6
+    assert ada.get(f"/v1/jobs/{run['id']}.1/why").json()["summary"].startswith("Assigned to w1, attempt 1: ")
+    worker.post("heartbeat", {"holding": [{"attempt": given[0]["attempt"], "began_seconds_ago": 1}]})
+    assert ada.get(f"/v1/runs/{run['id']}/overview").json()["assigned"] == 5
+    begun = [job["began_at"] is not None for job in ada.get(f"/v1/runs/{run['id']}/jobs").json()["items"]]
+    assert begun == [True, False, False, False, False, False]
+    assert ada.get(f"/v1/jobs/{run['id']}.1/why").json()["summary"] == "Running on w1, attempt 1."
+    assert given[0]["attempt"] not in ada.get("/v1/workers/w1").json()["assigned"]
+    assert given[1]["attempt"] in ada.get("/v1/workers/w1").json()["assigned"]
+    for assignment, where in zip(given[:2], ("line 1", "line 2"), strict=True):
+        left_out = f"result left out: it is not JSON ({where})"
+        worker.finish(assignment["attempt"], warnings=[left_out, "artifact 'x' matched nothing"])
+    for assignment in given[2:4]:
+        worker.finish(assignment["attempt"], "error", reason="no such image")
+    worker.finish(given[4]["attempt"], "failed", exit_code=3)
+    overview = ada.get(f"/v1/runs/{run['id']}/overview").json()
+    assert [(group["jobs"], group["reason"], group["first"]) for group in overview["warnings"]] == [
+        (2, "result left out: it is not JSON (line 1)", f"{run['id']}.1"),
+        (2, "artifact 'x' matched nothing", f"{run['id']}.1"),
+    ]
+    waiting = [(group["jobs"], group["reason"], group["first"]) for group in overview["waiting"]]
+    assert waiting == [(2, "no such image", f"{run['id']}.3"), (1, "exit code 3", f"{run['id']}.5")]
+    assert all(group["next_try_at"] for group in overview["waiting"])
+    why = ada.get(f"/v1/jobs/{run['id']}.5/why").json()
+    assert why["summary"].startswith("Queued: attempt 1 on w1 ended: exit code 3; next try in ")
+    assert why["workers"] == [], "no worker can take it before then"
+    assert "Warning: artifact 'x' matched nothing." in ada.get(f"/v1/jobs/{run['id']}.1/why").json()["summary"]
+    ada.post(f"/v1/runs/{run['id']}/cancel")
+    worker.finish(given[5]["attempt"], "failed", exit_code=3)
+    overview = ada.get(f"/v1/runs/{run['id']}/overview").json()
+    (failed,) = overview["failed"]
+    assert (failed["jobs"], failed["reason"], failed["first"]) == (1, "exit code 3", f"{run['id']}.6")
+    assert (overview["waiting"], overview["assigned"]) == ([], 0)
 
 
 def blob(worker: ScriptedWorker, path: str, data: bytes) -> dict[str, Any]:
@@ -249,6 +299,34 @@ def test_a_retry_is_a_new_run_linked_to_the_old_one(ada: Client, worker: Scripte
     assert conflict.status_code == 409
     assert ada.get(f"/v1/jobs/{again['id']}.2").json()["params"] == {"n": 2}, "a job keeps its index"
     assert ada.get(f"/v1/runs/{run}").json()["state"] == "failed", "the old run is as it was"
+
+
+def test_the_results_of_a_run_can_include_the_newest_success_of_each_job(ada: Client, worker: ScriptedWorker) -> None:
+    drain(worker)
+    run = submit(ada, sweep={"cases": [{"n": 1}, {"n": 2}, {"n": 3}]})["id"]
+
+    def finish(outcomes: list[str]) -> None:
+        for assignment, outcome in zip(worker.claim(len(outcomes)), outcomes, strict=True):
+            worker.finish(assignment["attempt"], outcome, exit_code=int(outcome == "failed"))
+
+    def retry(of: int, only: str) -> int:
+        return int(ada.post(f"/v1/runs/{of}/retry", json={"only": only}).json()["id"])
+
+    def jobs(query: str) -> list[tuple[str, str | None]]:
+        return [(row["job"], row["retry_of"]) for row in ada.get(f"/v1/runs/{run}/results{query}").json()["items"]]
+
+    own = [(f"{run}.{n}", None) for n in (1, 2, 3)]
+    finish(["succeeded", "failed", "failed"])
+    second = retry(run, "failed")
+    finish(["failed", "succeeded"])
+    assert jobs("?retries=1") == [*own[:2], (f"{second}.3", f"{run}.3")]
+    third = retry(second, "all")
+    finish(["succeeded", "failed"])
+    assert jobs("?retries=1") == [own[0], (f"{third}.2", f"{run}.2"), (f"{second}.3", f"{run}.3")]
+    assert jobs("") == own
+    table = ada.get(f"/v1/runs/{run}/results?retries=1&format=csv").text.splitlines()
+    assert table[0].startswith("job,retry_of,state,n,")
+    assert table[2].startswith(f"{third}.2,{run}.2,succeeded,2,")
 
 
 def test_why_names_what_each_worker_lacks(ada: Client, worker: ScriptedWorker) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from deborgen_coordinator.settings import TABLE, Settings, SettingsError
+from deborgen_coordinator.settings import TABLE, CoordinatorSettings, SettingsError
 from deborgen_shared.jobfile import limits
 from deborgen_shared.jobfile.keys import KEYS
 from support.coordinator import clean_environment
@@ -20,7 +20,7 @@ def test_a_flag_overrides_the_environment_and_that_overrides_the_file(tmp_path: 
     environment = {"DEBORGEN_LEASE_SECONDS": "200", "DEBORGEN_MAX_WAITERS": "6"}
     settings = TABLE.load({"lease_seconds": "5m"}, environment, str(file))
     assert (settings.lease_seconds, settings.max_waiters, settings.scheduler) == (300.0, 6, "fair")
-    assert settings.heartbeat_seconds == Settings().heartbeat_seconds
+    assert settings.heartbeat_seconds == CoordinatorSettings().heartbeat_seconds
 
 
 def test_the_environment_may_name_the_file(tmp_path: Path) -> None:
@@ -40,7 +40,7 @@ def test_the_environment_may_name_the_file(tmp_path: Path) -> None:
         ({"max_body": "8 megs"}, "--max-body"),
         ({"threads": "1"}, "at least 4"),
         ({"threads": "32"}, "must leave 2 of the 32 threads"),
-        ({"scheduler": "random"}, "one of fifo, fair"),
+        ({"scheduler": "random"}, "is not a valid choice: it must be fifo or fair"),
         ({"database": "mysql://x"}, "postgresql://"),
         ({"poll_rate": "0"}, "above 0"),
         ({"default_max_attempts": "0"}, "at least 1"),
@@ -86,4 +86,4 @@ def test_the_default_number_of_attempts_has_the_same_limits_as_in_a_job_file() -
     for number in limits.MAX_ATTEMPTS:
         assert TABLE.load({"default_max_attempts": str(number)}, {}).default_max_attempts == number
     (key,) = (key for key in KEYS if key.name == "max_attempts")
-    assert f"`default_max_attempts`: `{Settings().default_max_attempts}` unless" in key.default
+    assert f"`default_max_attempts`: `{CoordinatorSettings().default_max_attempts}` unless" in key.default

@@ -139,7 +139,7 @@ BAD_JSON = {
 
 @pytest.mark.parametrize("name", BAD_JSON)
 def test_fault_62_malformed_json_is_400_and_submits_nothing(coordinator: CoordinatorProcess, name: str) -> None:
-    """Seen to fail when the last one of two equal keys counts."""
+    """Seen to fail when the last of two equal keys counts."""
     submitter = coordinator.client("submitter")
     before = submitter.get("/v1/runs?limit=1").json()
     answer = submitter.post("/v1/runs", data=BAD_JSON[name], headers={"Content-Type": "application/json"})
@@ -210,7 +210,7 @@ def test_fault_63_a_chunked_body_is_411(coordinator: CoordinatorProcess) -> None
 
 
 def test_fault_63_a_body_shorter_than_its_length_is_400(coordinator: CoordinatorProcess) -> None:
-    """Seen to fail when half a body is taken for the whole."""
+    """Seen to fail when half a body counts as the whole body."""
     headers = "Content-Type: application/json\r\nContent-Length: 200000\r\n"
     answer = raw_post(coordinator, "/v1/runs", headers, b'{"run": "true"}' + b" " * 100_000)
     assert answer.startswith(b"HTTP/1.1 400"), answer
@@ -265,6 +265,16 @@ def test_fault_73_a_forged_host_or_origin_changes_no_answer(coordinator: Coordin
     assert "evil" not in answer.text + str(answer.headers)
     assert not [name for name in answer.headers if name.lower().startswith("access-control")]
     assert viewer.get("/health", headers={"SCRIPT_NAME": "/x", "X-Forwarded-Proto": "https"}).status_code == 200
+
+
+@pytest.mark.parametrize(("asked", "answered"), [("1.0", "1.0"), ("1.1", "1.1"), ("1.2", "1.1"), ("1.9", "1.1")])
+def test_an_answer_has_a_version_of_http_that_the_coordinator_speaks(
+    coordinator: CoordinatorProcess, asked: str, answered: str
+) -> None:
+    """Found by `make fuzz`, and seen to fail: the answer to HTTP/1.2 was HTTP/1.2."""
+    for _ in range(2):  # the second request has a head that is already known
+        answer = exchange(coordinator, f"GET /health HTTP/{asked}\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
+        assert answer.startswith(f"HTTP/{answered} 200 ".encode()), answer
 
 
 def test_pipelined_requests_are_answered_in_order(coordinator: CoordinatorProcess) -> None:
@@ -347,6 +357,14 @@ def test_fault_64_file_paths_that_are_equal_on_some_machines_are_422(
     files = [file_at(coordinator, path) for path in paths]
     answer = coordinator.client("submitter").post("/v1/runs", json={"run": "true", "files": files})
     refusal(answer, 422, "invalid_job")
+
+
+@pytest.mark.parametrize("path", ["/v1/runs", "/v1/runs/check"])
+def test_a_lookup_in_quotes_is_422(coordinator: CoordinatorProcess, path: str) -> None:
+    body = {"run": "echo '${{ a }}'", "sweep": {"grid": {"a": ["x; echo INJECTED"]}}}
+    error = refusal(coordinator.client("submitter").post(path, json=body), 422, "invalid_job")
+    assert [problem["path"] for problem in error["problems"]] == ["run"]
+    assert "$DEBORGEN_PARAM_A" in error["hint"]
 
 
 #: What a worker might say of itself by mistake, or to do harm.

@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 
 from support.coordinator import CoordinatorProcess
-from support.person import Person
+from support.person import DEBORGEN, Person
 from support.pool import Pool
+
+from .screen import Open, Terminal
 
 
 @contextmanager
@@ -43,6 +45,22 @@ def admin(pool: Pool) -> Person:
 def stranger(tmp_path: Path) -> Person:
     """A person with an empty home folder, who knows no coordinator."""
     return Person(tmp_path / "stranger")
+
+
+@pytest.fixture
+def terminal(anna: Person) -> Iterator[Open]:
+    opened: list[Terminal] = []
+
+    def start(*words: str, **environment: str) -> Terminal:
+        opened.append(Terminal([str(DEBORGEN), *words], anna.folder, {**anna.environment, **environment}))
+        return opened[-1]
+
+    yield start
+    for each in opened:
+        if each.process.poll() is None:
+            each.process.kill()
+            each.process.wait()
+        each.close()
 
 
 @pytest.fixture(autouse=True)

@@ -134,3 +134,7 @@ class Terminal:
     def close(self) -> None:
         os.close(self.master)
         os.close(self._slave)
+
+
+#: Opens a terminal for a command of a person: its words, and variables for its environment.
+Open = Callable[..., Terminal]

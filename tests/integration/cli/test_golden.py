@@ -26,9 +26,9 @@ JOB = """
 name: golden
 labels: {project: thesis}
 run: |
-  echo "x is ${{ x }}"
+  echo x is ${{ x }}
   printf 'made' > out.txt
-  printf '{"y": %s}' "$(( ${{ x }} * 2 ))" > "$DEBORGEN_RESULT"
+  printf '{"y": %s}' "$(( DEBORGEN_PARAM_X * 2 ))" > "$DEBORGEN_RESULT"
   exit ${{ code }}
 artifacts: [out.txt]
 resources: {cpus: 1, memory: 64MiB}
@@ -64,6 +64,7 @@ def new_pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pool]:
 
 @pytest.fixture(scope="module")
 def done(new_pool: Pool) -> Person:
+    """A person whose first run has ended."""
     anna = new_pool.person("anna")
     anna.submit(JOB, "--wait", code=14)
     assert anna.out("list").splitlines()[1].startswith("1\t")

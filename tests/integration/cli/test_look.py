@@ -15,14 +15,15 @@ import pytest
 from support.person import Person
 from support.pool import Pool
 from support.waiting import wait_until
+from support.worker import shared_file
 
 SWEEP = """
 name: curve
 labels: {project: thesis}
 run: |
-  echo "x is ${{ x }}"
+  echo x is ${{ x }}
   mkdir out; printf 'artifact %s' ${{ x }} > out/value.txt
-  printf '{"y": %s}' $(( (${{ x }} - 2) * (${{ x }} - 2) )) > "$DEBORGEN_RESULT"
+  printf '{"y": %s}' $(( (DEBORGEN_PARAM_X - 2) * (DEBORGEN_PARAM_X - 2) )) > "$DEBORGEN_RESULT"
 artifacts: [out/*]
 sweep: {grid: {x: {from: 1, to: 4}}}
 """
@@ -95,6 +96,15 @@ def test_logs_can_be_limited_to_failed_jobs(anna: Person) -> None:
     assert f"jobs failed; this is the first, {run}.2\n" in anna.run("why", run).stderr.decode()
 
 
+def test_followed_logs_can_be_limited_to_failed_jobs(anna: Person) -> None:
+    """Seen to fail when `--follow` ignored `--failed`."""
+    run = anna.submit("run: echo ${{ x }}; exit ${{ x }}\nsweep: {grid: {x: [0, 1, 2]}}\n")
+    assert sorted(anna.out("logs", run, "-f", "--failed").splitlines()) == [f"{run}.2 | 1", f"{run}.3 | 2"]
+    good = anna.submit("run: echo fine\n")
+    done = anna.run("logs", good, "-f", "--failed")
+    assert (done.stdout, done.stderr.decode()) == (b"", f"no job of run {good} failed\n")
+
+
 def test_a_log_is_followed_while_it_grows(anna: Person) -> None:
     gate = anna.folder / "gate"
     run = anna.submit(f"run: echo before; while [ ! -e {gate} ]; do sleep 0.05; done; echo after\n")
@@ -159,7 +169,7 @@ def test_a_log_can_be_followed_before_the_job_starts(pool: Pool, anna: Person, a
 
 
 def test_the_log_of_an_earlier_attempt_can_be_read(anna: Person) -> None:
-    count = anna.folder / "count"
+    count = shared_file(anna.folder / "count")
     text = f"""
 run: echo x >> {count}; wc -l < {count}; [ $(wc -l < {count}) = 2 ]
 max_attempts: 2
@@ -194,6 +204,34 @@ def test_results_can_be_sorted_and_searched(anna: Person, curve: str) -> None:
     assert [row["x"] for row in anna.rows("results", curve, "--best", "y:min")] == ["2"]
     assert [row["x"] for row in anna.rows("results", curve, "--best", "y:max")] == ["4"]
     assert "did you mean 'y'?" in anna.err("results", curve, "--sort", "yy", code=2)
+
+
+def test_the_best_row_of_a_text_column_is_an_error(anna: Person) -> None:
+    """Seen to fail in release 0.1, which printed only a header."""
+    run = anna.submit("run: 'true'\nsweep: {grid: {method: [euler, rk4]}}\n", "--wait")
+    assert "no row has a number in the column 'method'" in anna.err("results", run, "--best", "method", code=2)
+
+
+def test_a_job_is_not_taken_for_its_run(anna: Person, curve: str) -> None:
+    """Seen to fail in release 0.1, which silently took the whole run."""
+    for verb in ("results", "watch", "retry"):
+        said = anna.err(verb, f"{curve}.3", code=2)
+        assert f"{curve}.3 is a job, and this needs a run" in said
+        assert f"write {curve}" in said
+
+
+def test_a_filter_that_finds_nothing_is_named(anna: Person) -> None:
+    """Seen to fail in release 0.1, which said only `no runs`."""
+    assert "no run has a label called 'foo'" in anna.err("list", "--label", "foo", code=0)
+    assert "no run matches: submitter nobody" in anna.err("list", "--submitter", "nobody", code=0)
+
+
+def test_names_that_people_type_from_habit_are_understood(anna: Person, curve: str) -> None:
+    """Seen to fail in release 0.1, which had no such commands."""
+    assert anna.rows("ls") == anna.rows("list")
+    assert anna.rows("status") == anna.rows("list")
+    assert anna.out("help", "results") == anna.out("results", "--help")
+    assert anna.out("help") == anna.out("--help")
 
 
 def test_results_as_csv_and_json_are_the_same_table(anna: Person, curve: str) -> None:

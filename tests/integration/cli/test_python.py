@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 import deborgen
+from support.coordinator import CoordinatorProcess
 from support.person import Person
 from support.pool import Pool
+from support.waiting import wait_until
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 
@@ -47,6 +51,8 @@ def test_a_wrong_dict_raises_all_its_problems(client: deborgen.Client) -> None:
     with pytest.raises(deborgen.InvalidJob) as refusal:
         client.submit({"run": "ls", "memroy": 1, "timeout": 5})
     assert len(refusal.value.details["problems"]) == 2
+    assert "unknown key 'memroy' (known keys: name, run, " in str(refusal.value), "the hints belong to the text"
+    assert "'timeout' is not a duration (write 5s, 5m or 5h" in str(refusal.value)
 
 
 def test_map_quotes_the_values(client: deborgen.Client) -> None:
@@ -64,7 +70,7 @@ def test_as_completed_yields_each_job_once(client: deborgen.Client) -> None:
 
 
 def test_results_are_a_list_of_dicts(client: deborgen.Client) -> None:
-    command = """printf '{{"y": %s}}' $(( {x} * {x} )) > "$DEBORGEN_RESULT" """
+    command = """x={x}; printf '{{"y": %s}}' $(( x * x )) > "$DEBORGEN_RESULT" """
     results = client.map(command, [{"x": 3}, {"x": 4}]).wait(timeout=60, check=True).results()
     assert [(row["x"], row["y"]) for row in results] == [(3, 9), (4, 16)]
     best = results.best("y", "max")
@@ -89,15 +95,74 @@ def test_results_become_a_data_frame(client: deborgen.Client) -> None:
 
 
 def test_a_failure_is_raised_on_request(client: deborgen.Client) -> None:
-    run = client.submit({"run": "exit 9"})
+    """Seen to fail in release 0.1, whose message was only `the job of run 9 failed`."""
+    run = client.submit({"run": "echo what it said last; exit 9"})
     assert run.wait(timeout=60).state == "failed"
-    with pytest.raises(deborgen.JobsFailed):
+    with pytest.raises(deborgen.JobsFailed, match=r"failed on box: exit code 9\n    what it said last$"):
         run.wait(check=True)
     new = run.retry()
     assert new.id != run.id
     assert new.data.retry_of == run.id
     with pytest.raises(deborgen.JobsFailed):
         new.wait(timeout=60, check=True)
+
+
+def test_the_text_of_an_error_says_what_to_do(client: deborgen.Client) -> None:
+    """Seen to fail in release 0.1, where the hint was not part of the text."""
+    with pytest.raises(deborgen.DeborgenError) as wrong:
+        client.run("tomorrow")
+    assert str(wrong.value) == "'tomorrow' names neither a run nor a job (write for example 42, 42.7, last or last.7)"
+
+
+@pytest.mark.parametrize("waits", ["for job in run.as_completed(): print(job.id, flush=True)", "run.wait()"])
+def test_ctrl_c_in_a_script_ends_it_with_one_sentence(client: deborgen.Client, anna: Person, waits: str) -> None:
+    """Seen to fail in release 0.1, which printed a traceback."""
+    run, said, code = interrupted(client, anna, waits)
+    assert said == f"\ninterrupted; run {run} continues. Watch it: deborgen watch {run}\n"
+    assert code == 130
+
+
+def test_a_script_may_catch_ctrl_c_itself(client: deborgen.Client, anna: Person) -> None:
+    """Seen to fail when the interrupt became a SystemExit, which such a script does not catch."""
+    loop = "for job in run.as_completed(): print(job.id, flush=True)"
+    script = f"try:\n    {loop}\nexcept KeyboardInterrupt:\n    run.cancel()"
+    run, _, code = interrupted(client, anna, script)
+    assert (client.run(run).state, code) == ("canceled", 0)
+
+
+def interrupted(client: deborgen.Client, anna: Person, script: str) -> tuple[int, str, int]:
+    """Interrupt a script that waits for a run: the run, what the script said on stderr, and its exit code."""
+    never = {"id": "never", "run": "ls", "requires": {"moon": "full"}}
+    run = client.submit({"steps": [{"id": "first", "run": "true"}, never]})
+    first = next(run.jobs()).wait(60)
+    assert first.state == "succeeded"
+    text = f"import deborgen\nrun = deborgen.Client().run({run.id})\nprint('ready', flush=True)\n{script}\n"
+    with subprocess.Popen(
+        [sys.executable, "-c", text], env=anna.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        if "as_completed" in script:
+            assert process.stdout.readline() == f"{run.id}.1\n"
+        else:  # one connection asks and one listens: the script waits at the coordinator
+            wait_until(lambda: sockets(process.pid) >= 2, what="the script to wait")
+        wait_until(lambda: sleeps(process.pid), what="the script to wait for the next job")
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=60)
+    return run.id, said, process.returncode
+
+
+def sockets(pid: int) -> int:
+    """The number of open sockets of a process."""
+    count = 0
+    for each in Path(f"/proc/{pid}/fd").iterdir():
+        with suppress(FileNotFoundError):
+            count += str(each.readlink()).startswith("socket")
+    return count
+
+
+def sleeps(pid: int) -> bool:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "S"
 
 
 def test_a_wait_times_out_and_a_cancel_ends_the_run(client: deborgen.Client) -> None:
@@ -110,18 +175,23 @@ def test_a_wait_times_out_and_a_cancel_ends_the_run(client: deborgen.Client) -> 
     assert client.run("last").id == run.id
 
 
-def test_many_waits_leave_no_stream_behind(client: deborgen.Client) -> None:
-    """The coordinator serves at most 16 streams. A finished wait frees its stream immediately."""
-    run = client.submit({"run": "ls", "requires": {"moon": "full"}})
-    client.connection.patience = 0
-    for _ in range(40):
-        with pytest.raises(deborgen.WaitRanOut):
-            run.wait(timeout=0.2)
-    refused: list[str] = []
-    listening = next(client.events(follow=True, after=0, on_trouble=refused.append))
-    assert listening.seq > 0
-    assert refused == []
-    run.cancel()
+def test_many_waits_leave_no_stream_behind(tmp_path: Path) -> None:
+    """The coordinator serves at most 2 streams of one person. A finished wait frees its stream immediately.
+
+    Seen to fail when a finished wait does not hang up.
+    """
+    with CoordinatorProcess(tmp_path, max_streams=8) as coordinator:
+        client = deborgen.Client(coordinator.url, coordinator.token("submitter", "anna"))
+        run = client.submit({"run": "ls", "requires": {"moon": "full"}})
+        client.connection.patience = 0
+        for _ in range(10):
+            with pytest.raises(deborgen.WaitRanOut):
+                run.wait(timeout=0.2)
+
+        def fail(sentence: str) -> None:
+            raise AssertionError(sentence)
+
+        assert next(client.events(follow=True, after=0, on_trouble=fail)).seq > 0
 
 
 def test_the_notebook_runs_unchanged(anna: Person) -> None:

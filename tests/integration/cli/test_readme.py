@@ -27,7 +27,8 @@ def environment(folder: Path) -> dict[str, str]:
     dropped = ("DEBORGEN_", "XDG_", "VIRTUAL_ENV", "PYTHON", "NO_COLOR", "MAKE", "MFLAGS")
     kept = {key: value for key, value in os.environ.items() if not key.startswith(dropped)}
     kept["PATH"] = ":".join(part for part in kept["PATH"].split(":") if ".venv" not in part)
-    return kept | {"HOME": str(folder.parent / "home"), "LANG": "C.UTF-8"}
+    # Jobs have the same priority as the tests. Otherwise they would wait for minutes while other tests are busy.
+    return kept | {"HOME": str(folder.parent / "home"), "LANG": "C.UTF-8", "DEBORGEN_WORKER_PRIORITY": "normal"}
 
 
 def type_in(folder: Path, line: Typed) -> None:

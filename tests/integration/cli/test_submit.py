@@ -32,6 +32,79 @@ def test_wait_and_the_exit_code_say_how_it_ended(anna: Person) -> None:
     anna.submit(MIXED, "--wait", code=14)
 
 
+def test_with_wait_the_json_says_how_it_ended(anna: Person) -> None:
+    """Seen to fail in release 0.1, which printed the state at submission."""
+    anna.write("job.yml", "run: exit 3\n")
+    run = json.loads(anna.out("submit", "job.yml", "--json", "--wait", code=10))["run"]
+    assert run["state"] == "failed"
+
+
+def test_a_parameter_with_a_typing_mistake_is_a_warning(anna: Person) -> None:
+    """Seen to fail in release 0.1, which added the axis silently."""
+    anna.write("job.yml", "run: 'true'\nsweep: {grid: {seed: [1]}, exclude: [{seed: 7}]}\n")
+    said = anna.err("check", "job.yml", "-p", "sed=1..3", code=0)
+    assert "warning: -p sed adds a parameter that the job file does not use; did you mean seed?" in said
+    assert "warning: no combination matches the exclude {seed: 7}" in said
+
+
+def test_a_range_that_is_empty_points_at_the_option(anna: Person) -> None:
+    """Seen to fail in release 0.1, which pointed at a line of the job file that is right."""
+    anna.write("job.yml", "run: 'true'\nsweep: {grid: {seed: [1]}}\n")
+    said = anna.err("submit", "job.yml", "-p", "seed=5..1", code=2)
+    assert "'-p' / '--param': seed: the range 5..1 is empty: write 1..5, or 5..1..-1" in said
+
+
+def test_an_unclosed_lookup_is_reported_where_it_opens(anna: Person) -> None:
+    """Seen to fail when the last text that looks like it was reported: the lookup on the next line, which is closed."""
+    anna.write("job.yml", "run: |\n  echo ${{ seed\n  echo ${{ seed }}\nsweep: {grid: {seed: [1]}}\n")
+    said = anna.err("check", "job.yml", code=3)
+    assert said.startswith("job.yml:2:8: a ${{ in 'run' is never closed\n  2|   echo ${{ seed\n   |        ^^^ ")
+
+
+def test_words_that_can_never_work_are_refused_by_check(anna: Person) -> None:
+    """Seen to fail in release 0.1: the image was an error of the worker, and unknown keys had no suggestion."""
+    anna.write("job.yml", "run: ls\nimage: Ubuntu:Latest\n")
+    said = anna.err("check", "job.yml", code=3)
+    assert "job.yml:2:8: 'Ubuntu:Latest' is not the name of an image: it has capital letters" in said
+    assert "write ubuntu:Latest" in said
+    anna.write("job.yml", "run: ls\nsweep: {grid: {a: {start: 1, stop: 4}}}\n")
+    said = anna.err("check", "job.yml", code=3)
+    assert "write from: instead" in said
+    assert "write to: instead" in said
+
+
+def test_a_parameter_that_is_given_twice_is_refused(anna: Person) -> None:
+    """Seen to fail when the last one silently won."""
+    anna.write("job.yml", "run: 'true'\nsweep: {grid: {seed: [1]}}\n")
+    for words in (["submit", "job.yml"], ["check", "job.yml"], ["run"]):
+        said = anna.err(*words, "-p", "seed=1", "-p", "seed=2", *(["--", "true"] if words == ["run"] else []), code=2)
+        assert "'-p' / '--param': seed is given twice: write all its values once, as in seed=1,2" in said
+
+
+def test_a_wrong_value_of_run_names_its_option(anna: Person) -> None:
+    """Seen to fail in release 0.1, which named a key of a job file that does not exist."""
+    said = anna.err("run", "--memory", "4G", "--", "true", code=3)
+    assert "--memory is not a size; write 4GiB" in said
+
+
+def test_the_end_of_a_watch_speaks_of_files_only_if_there_are_some(anna: Person) -> None:
+    """Seen to fail in release 0.1, which always spoke of files."""
+    anna.write("without.yml", "run: 'true'\n")
+    anna.write("with.yml", "run: touch out\nartifacts: [out]\n")
+    assert "artifacts pull" not in anna.err("submit", "without.yml", "--watch", code=0)
+    assert "artifacts pull" in anna.err("submit", "with.yml", "--watch", code=0)
+
+
+def test_files_may_be_patterns(anna: Person) -> None:
+    """Seen to fail in release 0.1, which looked for a file of that name."""
+    for name in ("tables/a.csv", "tables/b.csv", "tables/c.txt"):
+        anna.write(name, name)
+    run = anna.submit("run: ls tables\nfiles: ['tables/*.csv']\n", "--wait")
+    assert anna.out("logs", run).split() == ["a.csv", "b.csv"]
+    anna.write("nothing.yml", "run: ls\nfiles: ['tables/*.pdf']\n")
+    assert "'tables/*.pdf' matches nothing" in anna.err("check", "nothing.yml", code=3)
+
+
 def test_a_failure_is_reported_with_the_next_command(anna: Person) -> None:
     anna.write("job.yml", MIXED)
     said = anna.err("submit", "job.yml", "--wait", code=14)
@@ -122,7 +195,7 @@ def test_the_same_key_is_the_same_run(anna: Person) -> None:
 
 
 @contextmanager
-def line_to(port: int, lose: Callable[[bytes], bool], cut_after: int = 0) -> Iterator[str]:
+def lossy_proxy(port: int, lose: Callable[[bytes], bool], cut_after: int = 0) -> Iterator[str]:
     """A proxy to the coordinator. It loses the answers to the requests that `lose` selects; with `cut_after`, it cuts
     the connection once, after this many bytes of a request."""
     server = socket.create_server(("127.0.0.1", 0))
@@ -183,7 +256,7 @@ def test_fault_04_a_submit_whose_answer_was_lost_is_one_run(pool: Pool) -> None:
             seen.append(data)
         return len(seen) == 1
 
-    with line_to(port_of(pool), is_the_first_submit) as url:
+    with lossy_proxy(port_of(pool), is_the_first_submit) as url:
         ben.environment["DEBORGEN_URL"] = url
         run = ben.submit(HELLO)
         assert len(seen) == 2
@@ -201,7 +274,7 @@ def test_fault_19_an_upload_that_is_cut_is_resumed(pool: Pool) -> None:
         offsets.extend(re.findall(rb"(?i)^PATCH .*?^Upload-Offset: (\d+)", data, re.DOTALL | re.MULTILINE))
         return False
 
-    with line_to(port_of(pool), note_the_offset, cut_after=3_000_000) as url:
+    with lossy_proxy(port_of(pool), note_the_offset, cut_after=3_000_000) as url:
         gina.environment["DEBORGEN_URL"] = url
         run = gina.submit("run: sha256sum big.bin\nfiles: [big.bin]\n", "--wait")
     assert log_of(pool, gina, run).split()[0] == hashlib.sha256(content).hexdigest()

@@ -3,45 +3,24 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
-import pytest
-
-from support.person import DEBORGEN, Person
+from support.person import Person
 from support.pool import Pool
 from support.waiting import wait_until
 
-from .screen import Terminal
+from .screen import Open
 
 SWEEP = """
 name: waves
 run: |
-  echo "wave ${{ x }}"
-  while [ ! -e "$GATE/${{ x }}" ]; do sleep 0.05; done
+  echo wave ${{ x }}
+  while [ ! -e "$GATE"/${{ x }} ]; do sleep 0.05; done
   if [ ${{ x }} = 3 ]; then printf 'about to \\033[2Jfail\\n'; exit 7; fi
 env: {GATE: "GATE_FOLDER"}
 sweep: {grid: {x: {from: 1, to: 4}}}
 """
-
-Open = Callable[..., Terminal]
-
-
-@pytest.fixture
-def terminal(anna: Person) -> Iterator[Open]:
-    opened: list[Terminal] = []
-
-    def start(*words: str, **environment: str) -> Terminal:
-        opened.append(Terminal([str(DEBORGEN), *words], anna.folder, {**anna.environment, **environment}))
-        return opened[-1]
-
-    yield start
-    for each in opened:
-        if each.process.poll() is None:
-            each.process.kill()
-            each.process.wait()
-        each.close()
 
 
 class Gates:
@@ -70,7 +49,7 @@ def test_the_live_view_draws_updates_and_leaves_the_terminal_clean(anna: Person,
     gates.open(3)
     watching.until(lambda screen: "exit code 7" in screen.text)
     shown = watching.until(lambda screen: "about to" in screen.text).text
-    assert "about to ␛[2Jfail" in shown, "the last lines of what failed, made inert"
+    assert "about to ␛[2Jfail" in shown, "the last lines of the failed job's log, made inert"
     assert "next: deborgen logs" in shown
     gates.open(4)
     assert watching.end() == 14

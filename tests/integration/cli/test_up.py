@@ -99,16 +99,51 @@ def test_ctrl_c_ends_it_and_its_children(home: Person) -> None:
 
 
 @pytest.mark.parametrize("child", ["coordinator", "worker"])
-def test_when_one_process_dies_up_says_so_and_ends_the_other(home: Person, child: str) -> None:
+def test_a_process_that_was_killed_is_reported_and_started_again(home: Person, child: str) -> None:
+    process = home.start("up", "--runner", "subprocess", stderr=subprocess.PIPE)
+    wait_until(lambda: (home.home / "state/deborgen/up.json").exists(), what="the pool to be up")
+    before = runtime(home)["children"]
+    os.kill(before[child], signal.SIGKILL)
+    wait_until(lambda: runtime(home)["children"][child] != before[child], what="the process to be started again")
+    assert home.out("run", "--", "echo", "again") == "again\n"
+    home.out("down")
+    said = process.communicate(timeout=30)[1].decode()
+    assert f"the {child} was killed (SIGKILL); starting it again" in said
+    assert not any(is_alive(pid) for pid in before.values())
+
+
+def test_when_one_process_ends_by_itself_up_says_so_and_ends_the_other(home: Person) -> None:
     process = home.start("up", "--runner", "subprocess", stderr=subprocess.PIPE)
     wait_until(lambda: (home.home / "state/deborgen/up.json").exists(), what="the pool to be up")
     state = runtime(home)
-    os.kill(state["children"][child], signal.SIGKILL)
-    said = process.communicate(timeout=30)[1].decode()
+    os.kill(state["children"]["worker"], signal.SIGTERM)
+    said = process.communicate(timeout=60)[1].decode()
     assert process.returncode == 1
-    assert f"the {child} ended" in said
+    assert "the worker ended" in said
     assert not any(is_alive(pid) for pid in state["children"].values())
     assert "no coordinator is known" in home.err("list", code=5)
+
+
+def test_an_unreadable_profile_does_not_end_up(home: Person) -> None:
+    """Seen to fail when up ended with an error, after it had said that it is up."""
+    profile = home.home / "config/deborgen/profile.json"
+    profile.parent.mkdir(parents=True)
+    profile.write_text("not JSON")
+    said = home.err("up", "--detach", "--runner", "subprocess", code=0)
+    url = runtime(home)["url"]
+    assert f"note:   {profile} cannot be read: " in said
+    assert f"to use this one: export DEBORGEN_URL={url}" in said
+    home.environment["DEBORGEN_URL"] = url
+    assert home.out("run", "--", "echo", "it is up") == "it is up\n"
+
+
+def test_jobs_may_use_the_internet_if_up_says_so(home: Person) -> None:
+    up(home)
+    run = home.submit("run: echo out\nnetwork: internet\n")
+    assert "deborgen up --network internet" in home.out("why", run)
+    home.out("down")
+    up(home, "--network", "internet")
+    home.out("wait", run, "--timeout", "45s")
 
 
 def test_after_a_killed_up_the_next_up_works(home: Person) -> None:

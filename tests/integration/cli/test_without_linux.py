@@ -43,7 +43,8 @@ def test_a_sweep_runs_and_its_results_come_back(home: Person) -> None:
     state = up(home)
     home.write("in.txt", "a file of mine\n")
     text = "name: doubles\nfiles: [in.txt]\nsweep: {grid: {x: [1, 2]}}\n"
-    text += 'run: |\n  cat in.txt\n  cp in.txt out.txt\n  echo "{\\"y\\": $((2 * ${{ x }}))}" > $DEBORGEN_RESULT\n'
+    text += "run: |\n  cat in.txt\n  cp in.txt out.txt\n"
+    text += '  echo "{\\"y\\": $((2 * DEBORGEN_PARAM_X))}" > $DEBORGEN_RESULT\n'
     run = home.submit(f"{text}artifacts: [out.txt]\n")
     home.out("watch", run)
     assert [row["y"] for row in home.rows("results", run)] == ["2", "4"]

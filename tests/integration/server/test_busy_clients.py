@@ -89,7 +89,7 @@ def test_clients_that_never_pause_leave_threads_to_the_others(tmp_path: Path) ->
         host, _, port = coordinator.url.removeprefix("http://").partition(":")
         busy = [stack.enter_context(socket.create_connection((host, int(port)), timeout=60)) for _ in range(12)]
         for each in busy:
-            # More than a buffer holds: the rest is sent as it is served.
+            # These are more bytes than the buffers hold: the rest is sent while the first requests are served.
             threading.Thread(target=send_until_closed, args=(each,), daemon=True).start()
             threading.Thread(target=read_until_closed, args=(each,), daemon=True).start()
             stack.callback(each.shutdown, socket.SHUT_RDWR)

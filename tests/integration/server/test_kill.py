@@ -58,7 +58,7 @@ class Traffic:
             try:
                 answer = client.request(method, path, **options)
             except requests.RequestException:
-                self.pause.wait(0.05)  # as every client should: it leaves the machine to those who start
+                self.pause.wait(0.05)  # every client should pause: it leaves the processor to the starting coordinator
                 continue
             if answer.status_code < 500:
                 if answer.status_code >= 400:

@@ -40,7 +40,7 @@ def fill(path: Path) -> None:
 def test_fault_30_a_full_disk_is_503_while_reads_go_on_and_it_recovers_by_itself(
     small_disk: Path, tmp_path: Path
 ) -> None:
-    """Seen to fail when a full disk is filled further."""
+    """Seen to fail when a full disk is written to."""
     coordinator = CoordinatorProcess(small_disk, lease_seconds=60, disk_reserve="1MiB")
     coordinator.log = tmp_path / "coordinator.log"
     with coordinator:

@@ -15,8 +15,8 @@ from support.coordinator import CoordinatorProcess, family_of
 from support.scripted_worker import ScriptedWorker
 
 
-def life(coordinator: CoordinatorProcess) -> ScriptedWorker:
-    """A job from its submit to its end."""
+def live_through_a_job(coordinator: CoordinatorProcess) -> ScriptedWorker:
+    """Let a worker run a job, from its submit to its end."""
     worker = ScriptedWorker(coordinator, "w1")
     coordinator.client("submitter", "ada").post("/v1/runs", json={"run": "true"})
     (assignment,) = worker.claim()
@@ -27,7 +27,7 @@ def life(coordinator: CoordinatorProcess) -> ScriptedWorker:
 
 def test_every_action_is_logged_with_its_run_job_and_worker(tmp_path: Path) -> None:
     with CoordinatorProcess(tmp_path, log_format="json") as coordinator:
-        life(coordinator)
+        live_through_a_job(coordinator)
         coordinator.stop()
         lines: list[dict[str, Any]] = [json.loads(line) for line in coordinator.logged().splitlines()]
     assert all({"time", "level", "logger", "message"} <= set(line) for line in lines)
@@ -40,7 +40,7 @@ def test_every_action_is_logged_with_its_run_job_and_worker(tmp_path: Path) -> N
     ended = [line for line in lines if line.get("job") == "1.1" and "job.succeeded" in str(line)]
     assert ended[0]["attempt"] == "1.1/1"
     assert (ended[0]["old_state"], ended[0]["new_state"]) == ("running", "succeeded")
-    assert "old_state" not in started[0], "a lease is no state of a job"
+    assert "old_state" not in started[0], "a lease is not a state of a job"
     assert any("run.submitted" in str(line) and str(line.get("run")) == "1" for line in lines)
 
 
@@ -71,7 +71,7 @@ def test_equal_events_of_a_sweeps_jobs_share_a_log_line(tmp_path: Path) -> None:
 def test_fault_69_no_secret_is_in_any_log_whatever_is_sent(tmp_path: Path, log_format: str) -> None:
     """Seen to fail when tokens in messages are not masked."""
     with CoordinatorProcess(tmp_path, log_format=log_format, log_level="debug") as coordinator:
-        life(coordinator)
+        live_through_a_job(coordinator)
         admin = coordinator.client("admin")
         minted = admin.post("/v1/tokens", json={"role": "viewer", "name": "guest"}).json()["token"]
         tokens = [minted, *coordinator._tokens.values()]
@@ -104,7 +104,7 @@ def test_fault_69_no_secret_is_in_any_log_whatever_is_sent(tmp_path: Path, log_f
 
 def test_fault_69_no_secret_is_in_a_process_list_or_a_variable(own_coordinator: CoordinatorProcess) -> None:
     """Seen to fail when a new token is an argument of a program that the coordinator starts."""
-    life(own_coordinator)
+    live_through_a_job(own_coordinator)
     minted = (
         own_coordinator.client("admin").post("/v1/tokens", json={"role": "viewer", "name": "guest"}).json()["token"]
     )
@@ -120,7 +120,7 @@ def test_fault_69_no_secret_is_in_a_process_list_or_a_variable(own_coordinator: 
 
 
 def test_no_other_user_can_read_the_data_directory(own_coordinator: CoordinatorProcess) -> None:
-    life(own_coordinator)
+    live_through_a_job(own_coordinator)
     for path in [own_coordinator.data_dir, *own_coordinator.data_dir.rglob("*")]:
         assert path.stat().st_mode & 0o077 == 0, path
 

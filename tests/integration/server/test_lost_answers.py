@@ -159,7 +159,8 @@ def test_a_job_is_not_given_to_a_waiting_claim_whose_worker_was_killed(tmp_path:
             connection.setblocking(False)
 
             def waits() -> bool:
-                """The one place to wait is taken when another one is sent away at once; it may have to try again."""
+                """Whether the dead worker's claim waits in the only place: then another claim is sent away at once.
+                If the dead worker's claim was itself sent away, send it again."""
                 with contextlib.suppress(BlockingIOError):
                     if connection.recv(4096):
                         connection.sendall(request)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
+import resource
 import signal
 import sqlite3
 import subprocess
@@ -10,6 +12,8 @@ import threading
 import time
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from support.coordinator import CoordinatorProcess, children_of, clean_environment
 from support.scripted_worker import ScriptedWorker
@@ -78,7 +82,7 @@ def test_a_second_coordinator_on_the_same_data_refuses_to_start(own_coordinator:
     assert (migrating.returncode, "another coordinator" in migrating.stderr) == (1, True)
 
 
-def test_a_worker_process_that_dies_is_replaced(own_coordinator: CoordinatorProcess) -> None:
+def test_a_serving_process_that_dies_is_replaced(own_coordinator: CoordinatorProcess) -> None:
     admin = own_coordinator.client("admin")
     run_id = admin.post("/v1/runs", json={"run": "true"}).json()["id"]
     assert own_coordinator.process is not None
@@ -95,17 +99,17 @@ def test_a_worker_process_that_dies_is_replaced(own_coordinator: CoordinatorProc
     assert children_of(own_coordinator.process.pid) != [child]
 
 
-def test_an_idle_worker_process_keeps_reporting_to_its_parent(own_coordinator: CoordinatorProcess) -> None:
+def test_an_idle_serving_process_keeps_reporting_to_its_parent(own_coordinator: CoordinatorProcess) -> None:
     """One that does not is killed after a few minutes. It reports by touching a file that was unlinked."""
     assert own_coordinator.process is not None
     (child,) = children_of(own_coordinator.process.pid)
     (file,) = [fd for fd in Path(f"/proc/{child}/fd").iterdir() if "wgunicorn-" in str(fd.readlink())]
     for _ in range(3):
         told = file.stat().st_mtime
-        wait_until(lambda told=told: file.stat().st_mtime != told, what="the next word")  # type: ignore[misc]
+        wait_until(lambda told=told: file.stat().st_mtime != told, what="the next report")  # type: ignore[misc]
 
 
-def test_a_worker_process_does_not_outlive_its_parent(own_coordinator: CoordinatorProcess) -> None:
+def test_a_serving_process_does_not_outlive_its_parent(own_coordinator: CoordinatorProcess) -> None:
     assert own_coordinator.process is not None
     (child,) = children_of(own_coordinator.process.pid)
     os.kill(own_coordinator.process.pid, signal.SIGKILL)
@@ -115,7 +119,7 @@ def test_a_worker_process_does_not_outlive_its_parent(own_coordinator: Coordinat
     assert own_coordinator.client(None).get("/health").status_code == 200
 
 
-def test_no_signal_makes_a_second_worker_process(own_coordinator: CoordinatorProcess) -> None:
+def test_no_signal_makes_a_second_serving_process(own_coordinator: CoordinatorProcess) -> None:
     assert own_coordinator.process is not None
     (child,) = children_of(own_coordinator.process.pid)
     for number in (signal.SIGHUP, signal.SIGTTIN, signal.SIGUSR2):
@@ -135,6 +139,26 @@ def test_a_port_in_use_is_reported_in_one_line(own_coordinator: CoordinatorProce
     (sentence,) = started.stderr.splitlines()
     assert "cannot listen" in sentence
     assert "in use" in sentence
+
+
+def test_a_database_of_a_newer_release_is_refused_in_one_line(own_coordinator: CoordinatorProcess) -> None:
+    own_coordinator.stop()
+    (file,) = own_coordinator.data_dir.glob("*.sqlite")
+    with sqlite3.connect(file) as database:
+        database.execute("INSERT INTO schema_version (version) VALUES (12345)")
+    database.close()
+    started = run(own_coordinator, "serve", "--listen", "127.0.0.1:0")
+    assert started.returncode == 1
+    assert "install a newer one" in started.stderr
+    assert "Traceback" not in started.stderr
+
+
+def test_a_backup_into_a_missing_folder_is_refused_in_one_line(own_coordinator: CoordinatorProcess) -> None:
+    done = run(own_coordinator, "backup", "/nowhere/at/all/backup.tar")
+    assert done.returncode == 1
+    assert "/nowhere/at/all" in done.stderr
+    assert "No such file or directory" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_fault_44_a_damaged_database_is_refused_with_the_way_back(own_coordinator: CoordinatorProcess) -> None:
@@ -208,3 +232,33 @@ def test_backup_and_restore_bring_everything_back(own_coordinator: CoordinatorPr
         elsewhere._tokens = own_coordinator._tokens
         assert elsewhere.client("admin").get("/v1/jobs/1.1").json() == before
         assert elsewhere.client("admin").get("/v1/jobs/1.1/log").content == b"hello"
+
+
+@pytest.mark.parametrize("keeps", [[], ["notes.txt"]], ids=["no folder", "a folder"])
+def test_a_restore_that_fails_leaves_nothing_behind(
+    own_coordinator: CoordinatorProcess, tmp_path: Path, keeps: list[str]
+) -> None:
+    admin = own_coordinator.client("admin")
+    bytes_of_blob = os.urandom(5 << 20)
+    admin.put(f"/v1/blobs/{hashlib.sha256(bytes_of_blob).hexdigest()}", data=bytes_of_blob).raise_for_status()
+    file = tmp_path / "backup.file"
+    assert run(own_coordinator, "backup", str(file)).returncode == 0
+    elsewhere = CoordinatorProcess(tmp_path / "elsewhere")
+    elsewhere.folder.mkdir()
+    for name in keeps:
+        elsewhere.data_dir.mkdir()
+        (elsewhere.data_dir / name).touch()
+
+    full = subprocess.run(
+        elsewhere.command("restore", str(file)), capture_output=True, text=True, env=clean_environment(), timeout=60,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (4 << 20, 4 << 20)),
+    )  # fmt: skip
+    assert (full.returncode, full.stderr.count("\n")) == (1, 1)
+    assert "the disk is full; nothing was changed" in full.stderr
+    file.write_bytes(file.read_bytes()[:-1])
+    cut = run(elsewhere, "restore", str(file))
+    assert (cut.returncode, cut.stderr.count("\n")) == (1, 1)
+    assert "is not a valid backup" in cut.stderr
+    assert "nothing was changed" in cut.stderr
+    assert elsewhere.data_dir.exists() == bool(keeps)
+    assert [path.name for path in elsewhere.folder.rglob("*") if path.is_file()] == keeps

@@ -44,13 +44,13 @@ def test_it_serves_a_worker_and_restores_its_backup(tmp_path: Path, elsewhere: d
                 files=[{"path": "in.txt", "sha256": sha256, "size": len(data)}],
             )  # fmt: skip
             assert pool.until(job)["state"] == "succeeded"
-            # A worker that waits, and a person who listens, both for longer than there is anything to tell them.
+            # The worker's claim waits and a person listens, also while nothing happens.
             listening = pool.admin.get("/v1/events", headers={"Accept": "text/event-stream"}, stream=True)
             assert any(b"job.succeeded" in line for line in listening.iter_lines())
             listening.close()
             assert pool.until(pool.submit(run="true"))["state"] == "succeeded"
         before = pool.job(job)
-        assert run(first, "backup", str(tmp_path / "backup")) == f"All data is in {tmp_path / 'backup'}.\n"
+        assert run(first, "backup", str(tmp_path / "backup")) == f"All data was written to {tmp_path / 'backup'}.\n"
         assert first.stop() == 0
         assert "Traceback" not in first.logged()
     (tmp_path / "second").mkdir()
@@ -64,13 +64,13 @@ def test_it_serves_a_worker_and_restores_its_backup(tmp_path: Path, elsewhere: d
         assert pool.admin.get(f"/v1/jobs/{job}.1/artifacts/in.txt").content == data
 
 
-def test_its_worker_process_does_not_outlive_the_arbiter(tmp_path: Path, elsewhere: dict[str, str]) -> None:
-    """Seen to fail when a worker process does not check for its parent: the system does not end it with its parent."""
+def test_its_serving_process_does_not_outlive_the_arbiter(tmp_path: Path, elsewhere: dict[str, str]) -> None:
+    """Seen to fail when a serving process does not check for its parent: the system does not end it with its parent."""
     with CoordinatorProcess(tmp_path, env=elsewhere) as coordinator:
         assert coordinator.process is not None
         (child,) = children_of(coordinator.process.pid)
         os.kill(coordinator.process.pid, signal.SIGKILL)
         coordinator.process.wait()
-        wait_until(lambda: not Path(f"/proc/{child}").exists(), what="the worker process to end", log=coordinator.log)
+        wait_until(lambda: not Path(f"/proc/{child}").exists(), what="the serving process to end", log=coordinator.log)
         coordinator.start()
         assert coordinator.client(None).get("/health").status_code == 200

@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,7 +20,9 @@ from deborgen_worker.attempts import Exit, Standing
 from deborgen_worker.runners.protocol import ANY_TIME, Launch
 from deborgen_worker.runners.subprocess import SubprocessRunner
 from deborgen_worker.runners.supervision import Supervision
+from deborgen_worker.sockets import short_path
 from deborgen_worker.steps import AttemptEvent, Began, Exited, Returned
+from support.coordinator import children_of
 from support.waiting import wait_until
 
 UNTIL = "import pathlib, time\nwhile not pathlib.Path({gate!r}).exists(): time.sleep(0.01)"
@@ -88,6 +91,17 @@ def test_the_next_program_of_a_chain_begins_only_when_the_one_before_has_ended(s
     assert [supervised.exit_of(name).code for name in ("other", "a", "b")] == [0, 0, 0]
     assert supervised.events.index(Began("b")) == supervised.events.index(Exited("a", supervised.exit_of("a"))) + 1
     assert (supervised.of("b") / "output").read_bytes() == b"b\n"
+
+
+def test_the_deadline_counts_from_the_start_of_a_program(supervised: SupervisedRunner) -> None:
+    sent = time.time()
+    program = "import os; print(os.environ['DEBORGEN_DEADLINE'])"
+    supervised.start(supervised.until("a", "gate"), supervised.launch("b", program))
+    wait_until(lambda: time.time() > sent + 1.1)
+    opened = time.time()
+    supervised.open("gate")
+    wait_until(lambda: supervised.ended() == ["a", "b"])
+    assert int((supervised.of("b") / "output").read_bytes()) >= int(opened + 60.0)
 
 
 def test_a_program_that_cannot_be_executed_does_not_hold_up_its_chain(supervised: SupervisedRunner) -> None:
@@ -167,7 +181,8 @@ def test_leftovers_of_a_killed_supervisor_have_ended_before_their_end_is_reporte
     neighbour = subprocess.Popen(["sleep", "60"], env=elsewhere | {"PATH": os.environ["PATH"]})
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as dying:
-            dying.bind(str(place))
+            with short_path(place) as path:
+                dying.bind(path)
             dying.listen()
             os.kill(supervisor_of(supervised), signal.SIGKILL)
             line, _ = dying.accept()
@@ -199,10 +214,6 @@ def runs(pid: int) -> bool:
         return "zombie" not in Path(f"/proc/{pid}/status").read_text()
     except OSError:
         return False
-
-
-def children_of(pid: int) -> list[int]:
-    return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
 def test_a_supervisor_that_could_not_be_replaced_at_once_is_replaced_later(supervised: SupervisedRunner) -> None:

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from support.aimed_proxy import AimedProxy
 from support.coordinator import CoordinatorProcess
 from support.podman import CONF, IMAGE, Podman
 from support.pool import Pool
+from support.targeted_proxy import TargetedProxy
 from support.waiting import wait_until
 from support.worker import WorkerProcess
 
@@ -84,6 +84,40 @@ def test_fault_50_an_image_that_appears_later_is_used(ask: Ask, worker: WorkerPr
         podman("untag", IMAGE, image)
 
 
+def test_fault_96_a_registry_in_the_owners_network_is_contacted_only_if_the_owner_names_it(
+    podman: Podman, tmp_path: Path
+) -> None:
+    """Something listens there, and says what it is. Seen to fail when every registry is allowed."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(0.0)
+        registry = f"127.0.0.1:{server.getsockname()[1]}"
+        with CoordinatorProcess(tmp_path, registries=f"public,{registry}") as own:
+            pool = Pool(own)
+            podman_settings: dict[str, Any] = {
+                "runner": "podman", "podman_socket": str(podman.socket), "env": {"CONTAINERS_CONF": str(CONF)},
+            }  # fmt: skip
+            with WorkerProcess(tmp_path, own, **podman_settings):
+                job = pool.until(pool.submit(run="true", image=f"{registry}/secret:1"))
+            assert outcome(job) == ("error", None)
+            assert "images from its registry are not allowed on this machine" in job["reason"]
+            with pytest.raises(BlockingIOError):
+                server.accept()
+            with WorkerProcess(tmp_path, own, registries=registry, **podman_settings):
+                run = pool.submit(run="true", image=f"{registry}/secret:1")
+                answered: list[str] = []
+
+                def failed_after_an_answer() -> bool:
+                    with contextlib.suppress(BlockingIOError), server.accept()[0] as line:
+                        line.sendall(b"SSH-2.0-secret\r\n")
+                        answered.append("SSH")
+                    return bool(answered) and pool.job(run)["state"] == "failed"
+
+                wait_until(failed_after_an_answer)
+                job = pool.job(run)
+            assert job["reason"] == f"the image {registry}/secret:1 could not be pulled: its registry is not reachable"
+            assert b"SSH" not in pool.log(run)
+
+
 def test_fault_51_out_of_memory_is_recognised_and_the_worker_survives(ask: Ask, worker: WorkerProcess) -> None:
     """Seen to fail when the signs of too little memory are ignored."""
     job, _ = ask("dd if=/dev/zero of=/dev/null bs=300M count=1; exit $?", resources={"memory": "64MiB"})
@@ -100,7 +134,7 @@ def test_a_timeout_ends_the_container(ask: Ask, worker: WorkerProcess, podman: P
 
 
 def test_fault_54_a_job_that_ignores_term_is_killed_after_its_grace_period(ask: Ask) -> None:
-    """Seen to fail when after TERM nothing follows."""
+    """Seen to fail when no KILL follows a TERM."""
     job, _ = ask("trap '' TERM; while true; do sleep 0.1; done", timeout="5s")
     assert outcome(job) == ("timeout", 137), "KILL ended it"
 
@@ -271,7 +305,7 @@ def runs(pid: int) -> bool:
 def test_fault_49_killing_conmon_ends_the_attempt_as_an_error(
     pool: Pool, podman: Podman, worker: WorkerProcess
 ) -> None:
-    """Seen to fail when nobody watches conmon."""
+    """Seen to fail when conmon is not watched."""
     run = pool.submit(run="echo up; sleep 1000", image=IMAGE, requires={"test": "main"})
     wait_until(lambda: pool.log(run) == b"up\n", 90)
     [container] = podman.of(worker.name, "--filter", f"label=deborgen.attempt={run}.1/1")
@@ -287,10 +321,10 @@ def test_fault_49_killing_conmon_ends_the_attempt_as_an_error(
 
 
 @pytest.fixture
-def aimed(podman_ready: None, tmp_path: Path) -> Iterator[tuple[Podman, AimedProxy]]:
+def aimed(podman_ready: None, tmp_path: Path) -> Iterator[tuple[Podman, TargetedProxy]]:
     """A Podman service behind a proxy that the test controls."""
     own = Podman(tmp_path).start_service_on_a_port()
-    with AimedProxy(own.url.removeprefix("tcp://")) as proxy:
+    with TargetedProxy(own.url.removeprefix("tcp://")) as proxy:
         yield own, proxy
     own.stop_service()
 
@@ -300,7 +334,7 @@ def once(**faults: str) -> Callable[[str, bytes], str]:
     return lambda line, _body: next((faults.pop(word) for word in list(faults) if word in line.split("?")[0]), "")
 
 
-def behind(proxy: AimedProxy, new_worker: Callable[..., WorkerProcess], label: str) -> WorkerProcess:
+def behind(proxy: TargetedProxy, new_worker: Callable[..., WorkerProcess], label: str) -> WorkerProcess:
     """A worker that reaches Podman only through the proxy."""
     socket_ = proxy.url.replace("http", "tcp")
     env = {"CONTAINERS_CONF": str(CONF)}
@@ -308,7 +342,7 @@ def behind(proxy: AimedProxy, new_worker: Callable[..., WorkerProcess], label: s
 
 
 def test_a_container_that_cannot_be_inspected_after_its_start_goes_on(
-    aimed: tuple[Podman, AimedProxy], pool: Pool, new_worker: Callable[..., WorkerProcess]
+    aimed: tuple[Podman, TargetedProxy], pool: Pool, new_worker: Callable[..., WorkerProcess]
 ) -> None:
     own, proxy = aimed
     each = behind(proxy, new_worker, "unseen")
@@ -323,7 +357,7 @@ def test_a_container_that_cannot_be_inspected_after_its_start_goes_on(
 
 
 def test_a_container_whose_creation_was_not_answered_is_not_left_behind(
-    aimed: tuple[Podman, AimedProxy], pool: Pool, new_worker: Callable[..., WorkerProcess]
+    aimed: tuple[Podman, TargetedProxy], pool: Pool, new_worker: Callable[..., WorkerProcess]
 ) -> None:
     own, proxy = aimed
     each = behind(proxy, new_worker, "unanswered")

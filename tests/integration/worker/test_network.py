@@ -8,10 +8,11 @@ import signal
 from collections.abc import Callable
 from pathlib import Path
 
+import psutil
 import pytest
 
 from deborgen_shared.client import blobs
-from deborgen_shared.client.transport import Refused, Transport, Unreachable
+from deborgen_shared.client.transport import NoAnswer, Refused, Transport
 from deborgen_worker.coordinator import CoordinatorClient
 from support.coordinator import CoordinatorProcess
 from support.fault_proxy import FAULTS, FaultProxy
@@ -32,6 +33,7 @@ def test_300_short_jobs_over_a_faulty_network_all_end_exactly_once(own: Coordina
     """A fast machine may send too few requests to meet every fault. It then gets another 300 jobs."""
     ran = tmp_path / "ran"
     ran.mkdir()
+    ran.chmod(0o777)
     with own, FaultProxy(own.url, rate=0.1, seed=7, delay=0.1) as proxy:
         pool = Pool(own)
         script = f"echo $DEBORGEN_PARAM_N >> {ran}/$DEBORGEN_JOB_ID; echo out $DEBORGEN_PARAM_N; echo err >&2"
@@ -99,7 +101,7 @@ def test_fault_16_after_a_partition_longer_than_the_lease_the_same_attempt_goes_
 
 
 def test_fault_17_once_another_worker_has_claimed_it_the_old_attempt_is_over(tmp_path: Path) -> None:
-    """Seen to fail when a worker that is told to stop goes on."""
+    """Seen to fail when a worker does not stop an attempt when told to."""
     beat = tmp_path / "beat"
     with (
         CoordinatorProcess(tmp_path, lease_seconds=2, heartbeat_seconds=0.5) as own,
@@ -124,7 +126,7 @@ def test_fault_17_once_another_worker_has_claimed_it_the_old_attempt_is_over(tmp
 def test_fault_61_a_revoked_token_ends_running_jobs_and_a_new_one_is_used(
     own: CoordinatorProcess, tmp_path: Path
 ) -> None:
-    """Seen to fail when a worker whose token is not accepted goes on."""
+    """Seen to fail when a worker whose token is not accepted keeps working."""
     mark = tmp_path / "pid"
     with own, WorkerProcess(tmp_path, own) as worker:
         pool = Pool(own)
@@ -133,7 +135,7 @@ def test_fault_61_a_revoked_token_ends_running_jobs_and_a_new_one_is_used(
         [token] = [each for each in pool.admin.get("/v1/tokens").json()["items"] if each["name"] == worker.name]
         assert pool.admin.delete(f"/v1/tokens/{token['id']}").status_code < 300
         wait_until(lambda: not Path(f"/proc/{pid}").exists(), 90)
-        assert worker.said().count("does not accept this worker's token") == 1
+        assert worker.said().count("taking no new work: the coordinator does not accept this worker's token") == 1
         assert pool.job(run)["state"] == "queued"
         fresh = pool.admin.post("/v1/tokens", json={"role": "worker", "name": worker.name}).json()["token"]
         worker.token_file.write_text(fresh)
@@ -153,7 +155,7 @@ def test_fault_70_the_newer_of_two_workers_with_one_name_wins(own: CoordinatorPr
 
 
 def test_fault_29_a_worker_that_slept_past_its_lease_finds_its_attempt_over(tmp_path: Path) -> None:
-    """Seen to fail when a worker that is told to stop goes on."""
+    """Seen to fail when a worker does not stop an attempt when told to."""
     mark = tmp_path / "pid"
     (tmp_path / "c").mkdir()
     with (
@@ -194,6 +196,50 @@ def test_fault_29_a_worker_that_slept_past_its_lease_goes_on_with_jobs_that_no_o
         assert (job["state"], len(job["history"])) == ("succeeded", 1)
 
 
+def test_fault_29_no_job_fails_when_a_whole_machine_sleeps_past_its_leases(tmp_path: Path) -> None:
+    """Everything on the machine stands still: the worker, its supervisor and the jobs. One job can run elsewhere, the
+    other goes on when the machine wakes.
+
+    Seen to fail when a lost attempt is never resumed.
+    """
+    go = tmp_path / "go"
+    (tmp_path / "c").mkdir()
+    with (
+        CoordinatorProcess(tmp_path / "c", lease_seconds=1.5, heartbeat_seconds=0.3) as short,
+        WorkerProcess(tmp_path, short, labels="test=laptop") as laptop,
+    ):
+        pool, script = Pool(short), f"while [ ! -e {go} ]; do sleep 0.02; done"
+        bound = pool.submit(run=script, max_attempts=3, requires={"test": "laptop"})
+        free = pool.submit(run=script, max_attempts=3)
+        for run in (bound, free):
+            pool.until_named(run)
+        asleep = [each for each in psutil.process_iter(["cmdline", "pid"]) if belongs_to(laptop, each.pid)]
+        assert len(asleep) >= 4
+        for each in asleep:
+            each.suspend()
+        with WorkerProcess(tmp_path, short) as other:
+            wait_until(lambda: pool.job(free)["history"][-1]["worker"] == other.name, 90)
+            pool.until_named(free)
+            assert pool.job(bound)["state"] == "queued"
+            for each in asleep:
+                each.resume()
+            pool.until(bound, "running")
+            go.touch()
+            for run in (bound, free):
+                assert pool.until(run)["state"] == "succeeded"
+            assert [each["worker"] for each in pool.job(bound)["history"]] == [laptop.name]
+            assert pool.job(free)["history"][-1]["worker"] == other.name
+
+
+def belongs_to(worker: WorkerProcess, pid: int) -> bool:
+    """Whether a process is the worker, its supervisor, or one of its jobs."""
+    try:
+        found = Path(f"/proc/{pid}/cmdline").read_bytes() + Path(f"/proc/{pid}/environ").read_bytes()
+    except OSError:
+        return False
+    return str(worker.state).encode() in found
+
+
 @pytest.mark.parametrize("left_behind", ["all of it", "more than all of it", "something else"])
 def test_an_upload_whose_last_step_was_lost_still_becomes_a_blob(
     own: CoordinatorProcess, tmp_path: Path, left_behind: str, monkeypatch: pytest.MonkeyPatch
@@ -204,11 +250,12 @@ def test_an_upload_whose_last_step_was_lost_still_becomes_a_blob(
     sha256 = hashlib.sha256(data).hexdigest()
     path = tmp_path / "out"
     path.write_bytes(data)
-    uploads = own.data_dir / "blobs" / "uploads"
+    uploads = own.data_dir / "blobs" / "uploads" / "worker.uploader"
     with own:
         token = own.token("worker", "uploader")
         client = CoordinatorClient(Transport(own.url, lambda: token), "uploader")
         bytes_there = {"all of it": data, "more than all of it": data + b"x", "something else": b"x" * len(data)}
+        uploads.mkdir()
         (uploads / f"{sha256}.part").write_bytes(bytes_there[left_behind])
         if left_behind == "something else":  # refused because of their digest, and removed
             with pytest.raises(Refused, match="digest"):
@@ -234,7 +281,7 @@ def test_fault_19_an_upload_that_is_interrupted_repeatedly_arrives_intact(
             try:
                 client.upload(path, sha256, len(data))
                 break
-            except (Unreachable, Refused):
+            except (NoAnswer, Refused):
                 continue
         assert sum(proxy.seen[fault] for fault in faults) >= 20, proxy.seen
         parts = len(data) // blobs.PART

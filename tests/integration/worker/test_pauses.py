@@ -38,7 +38,7 @@ def test_fault_88_two_hundred_pauses_at_random_moments_give_no_job_back_and_leav
     Seen to fail when a program that cannot be frozen at once is given back.
     """
     gate = tmp_path / "gate"
-    worker = container_worker(runner="both", freeze_limit="10m", cpus="4").start()
+    worker = container_worker(runner="both", keep_frozen="10m", cpus="4").start()
     sweep = {"grid": {"n": {"from": 1, "to": 60}}}
     small = {"cpus": 0.5, "memory": "64MiB"}
     runs = [
@@ -71,3 +71,27 @@ def test_fault_88_two_hundred_pauses_at_random_moments_give_no_job_back_and_leav
             assert begun == ["succeeded"], "a job that had begun was given back"
     assert stopped_processes(worker.state) == []
     wait_until(lambda: podman.of(worker.name) == [], 30, "the last container to be removed")
+
+
+def test_fault_89_a_job_that_is_frozen_for_twice_its_timeout_does_not_fail(
+    container_worker: Callable[..., WorkerProcess], pool: Pool
+) -> None:
+    """A process and a container. The worker's time limit, the supervisor's and the coordinator's count used time alone.
+
+    Seen to fail when frozen time counts as used.
+    """
+    limit = 6.0
+    worker = container_worker(runner="both", env={"DEBORGEN_BACKSTOP_SECONDS": "1"}).start()
+    script = "echo up; n=0; while [ $n -lt 20 ]; do n=$((n + 1)); sleep 0.1; done; echo done"
+    small = {"cpus": 0.5, "memory": "64MiB"}
+    for image in ({}, {"image": IMAGE}):
+        run = pool.submit(run=script, timeout=f"{limit:g}s", resources=small, **image)
+        wait_until(lambda: pool.log(run).startswith(b"up"), 90, log=worker.log)  # noqa: B023
+        control.ask(worker.state, {"command": "pause", "seconds": None, "now": True})
+        wait_until(lambda: worker.stages() == ["frozen"], log=worker.log)
+        moment = time.monotonic() + 2 * limit
+        wait_until(lambda: time.monotonic() > moment, 3 * limit)  # noqa: B023
+        control.ask(worker.state, {"command": "resume"})
+        job = pool.until(run)
+        assert (job["state"], len(job["history"])) == ("succeeded", 1), job["reason"]
+        assert pool.log(run) == b"up\ndone\n"

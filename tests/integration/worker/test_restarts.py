@@ -15,7 +15,7 @@ from deborgen_worker.crash import VARIABLE
 from support.podman import IMAGE, Podman
 from support.pool import Pool
 from support.waiting import wait_until
-from support.worker import WorkerProcess
+from support.worker import WorkerProcess, shared_file
 
 Make = Callable[..., WorkerProcess]
 SOURCE = Path(deborgen_worker.__file__).parent
@@ -37,7 +37,7 @@ def ended_once(job: dict[str, Any]) -> None:
 def test_fault_11_a_worker_killed_at_any_step_delivers_one_correct_result(
     place: str, new_worker: Make, pool: Pool, tmp_path: Path
 ) -> None:
-    """Seen to fail when an attempt that was started before is started once more."""
+    """Seen to fail when an attempt that was started before is started again."""
     ran = tmp_path / "ran"
     run = pool.submit(
         run=f'echo once >> {ran}; echo hello; echo \'{{"type": "told"}}\' >> $DEBORGEN_EVENTS; sleep 0.2;'
@@ -66,9 +66,9 @@ def test_fault_11_a_worker_killed_at_any_step_delivers_one_correct_result(
 def test_fault_11_short_jobs_in_chains_all_end_once_however_often_the_worker_is_killed(
     new_worker: Make, pool: Pool, tmp_path: Path
 ) -> None:
-    """Seen to fail when an attempt that was started before is started once more."""
+    """Seen to fail when an attempt that was started before is started again."""
     jobs = 400
-    ran = tmp_path / "ran"
+    ran = shared_file(tmp_path / "ran")
     run = pool.submit(
         run=f"echo $DEBORGEN_PARAM_N >> {ran}", resources={"cpus": 0.1, "memory": "64MiB"},
         sweep={"grid": {"n": {"from": 1, "to": jobs}}},
@@ -76,7 +76,7 @@ def test_fault_11_short_jobs_in_chains_all_end_once_however_often_the_worker_is_
     worker = new_worker(slots=2)
     for part in (1, 2, 3, 4):
         worker.start()
-        wait_until(lambda: ran.exists() and len(ran.read_text().splitlines()) > part * jobs // 5)  # noqa: B023
+        wait_until(lambda: len(ran.read_text().splitlines()) > part * jobs // 5)  # noqa: B023
         worker.kill()
     worker.start()
     done = pool.done(run)
@@ -159,7 +159,7 @@ def test_fault_13_a_result_in_the_spool_is_delivered_after_a_reboot(new_worker: 
 def test_fault_11_a_container_runs_once_wherever_the_worker_is_killed(
     place: str, container_worker: Make, pool: Pool, podman: Podman
 ) -> None:
-    """Seen to fail when an attempt that was started before is started once more."""
+    """Seen to fail when an attempt that was started before is started again."""
     run = pool.submit(image=IMAGE, run="echo hello; sleep 0.5; echo made > out.txt", artifacts=["out.txt"])
     worker = container_worker().start(**{VARIABLE: place})
     assert worker.process is not None
@@ -202,7 +202,7 @@ def test_fault_10_a_container_is_adopted_with_its_whole_log_and_its_exit_code(
 def test_fault_55_a_workers_own_leftovers_are_removed_and_those_of_others_are_not(
     container_worker: Make, pool: Pool, podman: Podman
 ) -> None:
-    """Seen to fail when leftovers stay."""
+    """Seen to fail when leftovers are not removed."""
     worker = container_worker()
     label = f"deborgen.worker={worker.name}"
     podman(

@@ -13,15 +13,14 @@ from typing import Any
 import psutil
 import pytest
 
-from deborgen_worker.runners.containers.creating import pull
 from deborgen_worker.runners.containers.engine import ContainerState, EngineError
 from deborgen_worker.runners.containers.runner import ContainerRunner
 from deborgen_worker.runners.podman import client, engine
 from deborgen_worker.runners.podman.engine import PodmanEngine
 from deborgen_worker.runners.protocol import CannotStart, Launch, RunnerDown
 from deborgen_worker.runners.supervision import Supervision
-from support.aimed_proxy import AimedProxy
 from support.podman import IMAGE, Podman
+from support.targeted_proxy import TargetedProxy
 from support.waiting import wait_until
 
 pytestmark = [pytest.mark.podman, pytest.mark.root]
@@ -40,7 +39,7 @@ class Machine:
         workspace.mkdir()
         self.launch = Launch(
             attempt=ATTEMPT, argv=("sleep", "1000"), env={}, folder=folder, workspace=workspace, image=IMAGE,
-            memory=64 << 20,
+            memory=64 << 20, gives_way=False,
         )  # fmt: skip
 
     def start(self, *argv: str) -> None:
@@ -171,6 +170,36 @@ def test_a_frozen_container_can_be_killed_and_removed(machine: Machine) -> None:
     assert machine.podman.of(machine.name) == []
 
 
+def test_a_frozen_container_is_woken_before_it_is_sent_term(machine: Machine) -> None:
+    """Its program can then clean up. Seen to fail when TERM is sent to the frozen container, where it waits."""
+    machine.start("sh", "-c", "trap 'exit 3' TERM; touch up; while true; do sleep 0.05; done")
+    wait_until((machine.launch.workspace / "up").exists)
+    machine.runner.freeze(ATTEMPT)
+    machine.runner.signal(ATTEMPT, "TERM")
+    wait_until(lambda: machine.ends)
+    assert machine.ends[0].exit.code == 3
+
+
+def test_term_is_not_sent_to_a_container_that_cannot_be_woken(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Seen to fail when the failure to wake it is ignored."""
+    sent: list[str] = []
+
+    def refuse(self: PodmanEngine, container: str) -> None:
+        raise EngineError("it cannot be woken")
+
+    machine.start()
+    machine.runner.freeze(ATTEMPT)
+    with monkeypatch.context() as patched:
+        patched.setattr(PodmanEngine, "unpause", refuse)
+        patched.setattr(PodmanEngine, "kill", lambda self, container, word: sent.append(word))
+        with pytest.raises(CannotStart, match="it cannot be woken"):
+            machine.runner.signal(ATTEMPT, "TERM")
+    assert sent == []
+    assert machine.status() == "paused"
+
+
 def test_a_container_that_is_removed_while_it_runs_is_not_watched_any_more(machine: Machine) -> None:
     """Seen to fail when only its end stops the watch: the supervisor then waits for its time limit."""
     machine.start()
@@ -206,7 +235,7 @@ def test_a_lost_request_or_answer_does_no_harm(podman_ready: None, tmp_path: Pat
     """Seen to fail when a broken connection is an error at once."""
     own = Podman(tmp_path).start_service_on_a_port()
     try:
-        with AimedProxy(own.url.removeprefix("tcp://")) as proxy:
+        with TargetedProxy(own.url.removeprefix("tcp://")) as proxy:
             machine = Machine(own, tmp_path, proxy.url.replace("http", "tcp"))
             lost = {"/pause", "/unpause", "/kill"}
 
@@ -248,7 +277,7 @@ def test_every_call_ends_when_podman_hangs(podman_ready: None, tmp_path: Path, m
         calls: dict[str, Callable[[], object]] = {
             "prepare": lambda: machine.runner.prepare(dataclasses.replace(machine.launch, attempt="1.1/2")),
             "start": lambda: machine.runner.start(dataclasses.replace(machine.launch, attempt="1.1/2")),
-            "pull": lambda: pull(machine.runner._engine, "localhost/none:1"),
+            "pull": lambda: machine.runner._engine.pull("localhost/none:1"),
             "adopt": lambda: machine.runner.adopt(machine.launch),
             "freeze": lambda: machine.runner.freeze(ATTEMPT),
             "thaw": lambda: machine.runner.thaw(ATTEMPT),

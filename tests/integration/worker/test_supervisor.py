@@ -38,7 +38,7 @@ def begun(pool: Pool, worker: WorkerProcess, folder: Path, **spec: object) -> tu
 def test_fault_58_the_supervisor_ends_a_process_at_its_time_limit_while_the_worker_is_dead(
     new_worker: Make, pool: Pool, tmp_path: Path
 ) -> None:
-    """Seen to fail when the supervisor keeps no time."""
+    """Seen to fail when the supervisor ignores time limits."""
     worker = new_worker(env={"DEBORGEN_BACKSTOP_SECONDS": "0.5"}).start()
     run, pid = begun(pool, worker, tmp_path, timeout="2s")
     wait_until(lambda: not state_of(pid), what="the supervisor to end the program")
@@ -50,7 +50,7 @@ def test_fault_58_the_supervisor_ends_a_process_at_its_time_limit_while_the_work
 def test_fault_58_the_supervisor_ends_a_container_at_its_time_limit_while_the_worker_is_dead(
     container_worker: Make, pool: Pool, podman: Podman
 ) -> None:
-    """Seen to fail when the supervisor keeps no time."""
+    """Seen to fail when the supervisor ignores time limits."""
     worker = container_worker(env={"DEBORGEN_BACKSTOP_SECONDS": "0.5"}).start()
     run = pool.submit(image=IMAGE, run="sleep 1000", timeout="3s")
     pool.until_named(run)
@@ -64,7 +64,7 @@ def test_fault_58_the_supervisor_ends_a_container_at_its_time_limit_while_the_wo
 def test_fault_87_a_container_is_ended_if_no_worker_comes_back(
     container_worker: Make, pool: Pool, podman: Podman
 ) -> None:
-    """Seen to fail when programs go on forever without a worker."""
+    """Seen to fail when programs run forever without a worker."""
     worker = container_worker(env={"DEBORGEN_TAKE_UP_SECONDS": "1"}).start()
     run = pool.submit(image=IMAGE, run="sleep 1000")
     pool.until_named(run)
@@ -95,7 +95,7 @@ def test_the_owner_freezes_and_wakes_a_container_without_a_worker(
 
 
 def test_fault_87_a_process_is_ended_if_no_worker_comes_back(new_worker: Make, pool: Pool, tmp_path: Path) -> None:
-    """Seen to fail when programs go on forever without a worker."""
+    """Seen to fail when programs run forever without a worker."""
     worker = new_worker(env={"DEBORGEN_TAKE_UP_SECONDS": "1"}).start()
     run, pid = begun(pool, worker, tmp_path)
     wait_until(lambda: not state_of(pid), what="the supervisor to end the program")

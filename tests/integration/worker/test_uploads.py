@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from deborgen_worker.outbox import UPLOAD_TRIES
-from support.aimed_proxy import AimedProxy
 from support.coordinator import CoordinatorProcess
 from support.pool import Pool
+from support.targeted_proxy import TargetedProxy
 from support.waiting import wait_until
 from support.worker import WorkerProcess
 
@@ -22,8 +22,8 @@ SCRIPT = "echo hello; echo $DEBORGEN_JOB_ID > out.txt"
 
 
 @pytest.fixture
-def proxy(coordinator: CoordinatorProcess) -> Iterator[AimedProxy]:
-    with AimedProxy(coordinator.url) as proxy:
+def proxy(coordinator: CoordinatorProcess) -> Iterator[TargetedProxy]:
+    with TargetedProxy(coordinator.url) as proxy:
         yield proxy
 
 
@@ -44,7 +44,7 @@ def forget_blobs(coordinator: CoordinatorProcess) -> Callable[[str, bytes], str]
     return aim
 
 
-def tries(proxy: AimedProxy, word: str) -> int:
+def tries(proxy: TargetedProxy, word: str) -> int:
     return len([line for line, _ in proxy.log if word in line])
 
 
@@ -55,14 +55,14 @@ def first_attempt(pool: Pool, run: int) -> dict[str, Any]:
 
 
 def test_rule_06_an_upload_that_is_always_refused_is_an_error_and_the_job_is_retried_elsewhere(
-    pool: Pool, new_worker: Make, proxy: AimedProxy
+    pool: Pool, new_worker: Make, proxy: TargetedProxy
 ) -> None:
     """Seen to fail when the worker never gives up, and when it gives up without its log."""
     proxy.aim = damage_uploads
     worker = new_worker(url=proxy.url, labels="test=damaged").start()
-    run = pool.submit(
-        run=SCRIPT, artifacts=["out.txt"], requires={"test": "damaged"}, max_attempts=2, retry={"backoff": "1s"}
-    )
+    # The second machine must be online when the backoff ends: alone, the first one would get the job again.
+    retry = {"backoff": "15s"}
+    run = pool.submit(run=SCRIPT, artifacts=["out.txt"], requires={"test": "damaged"}, max_attempts=2, retry=retry)
     ended = first_attempt(pool, run)
     assert (ended["outcome"], ended["worker"]) == ("error", worker.name)
     assert "the output could not be uploaded: " in ended["reason"]
@@ -70,9 +70,9 @@ def test_rule_06_an_upload_that_is_always_refused_is_an_error_and_the_job_is_ret
     job = pool.job(run)
     assert (job["state"], job["attempts"], job["reason"]) == ("queued", 1, ended["reason"])
     assert job["artifacts"] == [], "a result counts with all its artifacts, or not at all"
+    other = new_worker(labels="test=damaged").start()
     wait_until(lambda: worker.status()["unsent"] == 0, what="the worker to be rid of the result")
 
-    other = new_worker(labels="test=damaged").start()
     job = pool.until(run)
     assert (job["state"], job["attempts"], job["worker"]) == ("succeeded", 2, other.name)
     assert [each["path"] for each in job["artifacts"]] == ["out.txt"]
@@ -80,7 +80,7 @@ def test_rule_06_an_upload_that_is_always_refused_is_an_error_and_the_job_is_ret
 
 
 def test_rule_06_an_upload_that_is_always_refused_fails_the_job_in_its_last_attempt(
-    pool: Pool, new_worker: Make, proxy: AimedProxy
+    pool: Pool, new_worker: Make, proxy: TargetedProxy
 ) -> None:
     """Its log is too long to go with the result. Seen to fail when the worker reports a failure of the program, and
     when the log is dropped with the artifacts.
@@ -95,7 +95,7 @@ def test_rule_06_an_upload_that_is_always_refused_fails_the_job_in_its_last_atte
 
 
 def test_rule_12_a_result_whose_blobs_are_always_lost_ends_as_an_error_and_never_without_them(
-    pool: Pool, new_worker: Make, proxy: AimedProxy, coordinator: CoordinatorProcess
+    pool: Pool, new_worker: Make, proxy: TargetedProxy, coordinator: CoordinatorProcess
 ) -> None:
     """Seen to fail when the worker never gives up, and when the coordinator takes a result without its blobs."""
     proxy.aim = forget_blobs(coordinator)

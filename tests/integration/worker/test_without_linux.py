@@ -13,7 +13,7 @@ from support.worker import WorkerProcess
 
 SAYS_AT_START = (
     "on this system the memory of a plain process is not limited",
-    "on this system a plain process goes on if it leaves its job's session, or if its supervisor is killed",
+    "on this system a plain process keeps running if it leaves its job's session, or if its supervisor is killed",
     "on this system the end of a container is noticed up to half a second late",
     "on this system a very long log keeps its disk space until its job has ended",
 )

@@ -24,7 +24,7 @@ def test_only_the_leftovers_of_a_killed_up_are_ended(tmp_path: Path) -> None:
     ours = subprocess.Popen([*SLEEP, "deborgen_coordinator", "--data-dir", str(tmp_path)])
     foreign = subprocess.Popen([*SLEEP, "deborgen_coordinator", "--data-dir", "/somewhere/else"])
     try:
-        for each in (ours, foreign):  # a process that has just been made does not tell its command line yet
+        for each in (ours, foreign):  # a process that has just been started has no command line yet
             wait_until((Path("/proc") / str(each.pid) / "cmdline").read_bytes)
         # The id of a process that has ended may have been reused by another one.
         children.end_leftovers(left_behind(tmp_path, coordinator=ours, worker=foreign))
@@ -49,4 +49,4 @@ def test_a_child_that_ignores_term_is_killed(tmp_path: Path) -> None:
 
 def test_settings_for_the_command_do_not_reach_the_servers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DEBORGEN_TOKEN", "secret")
-    assert not any(name.startswith("DEBORGEN_") for name in children.environment())
+    assert {name for name in children.environment() if name.startswith("DEBORGEN_")} <= {children.PRIORITY}

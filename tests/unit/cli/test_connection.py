@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -125,7 +126,7 @@ def test_a_refused_connection_is_reported_immediately() -> None:
 
 @pytest.mark.parametrize("trouble", [each for each in Trouble if each not in (Trouble.BUSY, Trouble.NONSENSE)])
 def test_every_kind_of_trouble_with_the_connection_has_a_hint(trouble: Trouble) -> None:
-    error = Connection("http://127.0.0.1:9", "t").explained(transport.Unreachable("", trouble=trouble))
+    error = Connection("http://127.0.0.1:9", "t").explained(transport.NoAnswer("", trouble=trouble))
     assert isinstance(error, Unreachable)
     assert "127.0.0.1" in error.message
     assert error.hint
@@ -230,8 +231,8 @@ def test_a_presigned_address_gets_the_blob_but_not_the_token(tmp_path: Path) -> 
         assert (got, seen[0].headers["Authorization"]) == ([b"content"], None)
 
 
-def wanted(content: bytes, target: str = "out/x.bin") -> transfers.Wanted:
-    return transfers.Wanted("1.1", "x.bin", hashlib.sha256(content).hexdigest(), len(content), target)
+def artifact(content: bytes, target: str = "out/x.bin") -> transfers.ArtifactToFetch:
+    return transfers.ArtifactToFetch("1.1", "x.bin", hashlib.sha256(content).hexdigest(), len(content), target)
 
 
 def test_a_download_that_is_cut_resumes_where_it_stopped(tmp_path: Path) -> None:
@@ -247,17 +248,17 @@ def test_a_download_that_is_cut_resumes_where_it_stopped(tmp_path: Path) -> None
         return 206 if given else 200, {"Content-Length": str(len(rest))}, piece
 
     with serving(handle) as (url, _):
-        (path,) = transfers.pull(Connection(url, "t"), [wanted(content)], tmp_path)
+        (path,) = transfers.pull(Connection(url, "t"), [artifact(content)], tmp_path)
         assert path.read_bytes() == content
         assert ranges == [None, "bytes=200000-", "bytes=400000-"]
-        transfers.pull(Connection(url, "t"), [wanted(content)], tmp_path)
+        transfers.pull(Connection(url, "t"), [artifact(content)], tmp_path)
         assert len(ranges) == 3, "what is there already is not fetched again"
     assert [file.name for file in (tmp_path / "out").iterdir()] == ["x.bin"]
 
 
 def test_wrong_bytes_are_not_kept(tmp_path: Path) -> None:
     with serving(lambda request, body: (200, {}, b"evil!")) as (url, _), pytest.raises(transfers.WrongDigest):
-        transfers.pull(Connection(url, "t"), [wanted(b"right")], tmp_path)
+        transfers.pull(Connection(url, "t"), [artifact(b"right")], tmp_path)
     assert list((tmp_path / "out").iterdir()) == []
 
 
@@ -265,7 +266,7 @@ def test_wrong_bytes_are_not_kept(tmp_path: Path) -> None:
 def test_an_artifact_cannot_be_written_outside_the_folder(tmp_path: Path, target: str) -> None:
     folder = tmp_path / "into"
     with pytest.raises(transfers.UnsafeTarget):
-        transfers.pull(Connection("http://127.0.0.1:1", "t"), [wanted(b"x", target)], folder)
+        transfers.pull(Connection("http://127.0.0.1:1", "t"), [artifact(b"x", target)], folder)
     assert not folder.exists()
 
 
@@ -279,8 +280,8 @@ def test_a_link_in_the_target_is_not_followed(tmp_path: Path) -> None:
     (folder / "precious").symlink_to(outside / "precious")
     with serving(lambda request, body: (200, {}, b"right")) as (url, _):
         with pytest.raises(transfers.UnsafeTarget):
-            transfers.pull(Connection(url, "t"), [wanted(b"right", "out/x.bin")], folder)
-        transfers.pull(Connection(url, "t"), [wanted(b"right", "precious")], folder)
+            transfers.pull(Connection(url, "t"), [artifact(b"right", "out/x.bin")], folder)
+        transfers.pull(Connection(url, "t"), [artifact(b"right", "precious")], folder)
     assert (outside / "precious").read_text() == "mine"
     assert (folder / "precious").read_bytes() == b"right"
     assert not (folder / "precious").is_symlink()
@@ -301,15 +302,37 @@ def test_a_log_is_complete_even_if_the_connection_is_cut() -> None:
 
 
 def test_when_one_transfer_fails_the_others_stop() -> None:
-    going = threading.Event()
+    """Seen to fail when a transfer that waits before its next try waits to the end, and then tries again."""
+    going, waiting = threading.Event(), threading.Event()
 
-    def transfer(item: str, report: Callable[[int], None]) -> None:
+    def transfer(item: str, tries: transfers.Tries) -> None:
         if item == "bad":
             assert going.wait(10)
+            assert waiting.wait(10)
             raise NotFound("gone")
+        if item == "waits":
+            waiting.set()
+            while tries.pause_for_retry(requested=60):
+                pass
         while True:
-            report(1)
+            tries.progress.reached(tries.progress.position + 1)
             going.set()
 
     with pytest.raises(NotFound):
-        transfers.in_parallel(["endless", "bad", "endless too", "never started"], transfer, lambda count: None)
+        transfers.in_parallel(["endless", "bad", "waits", "endless too", "never started"], transfer, lambda count: None)
+
+
+def test_a_port_that_does_not_speak_http_fails_at_once() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def greet() -> None:
+            client, _ = listener.accept()
+            with client:
+                client.sendall(b"SSH-2.0-OpenSSH_9.2\r\n")
+                client.recv(4096)
+
+        thread = threading.Thread(target=greet)
+        thread.start()
+        with pytest.raises(Unreachable, match="does not speak HTTP"):
+            Connection(f"http://127.0.0.1:{listener.getsockname()[1]}", "t", patience=60).call(contract.ME)
+        thread.join()

@@ -34,4 +34,4 @@ def test_an_event_of_a_program_shows_its_type_and_its_payload(payload: dict[str,
 def test_an_event_of_a_program_cannot_control_the_terminal() -> None:
     line = shown(type="\x1b[2J\nnext", payload={"\x9b31m": "\u202eturned\x07"}, number=0)
     assert line.isprintable()
-    assert line.endswith('␛[2J↵next  {"\\x9b31m":"\\u202eturned\\u0007"}')
+    assert line.endswith('␛[2J↵next  {"\\u009b31m":"\\u202eturned\\u0007"}')

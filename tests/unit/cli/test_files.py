@@ -10,7 +10,7 @@ import pytest
 from deborgen import files
 
 
-def tree(base: Path, *paths: str, **texts: str) -> Path:
+def tree(base: Path, *paths: str) -> Path:
     for path in paths:
         file = base / path
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -98,3 +98,16 @@ def test_links_to_files_are_followed_and_links_to_folders_are_reported(tmp_path:
 def test_a_missing_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(files.FileMissing, match="does not exist"):
         files.collect(tmp_path, "nothing")
+
+
+def test_a_pattern_takes_neither_git_nor_ignored_files(tmp_path: Path) -> None:
+    for name in (".git/config", "src/a.py", "src/deep/b.py", "src/c.txt", "build/d.py"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(name)
+    (tmp_path / ".gitignore").write_text("build/\n")
+    assert [file.path for file in files.collect(tmp_path, "**/*.py").files] == ["src/a.py", "src/deep/b.py"]
+    assert [file.path for file in files.collect(tmp_path, "src/*").files] == ["src/a.py", "src/c.txt", "src/deep/b.py"]
+    assert [file.path for file in files.collect(tmp_path, "build/*.py").files] == ["build/d.py"], "its folder is named"
+    assert ".git/config" not in {file.path for file in files.collect(tmp_path, "**").files}
+    with pytest.raises(files.FileMissing, match="matches nothing"):
+        files.collect(tmp_path, "none/*.py")

@@ -9,21 +9,6 @@ import pytest
 from deborgen import output
 
 
-def test_no_control_character_reaches_a_terminal() -> None:
-    hostile = "".join(map(chr, [*range(0x20), 0x7F, *range(0x80, 0xA0)])) + "\u202e\u2066"
-    shown = output.inert(hostile)
-    assert [c for c in shown if not c.isprintable()] == ["\t", "\n"]
-
-
-def test_an_escape_sequence_is_made_visible() -> None:
-    assert output.inert("\x1b[2Jgone") == "␛[2Jgone"
-    assert output.inert("\x9b2Jgone") == "\\x9b2Jgone"
-
-
-def test_a_name_stays_on_one_line() -> None:
-    assert output.one_line("a\nb\tc\x1b") == "a↵b c␛"
-
-
 def test_a_log_is_decoded_correctly_wherever_the_chunks_are_cut() -> None:
     data = "grün ✓\r\nnext\rover\n".encode() + b"\xff\x1b[31m"
     for cut in range(len(data) + 1):
@@ -48,6 +33,13 @@ def test_data_goes_to_stdout_and_messages_to_stderr(capsys: pytest.CaptureFixtur
     output.hint("next")
     captured = capsys.readouterr()
     assert (captured.out, captured.err) == ("data\n", "words\nnext\n")
+
+
+def test_on_a_terminal_all_output_is_inert(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(output, "on_terminal", lambda: True)
+    output.write("a\x9b2J\n")
+    output.json("name", "\u202e")
+    assert capsys.readouterr().out == 'a\\u009b2J\n{\n  "version": 1,\n  "name": "\\u202e"\n}\n'
 
 
 def test_json_carries_its_version(capsys: pytest.CaptureFixture[str]) -> None:

@@ -114,7 +114,9 @@ def test_a_token_from_the_environment_is_sent_only_to_its_own_address(
     assert profile.find("http://POOL/").token == "for-pool"
     assert profile.find("http://elsewhere").token == ""
     monkeypatch.delenv("DEBORGEN_URL")
-    assert profile.find("http://elsewhere").token == "for-pool", "with no address beside it, it is for the one named"
+    assert profile.find("http://elsewhere").token == "for-pool", (
+        "without DEBORGEN_URL, it is for any address that is given"
+    )
 
 
 def test_a_token_file_that_others_can_read_is_refused(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -150,3 +152,9 @@ def test_a_broken_runtime_file_is_ignored() -> None:
         up()
         runtime.file().write_text("{")
         assert runtime.find() is None
+
+
+def test_localhost_finds_the_token_of_127_0_0_1() -> None:
+    profile.store("http://127.0.0.1:8765", "dbg_submitter_1_x")
+    assert profile.find("localhost:8765").token == "dbg_submitter_1_x"
+    assert profile.find("http://example.org:8765").token == ""

@@ -54,6 +54,24 @@ def test_rows_are_sorted_by_number_with_missing_values_last() -> None:
     assert [line["job"] for line in TABLE.sorted_by("error", reverse=True)] == ["1.1", "1.2", "1.3"]
 
 
+def test_rows_and_columns_are_chosen() -> None:
+    assert [line["job"] for line in TABLE.where("dt", "1e-2")] == ["1.2"]
+    assert [line["job"] for line in TABLE.where("ok", "true")] == ["1.2"]
+    assert [line["job"] for line in TABLE.where("note", "")] == ["1.2", "1.3"]
+    assert TABLE.first(1).only(["dt", "job"]) == [{"dt": 0.1, "job": "1.1"}]
+    with pytest.raises(WrongUsage, match="no column 'dtt'"):
+        TABLE.where("dtt", "1")
+
+
+def test_nan_and_infinities_are_numbers_in_python_and_empty_cells_in_csv() -> None:
+    rows = [row(n, {}, {"loss": value}) for n, value in enumerate(["NaN", "Infinity", 0.5], 1)]
+    table = Results.of(rows)
+    assert [repr(line["loss"]) for line in table] == ["nan", "inf", "0.5"]
+    assert [line["loss"] for line in csv.DictReader(io.StringIO(table.to_csv()))] == ["", "", "0.5"]
+    assert [line["job"] for line in table.sorted_by("loss")] == ["1.3", "1.2", "1.1"]
+    assert table.best("loss")["job"] == "1.3"  # type: ignore[index]
+
+
 def test_the_best_row_is_chosen_among_rows_with_a_number() -> None:
     assert TABLE.best("error")["job"] == "1.2"  # type: ignore[index]
     assert TABLE.best("error", "max")["job"] == "1.1"  # type: ignore[index]

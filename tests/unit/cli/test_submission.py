@@ -12,7 +12,7 @@ from deborgen.submit import read, send
 from deborgen_shared.jobfile import limits
 
 
-def prepare(folder: Path, text: str, **params: object) -> read.Prepared:
+def prepare(folder: Path, text: str, **params: object) -> read.PreparedJobFile:
     (folder / "job.yml").write_text(text)
     return read.prepare_file(folder / "job.yml", params)
 

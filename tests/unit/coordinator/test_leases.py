@@ -5,14 +5,11 @@ from typing import Any
 import pytest
 
 from deborgen_coordinator.leases import (
-    FAILURES_BEFORE_REST,
-    LONGEST_REST,
     ClockMove,
     EndedAttempt,
     Verdict,
     clock_move,
     lease_check_interval,
-    rest,
     verdict,
 )
 from deborgen_coordinator.lifecycle import LifecycleEvent
@@ -67,6 +64,10 @@ def test_the_backoff_doubles_up_to_a_maximum() -> None:
     assert waits == [10.0, 20.0, 40.0, 3600.0]
 
 
+def test_a_long_backoff_of_the_job_file_is_kept() -> None:
+    assert [judged(Outcome.LOST, attempts=n, max_attempts=9, backoff=7200.0).backoff for n in (1, 2)] == [7200.0] * 2
+
+
 def test_a_poisoned_job_says_so() -> None:
     assert judged(Outcome.LOST, lost_on=3).reason.startswith("poisoned")
 
@@ -77,22 +78,16 @@ def test_the_lease_clock_stands_still_when_a_check_comes_too_late() -> None:
         assert clock_move(gap, 60.0) == ClockMove(0.0, regrant=True)
 
 
+def test_at_most_three_checks_in_a_row_are_late_because_a_heartbeat_waited() -> None:
+    assert [clock_move(3.0, 60.0, count).regrant for count in range(6)] == [False, True, True, True, False, False]
+
+
 @pytest.mark.parametrize("lease", [0.5, 1.0, 2.0, 5.0, 20.0, 60.0, 3600.0])
 def test_a_stop_as_long_as_a_lease_expires_nothing_however_short_the_lease_is(lease: float) -> None:
     assert clock_move(lease, lease).regrant
     assert not clock_move(lease_check_interval(lease), lease).regrant
 
 
-def test_a_worker_rests_after_five_failures_and_longer_each_time() -> None:
-    assert [rest(n, 0) for n in (1, 4, 5)] == [0.0, 0.0, 600.0]
-    assert [rest(5, n) for n in (1, 2, 20)] == [1200.0, 2400.0, 86_400.0]
-
-
 @pytest.mark.parametrize(("lease", "interval"), [(60.0, 3.0), (2.0, 0.1), (0.1, 0.05), (3600.0, 3.0)])
 def test_leases_are_checked_often_enough(lease: float, interval: float) -> None:
     assert lease_check_interval(lease) == interval
-
-
-def test_a_rest_never_exceeds_the_maximum_however_many_came_before() -> None:
-    """A float overflows at 2 to the power of 1024, which would stop the lease check."""
-    assert rest(FAILURES_BEFORE_REST, 5000) == LONGEST_REST

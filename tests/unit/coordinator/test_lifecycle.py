@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import pytest
 
@@ -41,7 +42,10 @@ def test_nothing_leaves_a_terminal_state() -> None:
         ((0, 0, 3, 0, 0), "succeeded"),
         ((0, 0, 3, 1, 1), "failed"),
         ((0, 0, 3, 0, 1), "canceled"),
+        ((0, 0, 3, 1, 1, True), "canceled"),
+        ((0, 0, 3, 1, 0, True), "failed"),
+        ((0, 1, 3, 1, 1, True), "running"),
     ],
 )
-def test_the_state_of_a_run_follows_from_its_jobs(counts: tuple[int, ...], state: str) -> None:
+def test_the_state_of_a_run_follows_from_its_jobs(counts: tuple[Any, ...], state: str) -> None:
     assert run_state(*counts) == state

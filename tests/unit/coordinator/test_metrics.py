@@ -1,4 +1,4 @@
-"""What Prometheus is told."""
+"""The metrics for Prometheus."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from support.documents import ROOT
 
 
 def test_every_metric_is_in_the_documents() -> None:
-    """As Prometheus names it. Seen to fail when a counter is added to the code alone."""
+    """Under the name that Prometheus gives it. Seen to fail when a counter is added only to the code."""
     pages = "".join((ROOT / "docs" / page).read_text("utf-8") for page in ("operations.md", "http-api.md"))
     metrics = list(CoordinatorMetrics().registry.collect())
     names = {metric.name + ("_total" if metric.type == "counter" else "") for metric in metrics}

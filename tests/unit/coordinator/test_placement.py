@@ -6,11 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deborgen_coordinator.placement import Amounts, Head, MachineOffer, Needs, Wish, choose, lacks, short
+from deborgen_coordinator.placement import Amounts, Head, MachineOffer, Needs, Wish, choose, lacks, shortage
 from deborgen_shared.states import RunAs
 
 GIB = 2**30
 CONTAINER = RunAs.CONTAINER
+NO_NETWORK = (
+    "does not give jobs a network, but the job asks for internet: its owner can allow it, "
+    "with deborgen-worker run --network internet or deborgen up --network internet"
+)
 NO_CONTAINERS = "cannot run containers, the job has an image"
 
 
@@ -37,7 +41,11 @@ def machine(cpus: float = 8, memory: int = 16 * GIB, gpus: int = 0, **labels: An
         (needs(runner=CONTAINER), machine(**{"runner.container": True, "runner.podman": False}), ""),
         (needs(runner=CONTAINER), machine(**{"runner.container": False, "runner.podman": True}), NO_CONTAINERS),
         (needs(), machine(**{"runner.process": False}), "does not run plain processes, the job has no image"),
-        (needs(network="internet"), machine(), "does not give jobs a network, the job asks for internet"),
+        (
+            needs(network="internet"),
+            machine(),
+            NO_NETWORK,
+        ),
         (needs(network="internet"), machine(**{"network.internet": True}), ""),
         (needs(cpus=16), machine(), "has 8 cpus in total, the job asks for 16"),
         (needs(memory=32 * GIB), machine(), "has 16GiB of memory in total, the job asks for 32GiB"),
@@ -52,14 +60,14 @@ def test_a_machine_says_what_it_lacks(wanted: Needs, have: MachineOffer, sentenc
 def test_a_machine_of_release_0_1_offers_what_its_labels_say(label: str) -> None:
     offers = MachineOffer({"runner.podman": False, "runner.subprocess": False, label: True}, Amounts(8, 16 * GIB))
     wanted = {"runner.podman": RunAs.CONTAINER, "runner.subprocess": RunAs.PROCESS}
-    for first_label, execution in wanted.items():
-        assert bool(lacks(offers, needs(runner=execution))) == (first_label != label)
+    for old_label, execution in wanted.items():
+        assert bool(lacks(offers, needs(runner=execution))) == (old_label != label)
 
 
 def test_a_missing_resource_is_named_with_its_amount() -> None:
-    assert short(Amounts(1, 8 * GIB), needs(memory=16 * GIB)) == "has 8GiB of memory free, the job asks for 16GiB"
-    assert short(Amounts(1, 8 * GIB, 0, 5), needs(disk=6)).startswith("has 5B of disk free")
-    assert short(Amounts(1, 8 * GIB), needs(disk=10**15)) == ""
+    assert shortage(Amounts(1, 8 * GIB), needs(memory=16 * GIB)) == "has 8GiB of memory free, the job asks for 16GiB"
+    assert shortage(Amounts(1, 8 * GIB, 0, 5), needs(disk=6)).startswith("has 5B of disk free")
+    assert shortage(Amounts(1, 8 * GIB), needs(disk=10**15)) == ""
 
 
 class Queue:
@@ -103,8 +111,8 @@ def test_fair_share_serves_the_submitter_with_the_least_usage_and_then_takes_tur
 
 def test_a_submitter_at_the_limit_waits_and_others_do_not() -> None:
     queue = Queue(*[(1, 1, 0, n) for n in range(1, 6)], *[(1, 2, 0, n) for n in range(11, 13)])
-    assert chosen(queue, room={1: 2, 2: 5}) == [1, 2, 11, 12]
-    assert chosen(queue, room={1: 0}) == [11, 12]
+    assert chosen(queue, allowance={1: 2, 2: 5}) == [1, 2, 11, 12]
+    assert chosen(queue, allowance={1: 0}) == [11, 12]
 
 
 @given(

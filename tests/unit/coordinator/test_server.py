@@ -19,8 +19,8 @@ PLIST = ROOT / "deploy/launchd/deborgen.coordinator.plist"
     [
         (4096, 4096, 3968),  # Linux: as many as the administrator allows
         (1 << 20, 1 << 20, 4000),
-        (resource.RLIM_INFINITY, 10_240, 4000),  # macOS: "without limit" is said, and refused
-        (resource.RLIM_INFINITY, 256, 128),  # nothing more can be had
+        (resource.RLIM_INFINITY, 10_240, 4000),  # macOS: it reports no limit, but refuses to set none
+        (resource.RLIM_INFINITY, 256, 128),  # a system that allows no higher limit
     ],
 )
 def test_the_limit_of_open_files_bounds_the_connections(

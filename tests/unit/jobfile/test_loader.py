@@ -102,7 +102,7 @@ def test_every_key_and_value_has_a_position() -> None:
     assert document.where(("steps", 0, "id")) == (4, 9, 3)
     assert document.where(("steps",)) == (3, 1, 5), "a block points at its key"
     assert document.where(("steps", 0, "run"), find="two") == (6, 7, 3)
-    assert document.where(("steps", 0, "timeout")) == (4, 5, 7), "what is not there points at what is around it"
+    assert document.where(("steps", 0, "timeout")) == (4, 5, 7), "a missing value points at the value around it"
 
 
 def test_positions_count_characters_and_not_bytes() -> None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deborgen_shared.jobfile.model import File, JobSpec, Resources, Retry
+from deborgen_shared.jobfile.model import File, JobResources, JobSpec, RetryPolicy
 from deborgen_shared.jobfile.problems import JobFileInvalid
 from deborgen_shared.jobfile.reading import load, parse, parse_document
 
@@ -28,8 +28,8 @@ def test_one_line_is_a_complete_job_with_the_defaults_of_the_docs() -> None:
     assert list(step.params()) == [{}]
     spec = step.spec
     assert spec == JobSpec(name="hello", run="echo hello")
-    assert spec.resources == Resources(cpus=1.0, memory=2**30, gpus=0, disk=2**31)
-    assert (spec.timeout, spec.max_attempts, spec.retry) == (3600.0, 1, Retry(program=False, backoff=10.0))
+    assert spec.resources == JobResources(cpus=1.0, memory=2**30, gpus=0, disk=2**31)
+    assert (spec.timeout, spec.max_attempts, spec.retry) == (3600.0, 1, RetryPolicy(program=False, backoff=10.0))
     assert (spec.network, spec.image, spec.priority, spec.result) == ("none", None, 0, None)
 
 
@@ -141,8 +141,8 @@ def test_the_keys_of_the_file_are_the_defaults_of_its_steps() -> None:
     assert (one.image, one.timeout, one.env, one.priority) == ("busybox", 300.0, {"A": "1", "B": "2"}, 3)
     assert (two.image, two.timeout, two.env, two.priority) == ("alpine", 300.0, {"A": "1", "B": "3"}, 9)
     assert two.requires == {"os": "linux", "gpu": "*"}
-    assert two.resources == Resources(cpus=4.0, memory=2**31)
-    assert two.retry == Retry(program=True, backoff=1.0)
+    assert two.resources == JobResources(cpus=4.0, memory=2**31)
+    assert two.retry == RetryPolicy(program=True, backoff=1.0)
     assert [artifact.path for artifact in two.artifacts] == ["b"]
     assert [step.path for step in jobfile.steps] == [("steps", 0), ("steps", 1)]
 
@@ -261,7 +261,6 @@ def test_jobs_that_fit_the_same_workers_have_the_same_key() -> None:
         ("workspace", {"shared": "data"}),
         ("build", {"git": "https://example.org/a.git", "tag": "a"}),
         ("checkpoint", {"path": "state"}),
-        ("secrets", ["KEY"]),
     ],
 )
 def test_unsupported_keys_are_checked_and_reported(key: str, value: Any) -> None:
@@ -274,10 +273,10 @@ def test_unsupported_keys_are_checked_and_reported(key: str, value: Any) -> None
 
 
 def test_unsupported_keys_are_reported_with_their_position() -> None:
-    document = load("run: x\nsecrets: [KEY]\n", "job.yml")
+    document = load("run: x\ncheckpoint: {path: a}\n", "job.yml")
     (problem,) = parse_document(document).not_yet
     assert problem.render(document.source, document.lines) == (
-        "job.yml:2:1: 'secrets' is not supported by this version yet\n  2| secrets: [KEY]\n   | ^^^^^^^"
+        "job.yml:2:1: 'checkpoint' is not supported by this version yet\n  2| checkpoint: {path: a}\n   | ^^^^^^^^^^"
     )
 
 

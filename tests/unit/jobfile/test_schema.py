@@ -24,7 +24,7 @@ DIGEST = "0" * 64
 GOOD = {
     "name": ["pi", "a b", "日本", "x" * 200],
     "run": ["echo", "a\nb", ["a"], ["a", 1, 2.5, True, ""]],
-    "image": ["busybox", "python:3.12-slim", "r.example.org:5000/a/b@sha256:0f", "a:${{ job.id }}"],
+    "image": ["busybox", "python:3.12-slim", f"r.example.org:5000/a/b@sha256:{DIGEST}", "a:${{ job.id }}"],
     "workspace": [{"git": "https://example.org/a"}, {"git": "git@h:a/b", "ref": "v1"}, {"shared": "data"}],
     "env": [{}, {"A": 1, "b_2": "x", "C": True, "D": 1.5, "E": ""}],
     "secrets": [[], ["A", "B"]],
@@ -72,12 +72,29 @@ BAD = {
 }
 FILES = {
     False: (
-        [[], ["sim.py", "data/"], ["."], ["./a/b.c"]],
-        ["sim.py", ["../a"], ["/a"], [5], [{"path": "a", "sha256": DIGEST, "size": 1}], ["a", "a"], None],
+        [[], ["sim.py", "data/"], ["."], ["./a/b.c", ".deborgenignore", "a/.deborgen"]],
+        [
+            "sim.py",
+            ["../a"],
+            ["/a"],
+            [5],
+            [".deborgen"],
+            ["./.DEBORGEN/a"],
+            [{"path": "a", "sha256": DIGEST, "size": 1}],
+            ["a", "a"],
+            None,
+        ],
     ),
     True: (
         [[], [{"path": "a", "sha256": DIGEST, "size": 1}, {"path": "b/c", "sha256": DIGEST, "size": 0, "mode": 0o755}]],
-        [["a"], [{}], [{"path": "a/", "sha256": DIGEST, "size": 1}], [{"path": "a", "sha256": "x", "size": 1}], None],
+        [
+            ["a"],
+            [{}],
+            [{"path": "a/", "sha256": DIGEST, "size": 1}],
+            [{"path": "a", "sha256": "x", "size": 1}],
+            None,
+            [{"path": ".Deborgen/params.json", "sha256": DIGEST, "size": 1}],
+        ],
     ),
 }
 
@@ -90,7 +107,7 @@ def accepted(data: Any, wire: bool) -> bool:
     return True
 
 
-def pools(wire: bool) -> tuple[dict[str, Any], dict[str, Any]]:
+def samples(wire: bool) -> tuple[dict[str, Any], dict[str, Any]]:
     good, bad = FILES[wire]
     return GOOD | {"files": good}, BAD | {"files": bad}
 
@@ -98,7 +115,7 @@ def pools(wire: bool) -> tuple[dict[str, Any], dict[str, Any]]:
 @pytest.mark.parametrize("wire", [False, True])
 @pytest.mark.parametrize("key", [*GOOD, "files"])
 def test_the_schema_and_the_parser_agree_on_each_value(key: str, wire: bool) -> None:
-    good, bad = pools(wire)
+    good, bad = samples(wire)
     for value in good[key]:
         data = {"run": "x"} | {key: value}
         assert accepted(data, wire), value
@@ -112,7 +129,7 @@ def test_the_schema_and_the_parser_agree_on_each_value(key: str, wire: bool) -> 
 @st.composite
 def documents(draw: st.DrawFn, wire: bool) -> dict[str, Any]:
     """Documents of right values and an occasional wrong one, as one job or as steps."""
-    good, bad = pools(wire)
+    good, bad = samples(wire)
 
     def level(keys: list[str]) -> dict[str, Any]:
         picked = draw(st.lists(st.sampled_from(keys), max_size=5, unique=True))

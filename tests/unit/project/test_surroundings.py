@@ -16,7 +16,7 @@ from support.documents import ROOT
 
 BIN = Path(sys.executable).parent
 MAKEFILE = (ROOT / "Makefile").read_text("utf-8")
-VERBS = set(re.findall(r"^([a-z-]+):", MAKEFILE, re.MULTILINE))
+TARGETS = set(re.findall(r"^([a-z-]+):", MAKEFILE, re.MULTILINE))
 WORKFLOW = ".github/workflows/ci.yml"
 HOOKS = ".pre-commit-config.yaml"
 
@@ -35,7 +35,7 @@ def commands() -> list[list[str]]:
     return [shlex.split(line) for step in steps() for line in step.get("run", "").splitlines()]
 
 
-def test_the_lines_of_editors_are_as_long_as_those_of_ruff() -> None:
+def test_editors_and_ruff_have_the_same_line_length() -> None:
     settings = configparser.ConfigParser()
     settings.read_string("[top]\n" + (ROOT / ".editorconfig").read_text("utf-8"))
     assert settings["top"]["root"] == "true"
@@ -72,7 +72,7 @@ def test_the_workflow_names_commands_and_files_that_exist() -> None:
     assert ["make", "test"] in typed
     for words in typed:
         if words[0] == "make":
-            assert set(words[1:]) <= VERBS, words
+            assert set(words[1:]) <= TARGETS, words
         for word in words:
             if word.startswith(("tests/", "tools/", "./")) or word == "constraints.txt":
                 assert (ROOT / re.sub(r"\[\w+\]$", "", word)).exists(), words

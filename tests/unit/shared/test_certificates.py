@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from deborgen_shared import contract
-from deborgen_shared.client.transport import Transport, Trouble, Unreachable
+from deborgen_shared.client.transport import NoAnswer, Transport, Trouble
 
 
 class Healthy(http.server.BaseHTTPRequestHandler):
@@ -60,7 +60,7 @@ def url(own_ca: Path) -> Iterator[str]:
 
 
 def test_an_unknown_certificate_is_not_trusted(url: str) -> None:
-    with pytest.raises(Unreachable) as refused:
+    with pytest.raises(NoAnswer) as refused:
         Transport(url, lambda: "t").call(contract.HEALTH)
     assert refused.value.trouble is Trouble.CERTIFICATE
 

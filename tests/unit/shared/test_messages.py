@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import types
 from datetime import UTC, datetime
+from enum import StrEnum
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import msgspec
@@ -49,6 +50,8 @@ def sample(kind: Any) -> Any:
         return {sample(parts[0]): sample(parts[1])}
     if inspect.isclass(kind) and issubclass(kind, Struct):
         return build(kind)
+    if inspect.isclass(kind) and issubclass(kind, StrEnum):
+        return list(kind)[-1]
     return PLAIN[kind]
 
 

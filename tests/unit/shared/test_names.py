@@ -12,7 +12,7 @@ import pytest
 
 from deborgen_shared.calls import Answer, Call
 from deborgen_shared.client.names import Names, is_address
-from deborgen_shared.client.transport import Transport, Unreachable
+from deborgen_shared.client.transport import NoAnswer, Transport
 
 HOME = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", 0))]
 
@@ -58,7 +58,7 @@ def test_the_last_answer_is_used_while_the_name_server_hangs(server: NameServer)
     server.says = None
     assert names.addresses("pool", 5) == ["127.0.0.1"]
     assert names.addresses("pool", 5) == ["127.0.0.1"]
-    assert server.asked == 2, "those who have the same question wait together"
+    assert server.asked == 2, "calls for the same name share one lookup"
 
 
 def test_the_last_answer_is_used_while_the_name_server_fails(server: NameServer) -> None:
@@ -151,5 +151,5 @@ def test_the_second_address_is_tried_when_nothing_listens_at_the_first(server: N
 def test_an_unknown_name_is_reported_as_the_trouble(server: NameServer) -> None:
     server.says = socket.gaierror(socket.EAI_NONAME, "Name or service not known")
     transport = Transport("http://pool1.test:1", lambda: "t", names=Names(server))
-    with pytest.raises(Unreachable, match="the name of the coordinator cannot be resolved"):
+    with pytest.raises(NoAnswer, match="the name of the coordinator cannot be resolved"):
         transport.ask(ROOT)

@@ -1,8 +1,8 @@
 """Digests of the private library methods that deborgen overrides or relies on.
 
 An upgrade that changes one of them fails here. Read the change, check whether the override is still correct (in the
-coordinator `connections.py` and `framing.py` for gunicorn, `http/application.py` for Flask; in shared
-`client/names.py` for urllib3 and requests), and record the new digest.
+coordinator `event_loop.py`, `request_threads.py`, `connections.py` and `framing.py` for gunicorn,
+`http/application.py` for Flask; in shared `client/names.py` for urllib3 and requests), and record the new digest.
 """
 
 from __future__ import annotations
@@ -32,15 +32,17 @@ OVERRIDDEN = {
     "gunicorn.http.wsgi:create": "2c35d4a2dc629ede",
     "gunicorn.workers.base:Worker.handle_error": "75426448389bbac9",
     "gunicorn.workers.base:Worker.notify": "7f509bc4046b0e97",
+    "gunicorn.workers.gthread:PollableMethodQueue.defer": "4d722900967b8ad2",
     "gunicorn.workers.gthread:TConn.init": "5ff3d4ba451cfdf3",
-    "gunicorn.workers.gthread:ThreadWorker._keepalive_after": "4ebdbbc8bf5aafa5",
     "gunicorn.workers.gthread:ThreadWorker.accept": "f8dcead3dce5c851",
     "gunicorn.workers.gthread:ThreadWorker.enqueue_req": "c9f428953d24acef",
     "gunicorn.workers.gthread:ThreadWorker.finish_request": "d74497a7adab54b8",
+    "gunicorn.workers.gthread:ThreadWorker.get_thread_pool": "003f3549a71b6d34",
     "gunicorn.workers.gthread:ThreadWorker.handle": "ca85c9be3df75da4",
     "gunicorn.workers.gthread:ThreadWorker.handle_request": "6d0de5b919102efc",
     "gunicorn.workers.gthread:ThreadWorker.is_parent_alive": "3517612f7763cc47",
     "gunicorn.workers.gthread:ThreadWorker.murder_keepalived": "4459960c4ccc36d4",
+    "gunicorn.workers.gthread:ThreadWorker.run": "4e104c86c6b3a6d5",
     "gunicorn.workers.gthread:ThreadWorker.set_accept_enabled": "140150ebfd3cae34",
     "requests.adapters:HTTPAdapter.init_poolmanager": "dcc10b3b4da2db73",
     "requests.adapters:HTTPAdapter.send": "a8b4a1d8c114e29d",

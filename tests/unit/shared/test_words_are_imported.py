@@ -12,20 +12,31 @@ import pytest
 
 from deborgen_shared import contract, headers
 from deborgen_shared.errors import Code
-from deborgen_shared.states import Availability, Outcome, Role, RunAs, State, WorkerState
+from deborgen_shared.states import (
+    Availability,
+    CancelEffect,
+    LeaseAnswer,
+    Outcome,
+    ResultAnswer,
+    Role,
+    RunAs,
+    State,
+    WorkerState,
+)
 
 ROOT = Path(__file__).resolve().parents[3]
 PARTS = ("coordinator/src", "worker/src", "cli/src")
 #: A migration describes a past state of the code, so it types the words of its time.
 EXCEPTED = "storage/migrations/"
 
-WORDS = frozenset(str(word) for kind in (State, Outcome, Role, Code, WorkerState, Availability, RunAs) for word in kind)
+KINDS = (State, Outcome, Role, Code, WorkerState, Availability, RunAs, LeaseAnswer, ResultAnswer, CancelEffect)
+WORDS = frozenset(str(word) for kind in KINDS for word in kind)
 PATHS = frozenset(call.path for call in contract.CALLS)
 HEADERS = frozenset(
     spelling.lower()
     for name in vars(headers)
     if name.isupper()
-    for spelling in (getattr(headers, name), headers.in_environ(getattr(headers, name)))
+    for spelling in (getattr(headers, name), headers.environ_key(getattr(headers, name)))
 )
 VERSIONED = "/v1/"
 #: A word in quotes, as in SQL, and a header at the beginning of a line, as in HTTP.
@@ -34,6 +45,9 @@ IN_HTTP = re.compile(r"(?<=\r\n)(?:" + "|".join(sorted(HEADERS)) + "):", re.IGNO
 
 #: Places where a word of the wire means something else: the file, the word, and its meaning there.
 ALLOWED: dict[tuple[str, str], str] = {
+    ("cli/src/deborgen/cli.py", "cancel"): "the name of a command",
+    ("cli/src/deborgen/commands/logs.py", "failed"): "a verb in a sentence",
+    ("cli/src/deborgen/commands/cancel.py", "cancel"): "the name of a command",
     ("cli/src/deborgen/commands/doctor.py", "open"): "the name of a check of the doctor",
     ("cli/src/deborgen/commands/events.py", "worker"): "the heading of a column",
     ("cli/src/deborgen/commands/init.py", "container"): "the name of an example",
@@ -53,7 +67,7 @@ ALLOWED: dict[tuple[str, str], str] = {
     ("cli/src/deborgen/output.py", "left"): "a side of a column",
     ("cli/src/deborgen/local_pool.py", "worker"): "the name of a process, of its log and of its folder",
     (
-        "coordinator/src/deborgen_coordinator/connections.py",
+        "coordinator/src/deborgen_coordinator/request_threads.py",
         "error",
     ): "the key under which every refusal stands in its answer",
     (
@@ -68,12 +82,22 @@ ALLOWED: dict[tuple[str, str], str] = {
     ("coordinator/src/deborgen_coordinator/server.py", "timeout"): "a setting of Gunicorn's",
     ("coordinator/src/deborgen_coordinator/settings.py", "error"): "a level of the log",
     ("coordinator/src/deborgen_coordinator/storage/audit.py", "lost"): "a kind of what the audit finds",
-    ("coordinator/src/deborgen_coordinator/storage/hot.py", "worker"): "a field of what an attempt is read into",
+    ("coordinator/src/deborgen_coordinator/storage/hot.py", "cancel_requested"): "a column",
+    ("coordinator/src/deborgen_coordinator/storage/hot.py", "worker"): "a field of the value for an attempt",
     ("coordinator/src/deborgen_coordinator/storage/models.py", "submitter"): "a column of a key",
     ("coordinator/src/deborgen_coordinator/storage/models.py", "worker"): "a column of a key",
     ("coordinator/src/deborgen_coordinator/storage/sqlite.py", "malformed"): "SQLite's word for a damaged file",
     ("coordinator/src/deborgen_coordinator/storage/workers.py", "free"): "a column",
     ("coordinator/src/deborgen_coordinator/storage/writer.py", "error"): "an attribute",
+    ("worker/src/deborgen_worker/__main__.py", "stop"): "the name of a command",
+    ("worker/src/deborgen_worker/daemon.py", "stop"): "a command on the worker's control socket",
+    (
+        "worker/src/deborgen_worker/runners/podman/engine.py",
+        "worker",
+    ): "a key of the note about a worker's engine",
+    ("worker/src/deborgen_worker/runners/supervisor.py", "stop"): "its own protocol; a bare script cannot import",
+    ("worker/src/deborgen_worker/runners/unattended.py", "stop"): "a command for the supervisor",
+    ("worker/src/deborgen_worker/service_manager.py", "stop"): "a word of systemd's for the job of a unit",
     ("worker/src/deborgen_worker/__main__.py", "error"): "a key of the answers on the worker's control socket",
     ("worker/src/deborgen_worker/__main__.py", "free"): "a field of the status on this machine",
     ("worker/src/deborgen_worker/__main__.py", "submitter"): "a field of the status and of the history on this machine",
@@ -82,12 +106,14 @@ ALLOWED: dict[tuple[str, str], str] = {
         "running",
     ): "a stage of the attempt on its machine, which is not the job's state",
     ("worker/src/deborgen_worker/control.py", "error"): "a key of the answers on the worker's control socket",
-    ("worker/src/deborgen_worker/daemon.py", "draining"): "the name of one who closes the gate",
+    ("worker/src/deborgen_worker/daemon.py", "draining"): "a keeper of the gate",
     ("worker/src/deborgen_worker/owner.py", "free"): "a field of the status on this machine",
     ("worker/src/deborgen_worker/owner.py", "submitter"): "a field of the status on this machine",
-    ("worker/src/deborgen_worker/gate.py", "draining"): "the name of one who closes the gate",
+    ("worker/src/deborgen_worker/gate.py", "draining"): "a keeper of the gate",
     ("worker/src/deborgen_worker/runners/podman/engine.py", "error"): "a field of Podman's answers",
     ("worker/src/deborgen_worker/runners/podman/reading.py", "paused"): "a word of Podman's for a container",
+    ("worker/src/deborgen_worker/attempts.py", "stale"): "why a worker ends an attempt, in its journal",
+    ("worker/src/deborgen_worker/spool.py", "stop"): "a record of the journal",
     (
         "worker/src/deborgen_worker/attempts.py",
         "running",
@@ -96,10 +122,11 @@ ALLOWED: dict[tuple[str, str], str] = {
     ("worker/src/deborgen_worker/runners/supervision.py", "error"): "a field of the supervisor's records",
     ("worker/src/deborgen_worker/runners/supervision.py", "timeout"): "a field of what the supervisor is told",
     ("worker/src/deborgen_worker/runners/subprocess.py", "timeout"): "a field of what the supervisor is asked",
-    ("worker/src/deborgen_worker/runners/processes.py", "error"): "its own protocol; a bare script cannot import",
-    ("worker/src/deborgen_worker/runners/supervisor.py", "error"): "its own protocol; a bare script cannot import",
-    ("worker/src/deborgen_worker/runners/supervisor.py", "running"): "its own protocol; a bare script cannot import",
-    ("worker/src/deborgen_worker/runners/programs.py", "timeout"): "its own protocol; a bare script cannot import",
+    # The supervisor has its own protocol, and imports only the standard library.
+    ("worker/src/deborgen_worker/runners/processes.py", "error"): "a field of the supervisor's reports",
+    ("worker/src/deborgen_worker/runners/supervisor.py", "error"): "a field of the supervisor's reports",
+    ("worker/src/deborgen_worker/runners/supervisor.py", "running"): "a word of the supervisor's reports",
+    ("worker/src/deborgen_worker/runners/programs.py", "timeout"): "a field of what the supervisor is told",
     ("worker/src/deborgen_worker/settings.py", "worker"): "the name of a worker whose machine has none",
     ("worker/src/deborgen_worker/spool.py", "submitter"): "a field of the history on this machine",
 }
@@ -188,7 +215,7 @@ def test_a_typed_word_is_reported(source: str, words: list[str]) -> None:
         "failed = job.failed",
         "say('the job failed')",
         "dict(timeout=3, worker=name)",
-        "hint = 'GET /v1/runs lists them'",
+        "hint = 'GET /v1/runs lists all runs'",
         "state = State.FAILED",
     ],
 )

@@ -8,15 +8,15 @@ from deborgen_worker.attempts import Exit
 from deborgen_worker.lifecycle import FOLLOW_WAIT_SECONDS
 from deborgen_worker.owner import WORDS
 from deborgen_worker.runners.protocol import CannotStart, Launch
-from support.taken_apart import World, running
+from support.worker_in_steps import SteppedWorker, running
 
 SHORT = Exit(code=0, seconds=0.001)
 
 
-def busy(tmp_path: Path) -> World:
+def busy(tmp_path: Path) -> SteppedWorker:
     """Two programs run, and jobs are so short that others may wait for their room with the runner."""
-    world = World(tmp_path, running)
-    world.short_ones_end()
+    world = SteppedWorker(tmp_path, running)
+    world.let_short_jobs_end()
     world.queue(*[f"1.{number}/1" for number in range(1, 9)])
     for _ in range(4):
         world.take()
@@ -24,7 +24,7 @@ def busy(tmp_path: Path) -> World:
     return world
 
 
-def stages(world: World) -> dict[str, str]:
+def stages(world: SteppedWorker) -> dict[str, str]:
     return {name: WORDS[type(each.stage)] for name, each in sorted(world.machine.attempts.items())}
 
 
@@ -79,8 +79,8 @@ def test_attempts_behind_a_program_that_turns_out_long_are_recalled_and_start_el
 
 def test_an_attempt_that_a_runner_gives_back_is_not_handed_to_it_again(tmp_path: Path) -> None:
     """Seen to fail when it is: worker and runner would pass it back and forth forever."""
-    world = World(tmp_path, running)
-    world.short_ones_end()
+    world = SteppedWorker(tmp_path, running)
+    world.let_short_jobs_end()
     world.runner.follows = False
     world.queue(*[f"1.{number}/1" for number in range(1, 5)])
     for _ in range(4):
@@ -108,8 +108,8 @@ def test_a_restarted_worker_counts_attempts_that_wait_with_the_runner_as_running
 
 def test_an_attempt_that_cannot_wait_with_the_runner_does_not_affect_other_starts(tmp_path: Path) -> None:
     """Seen to fail in seed 4443: an attempt that had just been started was reported as an error."""
-    world = World(tmp_path, running)
-    world.short_ones_end()
+    world = SteppedWorker(tmp_path, running)
+    world.let_short_jobs_end()
 
     def refuses(launches: list[Launch]) -> None:
         raise CannotStart("not now")

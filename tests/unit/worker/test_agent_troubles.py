@@ -18,12 +18,12 @@ from deborgen_worker.runners.programs import NEVER, Program
 from deborgen_worker.runners.protocol import CannotStart, Launch
 from deborgen_worker.steps import Exited
 from support.scripted_runner import Script
-from support.taken_apart import World, running
+from support.worker_in_steps import SteppedWorker, running
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> World:
-    return World(tmp_path)
+def world(tmp_path: Path) -> SteppedWorker:
+    return SteppedWorker(tmp_path)
 
 
 @pytest.mark.parametrize("kind", [{}, {"image": "x"}])
@@ -31,7 +31,7 @@ def test_a_bug_at_a_start_ends_the_attempt_and_is_reported(tmp_path: Path, kind:
     def faulty(_launch: Launch) -> Script:
         raise ZeroDivisionError("a bug")
 
-    world = World(tmp_path, faulty)
+    world = SteppedWorker(tmp_path, faulty)
     world.queue("1.1/1", **kind)
     world.take()
     world.deliver()
@@ -42,7 +42,7 @@ def test_a_bug_at_a_start_ends_the_attempt_and_is_reported(tmp_path: Path, kind:
     assert world.machine.attempts == {}
 
 
-def test_a_bug_while_collecting_ends_the_attempt(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bug_while_collecting_ends_the_attempt(world: SteppedWorker, monkeypatch: pytest.MonkeyPatch) -> None:
     def faulty(*_: object) -> None:
         raise ZeroDivisionError("a bug")
 
@@ -51,10 +51,10 @@ def test_a_bug_while_collecting_ends_the_attempt(world: World, monkeypatch: pyte
     world.take()
     world.deliver()
     [result] = world.coordinator.results
-    assert (result.outcome, result.reason) == ("error", "the output could not be collected: a bug")
+    assert (result.outcome, result.reason) == ("error", "its output could not be collected: a bug")
 
 
-def test_an_attempt_that_never_began_has_a_run_time_of_zero(world: World) -> None:
+def test_an_attempt_that_never_began_has_a_run_time_of_zero(world: SteppedWorker) -> None:
     """Seen to fail when 0 counts as its start: then it would have run since the machine was booted."""
     world.queue("1.1/1")
     world.hold()
@@ -64,12 +64,13 @@ def test_an_attempt_that_never_began_has_a_run_time_of_zero(world: World) -> Non
     assert (result.outcome, result.seconds) == ("released", 0.0)
 
 
-def test_a_jobs_progress_text_never_costs_another_job_its_lease(world: World, tmp_path: Path) -> None:
+def test_a_jobs_progress_text_never_costs_another_job_its_lease(world: SteppedWorker, tmp_path: Path) -> None:
     world.runner.script = running
     world.queue("1.1/1", "1.2/1")
     world.take()
     progress = world.spool.folder("1.1/1") / "work" / ".deborgen" / "progress"
     progress.write_bytes(b"\0\0\0\0" + b"0.6 of it")
+    world.pump.step()
     world.heartbeats.step()
     sent = world.coordinator.calls[-1][1]
     assert [(each.progress, each.message) for each in sent.holding] == [(0.6, "of it"), (None, "")]
@@ -83,11 +84,11 @@ def test_a_jobs_progress_text_never_costs_another_job_its_lease(world: World, tm
 def test_a_result_that_cannot_be_written_does_not_hold_up_the_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    world = World(tmp_path, running)
+    world = SteppedWorker(tmp_path, running)
     world.queue("1.1/1", "1.2/1")
     world.take()
     (world.spool.folder("1.1/1") / "work" / ".deborgen" / "result.json").write_text("{}")
-    monkeypatch.setattr("deborgen_worker.workspace.parse_result", lambda _data: ({"name": "caf\udce9"}, ""))
+    monkeypatch.setattr("deborgen_worker.workspace.parse_result", lambda _data: ({"name": "caf\udce9"}, []))
     world.agent.apply_runner_events([Exited(name, Exit(code=0, seconds=1.0)) for name in ("1.1/1", "1.2/1")])
     world.deliver()
     assert world.outcomes == {"1.1/1": "error", "1.2/1": "succeeded"}
@@ -98,7 +99,7 @@ def test_a_result_that_cannot_be_written_does_not_hold_up_the_others(
 def test_an_attempt_that_is_canceled_during_its_preparation_ends_at_once_and_never_starts(
     tmp_path: Path, when: str
 ) -> None:
-    world = World(tmp_path)
+    world = SteppedWorker(tmp_path)
     slow = world.slow = []
 
     def cancel() -> None:
@@ -122,7 +123,7 @@ def test_an_attempt_that_is_canceled_during_its_preparation_ends_at_once_and_nev
 
 
 def test_the_time_of_a_job_does_not_run_while_its_image_is_pulled(tmp_path: Path) -> None:
-    world = World(tmp_path, running)
+    world = SteppedWorker(tmp_path, running)
 
     def pull(launch: Launch) -> None:
         world.now += 1000.0
@@ -143,7 +144,7 @@ def test_the_time_of_a_job_does_not_run_while_its_image_is_pulled(tmp_path: Path
 
 def test_an_attempt_that_an_earlier_session_was_canceling_before_its_start_is_canceled(tmp_path: Path) -> None:
     """Seen to fail when an attempt that is already being ended is never ended again, whatever its stage."""
-    world = World(tmp_path)
+    world = SteppedWorker(tmp_path)
     world.queue("1.1/1")
     world.hold()
     world.spool.started({"1.1/1": ()}, "subprocess", world.now, world.now)
@@ -156,7 +157,7 @@ def test_an_attempt_that_an_earlier_session_was_canceling_before_its_start_is_ca
 
 
 def test_the_end_of_a_job_whose_log_is_being_sent_holds_nothing_up(tmp_path: Path) -> None:
-    world = World(tmp_path, running)
+    world = SteppedWorker(tmp_path, running)
     slow = world.slow = []
     world.queue("1.1/1")
     world.take()
@@ -171,11 +172,11 @@ def test_the_end_of_a_job_whose_log_is_being_sent_holds_nothing_up(tmp_path: Pat
 
 
 def test_an_attempt_that_is_given_back_during_its_preparation_leaves_nothing_behind(tmp_path: Path) -> None:
-    world = World(tmp_path, running)
+    world = SteppedWorker(tmp_path, running)
     slow = world.slow = []
     world.queue("1.1/1", resources={"cpus": 2})
     world.take()
-    world.short_ones_end()
+    world.let_short_jobs_end()
     world.queue("1.2/1", image="x")
     world.take()
     assert [len(slow), world.stage("1.2/1").touched] == [1, True]
@@ -193,7 +194,7 @@ def test_an_attempt_that_is_given_back_during_its_preparation_leaves_nothing_beh
 
 
 def test_the_gpu_of_a_job_that_survives_a_restart_is_given_to_no_other(tmp_path: Path) -> None:
-    world = World(tmp_path, running)
+    world = SteppedWorker(tmp_path, running)
     world.gpus = ("gpu=0", "gpu=1")
     world.wake("boot")
     world.queue("1.1/1", resources={"gpus": 1})
@@ -215,7 +216,9 @@ def test_the_gpu_of_a_job_that_survives_a_restart_is_given_to_no_other(tmp_path:
     assert world.machine.attempts["1.3/1"].gpus == ("gpu=0",)
 
 
-def test_settled_attempts_are_removed_even_on_a_full_disk(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_settled_attempts_are_removed_even_on_a_full_disk(
+    world: SteppedWorker, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Their folders may be what fills the disk."""
     world.queue("1.1/1")
     world.take()
@@ -233,7 +236,7 @@ def test_settled_attempts_are_removed_even_on_a_full_disk(world: World, monkeypa
 
 
 def test_a_result_is_delivered_although_its_job_could_not_run_here_any_more(tmp_path: Path) -> None:
-    world = World(tmp_path)
+    world = SteppedWorker(tmp_path)
     world.queue("1.1/1", image="x")
     world.take()
     world.podman = False
@@ -243,7 +246,7 @@ def test_a_result_is_delivered_although_its_job_could_not_run_here_any_more(tmp_
     assert world.spool.unsent() == []
 
 
-def test_leftovers_that_a_runner_could_not_remove_are_removed_later(world: World) -> None:
+def test_leftovers_that_a_runner_could_not_remove_are_removed_later(world: SteppedWorker) -> None:
     def refuses(attempt: str) -> None:
         raise CannotStart("not now")
 
@@ -261,7 +264,7 @@ def test_leftovers_that_a_runner_could_not_remove_are_removed_later(world: World
 
 def test_a_container_made_for_other_gpus_is_removed_before_the_next_start_and_none_after_it(tmp_path: Path) -> None:
     """Seen to fail when the removal is left for later: it then removes the container that is running by that time."""
-    world = World(tmp_path, running)
+    world = SteppedWorker(tmp_path, running)
     world.gpus = ("gpu=0",)
     world.wake("boot")
     prepare, discard = world.runner.prepare, world.runner.discard
@@ -285,7 +288,7 @@ def test_a_container_made_for_other_gpus_is_removed_before_the_next_start_and_no
 
 
 def test_time_in_which_a_job_was_frozen_does_not_count_as_its_run_time(tmp_path: Path) -> None:
-    world = World(tmp_path, running)
+    world = SteppedWorker(tmp_path, running)
     world.queue("1.1/1")
     world.take()
     world.stage("1.1/1").frozen_seconds = 30.0
@@ -296,7 +299,7 @@ def test_time_in_which_a_job_was_frozen_does_not_count_as_its_run_time(tmp_path:
 
 def test_a_program_frozen_before_a_restart_is_woken_when_the_pause_is_over(tmp_path: Path) -> None:
     """A pause may end while no worker is running. Seen to fail when an adopted program is taken for awake."""
-    world = World(tmp_path, running)
+    world = SteppedWorker(tmp_path, running)
     world.queue("1.1/1")
     world.take()
     world.owner.pause(60, now=True)
@@ -315,7 +318,7 @@ def test_a_program_frozen_before_a_restart_is_woken_when_the_pause_is_over(tmp_p
 
 def test_waking_a_program_is_retried_if_it_fails(tmp_path: Path) -> None:
     """Seen to fail when the program is taken for awake: it stays frozen, and its time runs out."""
-    world = World(tmp_path, running)
+    world = SteppedWorker(tmp_path, running)
     world.queue("1.1/1")
     world.take()
     world.owner.pause(None, now=True)
@@ -337,7 +340,7 @@ def test_waking_a_program_is_retried_if_it_fails(tmp_path: Path) -> None:
 
 def test_the_end_of_a_job_does_not_deadlock_with_a_thread_that_sends_its_log(tmp_path: Path) -> None:
     """Seen to fail when `is_running` takes the agent's lock: both threads wait for each other, and leases expire."""
-    world = World(tmp_path, running)
+    world = SteppedWorker(tmp_path, running)
     world.queue("1.1/1")
     world.take()
     execution = world.agent.execution("1.1/1")
@@ -385,7 +388,9 @@ def test_podmans_times_are_understood_in_any_time_zone(text: str | None, seconds
     assert moment(text) == pytest.approx(seconds, abs=1e-5)
 
 
-def test_a_result_of_another_worker_does_not_hold_up_the_others(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_result_of_another_worker_does_not_hold_up_the_others(
+    world: SteppedWorker, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """This happens after a backup was restored, or under a new name."""
     finish = world.coordinator.finish
 
@@ -404,7 +409,7 @@ def test_a_result_of_another_worker_does_not_hold_up_the_others(world: World, mo
 
 def test_a_containers_run_time_is_the_time_for_which_it_has_its_room(tmp_path: Path) -> None:
     """Its program may run for milliseconds. Seen to fail when only those count: far too many jobs are prefetched."""
-    world = World(tmp_path, running)
+    world = SteppedWorker(tmp_path, running)
     world.queue("1.1/1", image="x")
     world.take()
     world.now += 3.0
@@ -417,7 +422,7 @@ def test_a_pause_that_is_applied_by_two_threads_at_once_freezes_a_job_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The owner's command and the worker's clock both apply it. A container that is frozen cannot be frozen again."""
-    world = World(tmp_path, running, freeze_limit=1000.0)
+    world = SteppedWorker(tmp_path, running, keep_frozen=1000.0)
     world.queue("1.1/1")
     world.take()
     frozen: list[str] = []

@@ -222,7 +222,7 @@ def test_no_more_lines_are_read_than_an_attempt_may_have_events(path: Path, file
     assert len(drain(file)) == MOST_EVENTS
     write(path, line("more"))
     assert file.batch() == []
-    assert file.finish() == f"$DEBORGEN_EVENTS: was read up to its line {MOST_EVENTS} and no further"
+    assert file.finish() == f"$DEBORGEN_EVENTS: was read only up to line {MOST_EVENTS}"
     assert not file.unsent
     assert file.batch(ended=True) == []
 
@@ -250,7 +250,7 @@ def test_an_endless_line_is_read_once_and_up_to_the_limit(path: Path, file: Even
     assert bytes_read() - before < FILE_BYTES + 30 * BLOCK
     note = file.finish()
     assert "1 line was left out: line 2 has more than 16384 bytes" in note
-    assert "was read up to its line 2 and no further" in note
+    assert "was read only up to line 2" in note
     assert bytes_read() - before < FILE_BYTES + 40 * BLOCK
 
 

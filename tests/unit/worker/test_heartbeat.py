@@ -9,22 +9,22 @@ import pytest
 
 from deborgen_shared.messages import Heartbeat, Metrics
 from deborgen_worker.attempts import Exit
-from support.taken_apart import World, running
+from support.worker_in_steps import SteppedWorker, running
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> World:
-    return World(tmp_path, running)
+def world(tmp_path: Path) -> SteppedWorker:
+    return SteppedWorker(tmp_path, running)
 
 
-def last_heartbeat(world: World) -> Heartbeat:
+def last_heartbeat(world: SteppedWorker) -> Heartbeat:
     name, message = world.coordinator.calls[-1]
     assert name == "heartbeat"
     assert isinstance(message, Heartbeat)
     return message
 
 
-def test_a_heartbeat_carries_metrics_but_one_about_a_single_attempt_does_not(world: World) -> None:
+def test_a_heartbeat_carries_metrics_but_one_about_a_single_attempt_does_not(world: SteppedWorker) -> None:
     """Seen to fail when every heartbeat measures the machine."""
     measured: list[Metrics] = []
 
@@ -42,7 +42,7 @@ def test_a_heartbeat_carries_metrics_but_one_about_a_single_attempt_does_not(wor
     assert len(measured) == 1
 
 
-def test_metrics_that_the_coordinator_refuses_never_cost_a_lease(world: World) -> None:
+def test_metrics_that_the_coordinator_refuses_never_cost_a_lease(world: SteppedWorker) -> None:
     """Seen to fail when the second try carries them again."""
     world.queue("1.1/1")
     world.take()
@@ -53,7 +53,7 @@ def test_metrics_that_the_coordinator_refuses_never_cost_a_lease(world: World) -
     assert (taken.metrics, [each.attempt for each in taken.holding]) == (None, ["1.1/1"])
 
 
-def test_a_coordinator_of_release_0_1_gets_a_state_that_it_knows(world: World) -> None:
+def test_a_coordinator_of_release_0_1_gets_a_state_that_it_knows(world: SteppedWorker) -> None:
     """Seen to fail when the second try has the same state: then every lease would expire."""
     world.queue("1.1/1")
     world.take()
@@ -65,7 +65,7 @@ def test_a_coordinator_of_release_0_1_gets_a_state_that_it_knows(world: World) -
     assert [each.attempt for each in taken.holding] == ["1.1/1"]
 
 
-def test_every_heartbeat_carries_the_end_of_a_timed_pause(world: World) -> None:
+def test_every_heartbeat_carries_the_end_of_a_timed_pause(world: SteppedWorker) -> None:
     """Seen to fail when a heartbeat about one attempt forgets the end."""
     world.now = 1_800_000_000.0
     world.owner.pause(7200.0, now=False)
@@ -82,7 +82,7 @@ def test_every_heartbeat_carries_the_end_of_a_timed_pause(world: World) -> None:
     assert (last_heartbeat(world).state, last_heartbeat(world).until) == ("open", None)
 
 
-def test_time_in_which_a_job_is_frozen_is_reported_as_stopped(world: World) -> None:
+def test_time_in_which_a_job_is_frozen_is_reported_as_stopped(world: SteppedWorker) -> None:
     """Each heartbeat and the result carry it. Seen to fail when only the time since the start is reported."""
     world.queue("1.1/1")
     world.take()
@@ -104,7 +104,7 @@ def test_time_in_which_a_job_is_frozen_is_reported_as_stopped(world: World) -> N
 
 
 def test_nothing_is_free_while_every_slot_is_taken(tmp_path: Path) -> None:
-    world = World(tmp_path, running, slots=1)
+    world = SteppedWorker(tmp_path, running, slots=1)
     world.heartbeats.step()
     free = last_heartbeat(world).free
     assert free is not None

@@ -166,7 +166,7 @@ def test_the_history_lists_how_attempts_ended_and_skips_a_torn_line(tmp_path: Pa
 
 
 def test_a_long_history_is_rotated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spool, "HISTORY_BYTES", 200)
+    monkeypatch.setattr(spool, "HISTORY_BYTES", 400)
     writer = Spool(tmp_path, Disk(), "boot")
     for number in (1, 2, 3):
         settle(writer, number)

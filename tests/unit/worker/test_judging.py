@@ -35,6 +35,8 @@ def test_a_programs_run_time_is_from_its_start_to_its_end_and_not_until_anyone_a
     [
         ("the engine says so", 1, {"oom_killed": True}, Usage(), {}, True),
         ("the kernel counted it", 1, {}, Usage(oom_kills=1), {}, True),
+        ("the kernel counted it, at its limit", 1, {}, Usage(oom_kills=1, limit_hits=3), {}, True),
+        ("the machine had too little", 137, {"oom_killed": True}, Usage(oom_kills=1, limit_hits=0), {}, False),
         ("killed at its limit", 137, {}, Usage(peak_memory=100 << 20), {}, True),
         ("killed far below its limit", 137, {}, Usage(peak_memory=1 << 20), {"marked": True}, False),
         ("killed, and a mark was left", 137, {}, Usage(), {"marked": True}, True),

@@ -13,12 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deborgen_worker.capacity import OVERTAKE_SECONDS, Amount, Ledger
-from deborgen_worker.console import Console, printable
+from deborgen_worker.console import Console
 from deborgen_worker.contact import Contact
 from deborgen_worker.disk import Disk
 from deborgen_worker.gate import Gate
-from deborgen_worker.policy import Pause, PauseFile, within
-from deborgen_worker.settings import TABLE, Settings, SettingsError
+from deborgen_worker.policy import PauseFile, outside
+from deborgen_worker.settings import TABLE, SettingsError, WorkerSettings
 
 ROOT = Path(__file__).resolve().parent.parent.parent.parent
 
@@ -36,14 +36,23 @@ ROOT = Path(__file__).resolve().parent.parent.parent.parent
     ],
 )
 def test_hours_may_span_midnight(hours: str, at: str, open_: bool) -> None:
-    assert within(hours, datetime.fromisoformat(f"2026-01-01T{at}")) is open_
+    assert (outside(hours, datetime.fromisoformat(f"2026-01-01T{at}")) is None) is open_
+
+
+@pytest.mark.parametrize(
+    ("at", "since", "opens_in"), [("07:00:05", 5, 53995), ("21:59:59", 53999, 1), ("12:00", 18000, 36000)]
+)
+def test_outside_the_hours_it_is_known_since_when_and_until_when(at: str, since: float, opens_in: float) -> None:
+    assert outside("22:00-07:00", datetime.fromisoformat(f"2026-01-01T{at}")) == (since, opens_in)
 
 
 def test_a_pause_is_on_disk_and_ends_by_itself(tmp_path: Path) -> None:
     pauses = PauseFile(tmp_path, Disk())
     assert pauses.read(0) is None
     pauses.write(until=100.0, frozen=True)
-    assert PauseFile(tmp_path, Disk()).read(99.0) == Pause(until=100.0, frozen=True)
+    found = PauseFile(tmp_path, Disk()).read(99.0)
+    assert found is not None
+    assert (found.until, found.frozen) == (100.0, True)
     assert pauses.read(100.0) is None
     assert pauses.read(0.0) is None
 
@@ -121,7 +130,7 @@ def test_flags_win_over_the_environment_over_the_owners_file_over_the_rolled_out
         ({"cpus": "none"}, "--cpus: 'none' is not a valid number"),
         ({"name": "a b"}, "--name: 'a b' is not a valid name"),
         ({"hours": "22-7"}, "write it like 22:00-07:00"),
-        ({"runner": "docker"}, "one of auto, podman, subprocess, both"),
+        ({"runner": "docker"}, "is not a valid choice: it must be auto, podman, subprocess or both"),
         ({"labels": "a"}, "--labels: 'a' is not a valid list of labels"),
     ],
 )
@@ -145,7 +154,7 @@ def test_every_setting_is_a_flag_and_every_flag_a_setting() -> None:
     parser = argparse.ArgumentParser()
     TABLE.add_flags(parser)
     flags = {action.dest for action in parser._actions} - {"help", "config"}
-    assert flags == {each.name for each in dataclasses.fields(Settings)}
+    assert flags == {each.name for each in dataclasses.fields(WorkerSettings)}
 
 
 cpus = st.floats(0.1, 4).map(lambda number: round(number, 2))
@@ -253,4 +262,6 @@ def test_a_plain_console_repeats_itself_only_when_something_changed() -> None:
 
 def test_fault_37_nothing_that_a_terminal_would_obey_is_printed() -> None:
     """Seen to fail when a job's name goes to the terminal unchanged."""
-    assert printable("a\x1b[31mb\r\nc\x9b") == "a?[31mb??c?"
+    stream = io.StringIO()
+    Console(stream).say("a\x1b[31mb\r\nc\x9b\u2028")
+    assert stream.getvalue().endswith(" a␛[31mb␍↵c\\u009b\\u2028\n")

@@ -15,21 +15,21 @@ from deborgen_shared.messages import Heartbeat, HeartbeatAnswer, ProgramEvent
 from deborgen_shared.program_events import EVENTS_PER_REQUEST
 from deborgen_worker.attempts import Exit, StopCause
 from deborgen_worker.log_pump import REQUESTS_IN_A_ROW
-from support.taken_apart import World, running
+from support.worker_in_steps import SteppedWorker, running
 
 NAME = "1.1/1"
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> World:
+def world(tmp_path: Path) -> SteppedWorker:
     """A worker with one job that runs until the test ends it."""
-    world = World(tmp_path, running)
+    world = SteppedWorker(tmp_path, running)
     world.queue(NAME)
     world.take()
     return world
 
 
-def write(world: World, *types: str, text: str = "") -> None:
+def write(world: SteppedWorker, *types: str, text: str = "") -> None:
     """The job appends to its file: events of these types, and then the text."""
     made = world.agent.execution(NAME)
     assert made is not None
@@ -38,20 +38,20 @@ def write(world: World, *types: str, text: str = "") -> None:
         file.write("".join(json.dumps({"type": each}) + "\n" for each in types) + text)
 
 
-def end(world: World, code: int = 0) -> None:
+def end(world: SteppedWorker, code: int = 0) -> None:
     world.runner.end(NAME, Exit(code=code, seconds=1.0))
 
 
-def had(world: World) -> list[str | None]:
+def had(world: SteppedWorker) -> list[str | None]:
     """The types of the events that the coordinator has, in order."""
     return [each.type if each is not None else None for each in world.coordinator.events_of.get(NAME, [])]
 
 
-def requests(world: World) -> list[Any]:
+def requests(world: SteppedWorker) -> list[Any]:
     return [message for name, message in world.coordinator.calls if name == "events"]
 
 
-def test_events_are_sent_while_the_job_runs(world: World) -> None:
+def test_events_are_sent_while_the_job_runs(world: SteppedWorker) -> None:
     write(world, "a", "b", text='{"type": ')
     world.pump.step()
     assert had(world) == ["a", "b"]
@@ -62,7 +62,7 @@ def test_events_are_sent_while_the_job_runs(world: World) -> None:
     assert [first for _, first, _ in requests(world)] == [0, 2]
 
 
-def test_a_job_that_writes_no_events_sends_none(world: World) -> None:
+def test_a_job_that_writes_no_events_sends_none(world: SteppedWorker) -> None:
     world.pump.step()
     end(world)
     world.outbox.step()
@@ -70,7 +70,7 @@ def test_a_job_that_writes_no_events_sends_none(world: World) -> None:
     assert requests(world) == []
 
 
-def test_the_remaining_events_are_sent_before_the_result(world: World) -> None:
+def test_the_remaining_events_are_sent_before_the_result(world: SteppedWorker) -> None:
     """Seen to fail when the result does not wait for the events."""
     write(world, "a")
     world.pump.step()
@@ -87,7 +87,7 @@ def test_the_remaining_events_are_sent_before_the_result(world: World) -> None:
     assert names.index("finish") > max(at for at, name in enumerate(names) if name == "events")
 
 
-def test_a_result_whose_events_were_all_sent_needs_no_upload(world: World) -> None:
+def test_a_result_whose_events_were_all_sent_needs_no_upload(world: SteppedWorker) -> None:
     write(world, "a", "b")
     world.pump.step()
     end(world)
@@ -96,7 +96,7 @@ def test_a_result_whose_events_were_all_sent_needs_no_upload(world: World) -> No
 
 
 @pytest.mark.parametrize("sent", [0, 1, 3])
-def test_a_restarted_worker_sends_what_is_missing_and_nothing_twice(world: World, sent: int) -> None:
+def test_a_restarted_worker_sends_what_is_missing_and_nothing_twice(world: SteppedWorker, sent: int) -> None:
     write(world, *[f"e{number}" for number in range(sent)])
     world.pump.step()
     write(world, *[f"e{number}" for number in range(sent, 5)])
@@ -110,7 +110,7 @@ def test_a_restarted_worker_sends_what_is_missing_and_nothing_twice(world: World
 
 
 @pytest.mark.parametrize("boot", ["boot", "another boot"])
-def test_events_of_a_job_that_ended_before_the_restart_come_before_its_result(world: World, boot: str) -> None:
+def test_events_of_a_job_that_ended_before_the_restart_come_before_its_result(world: SteppedWorker, boot: str) -> None:
     write(world, "a", "b")
     end(world)
     world.spool.commit()
@@ -119,7 +119,7 @@ def test_events_of_a_job_that_ended_before_the_restart_come_before_its_result(wo
     assert (world.outcomes, had(world)) == ({NAME: "succeeded"}, ["a", "b"])
 
 
-def test_a_coordinator_that_is_away_gets_everything_when_it_is_back(world: World) -> None:
+def test_a_coordinator_that_is_away_gets_everything_when_it_is_back(world: SteppedWorker) -> None:
     world.coordinator.away = {"events"}
     for number in range(700):
         write(world, f"e{number}")
@@ -132,7 +132,7 @@ def test_a_coordinator_that_is_away_gets_everything_when_it_is_back(world: World
     assert had(world) == [f"e{number}" for number in range(700)]
 
 
-def test_a_job_with_many_events_does_not_starve_the_others(world: World) -> None:
+def test_a_job_with_many_events_does_not_starve_the_others(world: SteppedWorker) -> None:
     write(world, *["e"] * (EVENTS_PER_REQUEST * (REQUESTS_IN_A_ROW + 2)))
     world.pump.step()
     assert len(had(world)) == EVENTS_PER_REQUEST * REQUESTS_IN_A_ROW
@@ -140,7 +140,7 @@ def test_a_job_with_many_events_does_not_starve_the_others(world: World) -> None
     assert len(had(world)) == EVENTS_PER_REQUEST * (REQUESTS_IN_A_ROW + 2)
 
 
-def test_a_line_that_is_not_an_event_becomes_a_warning_in_the_result(world: World) -> None:
+def test_a_line_that_is_not_an_event_becomes_a_warning_in_the_result(world: SteppedWorker) -> None:
     write(world, "a", text="nonsense\n")
     world.pump.step()
     write(world, "c", text="more nonsense")
@@ -153,14 +153,14 @@ def test_a_line_that_is_not_an_event_becomes_a_warning_in_the_result(world: Worl
     ]
 
 
-def test_a_job_that_is_given_back_delivers_its_events_first(world: World) -> None:
+def test_a_job_that_is_given_back_delivers_its_events_first(world: SteppedWorker) -> None:
     write(world, "a")
     world.agent.stop_all(StopCause.RELEASE, "the worker is stopping")
     world.deliver()
     assert (world.outcomes, had(world)) == ({NAME: "released"}, ["a"])
 
 
-def refuse(world: World, status: int, code: str, when: Callable[[list[ProgramEvent | None]], bool]) -> None:
+def refuse(world: SteppedWorker, status: int, code: str, when: Callable[[list[ProgramEvent | None]], bool]) -> None:
     """Let the coordinator refuse events that meet this condition."""
     real = world.coordinator.events
 
@@ -175,7 +175,7 @@ def refuse(world: World, status: int, code: str, when: Callable[[list[ProgramEve
 
 @pytest.mark.parametrize(("status", "code"), [(400, Code.MALFORMED), (413, Code.TOO_LARGE)])
 def test_an_event_that_is_refused_is_left_out_and_the_others_are_delivered(
-    world: World, status: int, code: str
+    world: SteppedWorker, status: int, code: str
 ) -> None:
     refuse(world, status, code, lambda events: any(each is not None and each.type == "bad" for each in events))
     write(world, *["fine"] * 20, "bad", *["fine"] * 20)
@@ -185,7 +185,7 @@ def test_an_event_that_is_refused_is_left_out_and_the_others_are_delivered(
     assert world.outcomes == {NAME: "succeeded"}
 
 
-def test_a_request_that_is_too_large_is_sent_in_parts(world: World) -> None:
+def test_a_request_that_is_too_large_is_sent_in_parts(world: SteppedWorker) -> None:
     refuse(world, 413, Code.TOO_LARGE, lambda events: len(events) > 3)
     write(world, *[f"e{number}" for number in range(20)])
     end(world)
@@ -194,7 +194,9 @@ def test_a_request_that_is_too_large_is_sent_in_parts(world: World) -> None:
 
 
 @pytest.mark.parametrize(("status", "code"), [(404, Code.NOT_FOUND), (405, Code.METHOD_NOT_ALLOWED), (400, "odd")])
-def test_events_that_can_never_be_delivered_do_not_hold_up_the_result(world: World, status: int, code: str) -> None:
+def test_events_that_can_never_be_delivered_do_not_hold_up_the_result(
+    world: SteppedWorker, status: int, code: str
+) -> None:
     """An example is a coordinator of an older release, which does not know events."""
     refuse(world, status, code, lambda events: True)
     write(world, "a")
@@ -208,7 +210,9 @@ def test_events_that_can_never_be_delivered_do_not_hold_up_the_result(world: Wor
     ]
 
 
-def test_a_heartbeat_asks_about_the_events_of_a_stale_attempt_and_its_result_is_sent_anyway(world: World) -> None:
+def test_a_heartbeat_asks_about_the_events_of_a_stale_attempt_and_its_result_is_sent_anyway(
+    world: SteppedWorker,
+) -> None:
     """This happens if a result was accepted, the answer was lost, and the worker restarted."""
     refuse(world, 409, Code.STALE_ATTEMPT, lambda events: True)
     world.coordinator.answers[NAME] = "already_recorded"
@@ -221,7 +225,7 @@ def test_a_heartbeat_asks_about_the_events_of_a_stale_attempt_and_its_result_is_
     assert [message for name, message in world.coordinator.calls if name == "heartbeat"][-1].holding[0].attempt == NAME
 
 
-def test_events_of_an_attempt_that_may_be_resumed_wait_for_the_answer(world: World) -> None:
+def test_events_of_an_attempt_that_may_be_resumed_wait_for_the_answer(world: SteppedWorker) -> None:
     """Seen to fail when an attempt counts as stale although the heartbeat about it was not answered."""
     answered: list[HeartbeatAnswer] = []
     real = world.coordinator.heartbeat
@@ -244,7 +248,7 @@ def test_events_of_an_attempt_that_may_be_resumed_wait_for_the_answer(world: Wor
     assert (world.outcomes, had(world)) == ({NAME: "succeeded"}, ["a"])
 
 
-def test_a_heartbeat_asks_about_a_running_attempt_whose_events_are_stale(world: World) -> None:
+def test_a_heartbeat_asks_about_a_running_attempt_whose_events_are_stale(world: SteppedWorker) -> None:
     refuse(world, 409, Code.STALE_ATTEMPT, lambda events: True)
     world.coordinator.words[NAME] = "stop"
     write(world, "a")
@@ -252,7 +256,7 @@ def test_a_heartbeat_asks_about_a_running_attempt_whose_events_are_stale(world: 
     assert ("KILL", NAME) in world.runner.calls
 
 
-def test_events_are_kept_while_the_token_is_refused(world: World) -> None:
+def test_events_are_kept_while_the_token_is_refused(world: SteppedWorker) -> None:
     refuse(world, 401, Code.UNAUTHENTICATED, lambda events: not world.coordinator.words)
     write(world, "a")
     end(world)

@@ -1,3 +1,3 @@
-"""The worker: it leases jobs and runs each one in isolation, on a machine that its owner lends."""
+"""The worker: it takes jobs from the coordinator and runs them on a machine that its owner lends."""
 
 __version__ = "0.1.0"

@@ -2,18 +2,20 @@
 
 It has no thread of its own, and every method may be called from any thread. Quick instructions are carried out at once,
 in the order in which they were decided; slow ones (files, images, containers, artifacts) go to `Strands`. Time, disk,
-runners and the coordinator come from outside, so the same object runs in a simulation.
+runners and the coordinator are passed in, so the same object runs in a simulation.
 """
 
 from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, TypeVar
 
+from msgspec.structs import replace
+
 from deborgen_shared.messages import Assignment, Result
-from deborgen_shared.states import Outcome
+from deborgen_shared.states import LeaseAnswer, Outcome, ResultAnswer
 from deborgen_worker import leases, lifecycle, steps, workspace
 from deborgen_worker.attempts import Done, LocalAttempt, Preparing, Running, StopCause, Waiting
 from deborgen_worker.cache import BlobCache
@@ -23,7 +25,8 @@ from deborgen_worker.execution import Execution
 from deborgen_worker.lifecycle import Machine, Moment
 from deborgen_worker.performer import Performer
 from deborgen_worker.runners.protocol import CannotStart, Report, Runner
-from deborgen_worker.settings import Settings
+from deborgen_worker.secret_files import SecretFiles
+from deborgen_worker.settings import WorkerSettings
 from deborgen_worker.spool import ResultRecord, Spool
 from deborgen_worker.steps import AttemptEvent
 from deborgen_worker.strands import Work
@@ -40,7 +43,7 @@ class Agent:
 
     def __init__(
         self,
-        settings: Settings,
+        settings: WorkerSettings,
         spool: Spool,
         cache: BlobCache,
         offered: Amount,
@@ -54,13 +57,15 @@ class Agent:
         on_results: Callable[[list[str]], None],
         on_gate: Callable[[], None] = lambda: None,
         gpus: Iterable[str] = (),
+        secret_files: SecretFiles | None = None,
     ) -> None:
+        self._secret_files = secret_files or SecretFiles(None)
         self._settings, self._spool, self._cache, self._say = settings, spool, cache, say
         self.clock, self.lease_clock = clock, lease_clock
         self._on_room, self._on_results, self._on_gate = on_room, on_results, on_gate
         self._lock = threading.RLock()
         self._machine = Machine(Ledger(offered, settings.slots), settings.kill_grace, set(gpus))
-        self._machine.freeze_limit = settings.freeze_limit or self._machine.freeze_limit
+        self._machine.keep_frozen = settings.keep_frozen
         self._executions: dict[str, Execution] = {}
         self._events: list[AttemptEvent] = []
         self._handling = False
@@ -89,27 +94,32 @@ class Agent:
                 self._handling = False
 
     def apply_runner_events(self, events: list[AttemptEvent]) -> None:
-        """Take what the runners report: programs that began, ended, or were given back."""
+        """Handle what the runners report: programs that began, ended, or were given back."""
         crash_point("after-exited")
         self.handle(events)
 
     def tick(self) -> None:
-        """Apply what depends on time: timeouts, KILL after TERM, waits that took too long, the owner's freezes."""
+        """Apply time limits, KILL after TERM, the end of waits that take too long, and the owner's freezes."""
         with self._lock:
             self.handle([steps.Ticked(name) for name in self._machine.attempts])
 
     def read_state(self, view: Callable[[Machine, Mapping[str, Execution]], T]) -> T:
-        """Read the state under the lock. The view must not return a part of the state itself."""
+        """Read the state under the lock. The view must return copies, not parts of the state."""
         with self._lock:
             return view(self._machine, self._executions)
 
     @property
     def is_closed(self) -> bool:
-        """Whether the gate is closed, so no new work may be taken."""
-        return self._machine.gate.closed
+        """Whether no new work may be taken."""
+        return self._machine.is_closed
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether instructions are still being carried out."""
+        return self._performer.busy
 
     def is_running(self, name: str) -> bool:
-        """Whether the attempt's program runs. It takes no lock, because threads that hold a log's lock call it."""
+        """Whether the attempt's program runs. This takes no lock, because threads that hold a log's lock call it."""
         attempt = self._machine.attempts.get(name)
         return attempt is not None and isinstance(attempt.stage, Running)
 
@@ -124,7 +134,7 @@ class Agent:
     def would_claim(self) -> ClaimSize | None:
         """What a claim would ask for now; None if no work may be claimed."""
         with self._lock:
-            return None if self._machine.gate.closed else self._machine.ledger.would_claim(self.clock())
+            return None if self._machine.is_closed else self._machine.ledger.would_claim(self.clock())
 
     def no_prefetch_before(self, moment: float) -> None:
         """Until this moment, claim no more than there is room for."""
@@ -132,12 +142,15 @@ class Agent:
             self._machine.ledger.prefetch_after = moment
 
     def accept(self, assignments: Iterable[Assignment], sent: float, waited_seconds: float) -> None:
-        """Take attempts that are in the spool, and start those that fit. Attempts that cannot run here end at once.
+        """Take attempts that are in the spool, and start those for which there is room. Attempts that cannot run here
+        end at once.
 
         `sent` is when the request that brought them was sent, `waited_seconds` how long it waited at the coordinator.
         """
         with self._lock:
             for assignment in assignments:
+                if assignment.secrets:
+                    self._secret_files.write(assignment.attempt, assignment.secrets)
                 start_by = leases.start_by(sent, assignment.lease_seconds, waited_seconds)
                 try:
                     self.add(assignment, Waiting(self.clock(), start_by))
@@ -149,18 +162,24 @@ class Agent:
             self.handle([])
 
     def add(self, assignment: Assignment, stage: Waiting | Running | Done) -> Execution:
-        """Take one attempt without starting anything yet. Raises `CannotStart` if it cannot run here."""
+        """Take one attempt without starting it yet. Raises `CannotStart` if it cannot run here."""
         spec = workspace.spec_of(assignment)
+        if spec.secrets and not assignment.secrets:  # an earlier session claimed it
+            assignment = replace(assignment, secrets=self._secret_files.read(assignment.attempt))
         runner = self.runners.get(spec.runner)
         if runner is None:
             raise CannotStart(f"the job must run as a {spec.runner}, which this worker does not offer")
         if spec.network == "internet" and self._settings.network != "internet":
             raise CannotStart("the owner of this worker does not allow jobs to use the network")
-        pids, tmp_size = self._settings.pids, self._settings.tmp_size
+        gone = [name for name in spec.secrets if name not in assignment.secrets]
+        if gone and isinstance(stage, Waiting):
+            raise CannotStart(f"the secret {', '.join(gone)} is no longer there")
+        settings, folder = self._settings, self._spool.folder(assignment.attempt)
         launch = workspace.launch_of(
-            assignment, spec, self._spool.folder(assignment.attempt), pids=pids, tmp_size=tmp_size
-        )
-        execution = Execution(assignment, spec, launch, runner, self._settings.log_cap)
+            assignment, spec, folder, pids=settings.pids, tmp_size=settings.tmp_size,
+            gives_way=settings.priority == "idle",
+        )  # fmt: skip
+        execution = Execution(assignment, spec, launch, runner, self._settings.log_cap, assignment.secrets)
         need = spec.resources
         amount = Amount(need.cpus, need.memory, need.gpus, need.disk)
         can_follow = execution.starts_inline and not need.gpus and hasattr(runner, "follow")
@@ -173,22 +192,23 @@ class Agent:
                 self._machine.add(attempt)
         return execution
 
-    def apply_answers(self, answers: Mapping[str, str], sent: float) -> None:
+    def apply_answers(self, answers: Mapping[str, str], sent: float, wanted: Collection[str] = ()) -> None:
         """Apply the coordinator's answer for each attempt: continue, cancel, or stop because it lost its lease.
 
-        `sent` is when the heartbeat that is answered was sent.
+        `sent` is when the heartbeat was sent. Other machines could run the frozen attempts that are `wanted`.
         """
         events: list[AttemptEvent] = []
         for name, word in answers.items():
             execution = self._executions.get(name)
             if execution is None or self._is_done(name):
                 continue
-            if word == "continue":
-                events.append(steps.Renewed(name, leases.start_by(sent, execution.assignment.lease_seconds), sent))
-            elif word == "cancel":
+            if word == LeaseAnswer.CONTINUE:
+                start_by = leases.start_by(sent, execution.assignment.lease_seconds)
+                events.append(steps.Renewed(name, start_by, sent, name in wanted))
+            elif word == LeaseAnswer.CANCEL:
                 events.append(steps.StopAsked(name, StopCause.CANCEL, Outcome.CANCELED))
-            elif word == "stop":
-                self._say(f"{name} no longer belongs to this worker: stopping it")
+            elif word == LeaseAnswer.STOP:
+                self._say(f"{name} no longer belongs to this worker, stopping it")
                 events.append(steps.StopAsked(name, StopCause.STALE))
         self.handle(events)
 
@@ -197,12 +217,21 @@ class Agent:
         return attempt is None or isinstance(attempt.stage, Done)
 
     def stop_all(self, cause: StopCause, reason: str) -> None:
-        """End all unfinished attempts. The last ones go first, so that none starts because one before it ended."""
+        """End all unfinished attempts, in reverse order, so that no attempt starts in the room of an ended one."""
         with self._lock:
             self.handle([steps.StopAsked(name, cause, reason) for name in reversed(self._machine.attempts)])
 
+    def set_ending(self, reason: str, kill_grace: float | None = None) -> None:
+        """Say that this worker is being ended: it takes no new work, and no program is blamed for the same signal.
+
+        This takes no lock, because a signal handler calls it. `kill_grace` shortens the time from TERM to KILL.
+        """
+        self._machine.ending = reason
+        self._machine.kill_grace = min(self._machine.kill_grace, kill_grace or self._machine.kill_grace)
+
     def settle(self, answers: Mapping[str, str]) -> None:
-        """Forget attempts whose end the coordinator has acknowledged, unless the owner wants to keep failed ones."""
+        """Forget attempts whose end the coordinator has acknowledged. Keep folders of failed jobs if the owner wants
+        them."""
         with self._lock:
             for name in answers:
                 entry, execution = self._spool.entries.get(name), self._executions.get(name)
@@ -214,13 +243,15 @@ class Agent:
                 ):
                     execution.keep_folder = entry.result.outcome not in {Outcome.SUCCEEDED, Outcome.RELEASED}
             unknown = [name for name in answers if name not in self._executions]
+            for name in answers:
+                self._secret_files.remove(name)
             self._spool.settle(answers)
             self.handle([steps.Settled(name) for name in answers])
             for name in unknown if not self._settings.keep_failed else ():
                 self._performer.remove(self._spool.folder(name))
 
     def set_gate(self, keeper: str, reason: str, until: float | None = None) -> None:
-        """Close the gate for this reason, or open it if the reason is empty. The owner hears of a change."""
+        """Close the gate for this keeper, or open it if the reason is empty. A change is printed for the owner."""
         gate = self._machine.gate
         with self._lock:
             before, known = gate.closed, keeper in gate.reasons
@@ -236,17 +267,12 @@ class Agent:
         self._on_gate()
         self.request_work()
 
-    def set_frozen(self, frozen: bool) -> None:
-        """Freeze all programs or wake them. This also holds for programs that start later."""
+    def set_frozen(self, frozen: lifecycle.OwnersFreeze | None) -> None:
+        """Freeze or wake all programs, including programs that start later."""
         with self._lock:
             changed, self._machine.frozen = self._machine.frozen != frozen, frozen
             if changed:
                 self.tick()
-
-    def set_lease(self, seconds: float) -> None:
-        """Give a frozen program back after this many seconds, unless the owner has set another limit."""
-        with self._lock:
-            self._machine.freeze_limit = self._settings.freeze_limit or seconds
 
     def busy_with_short_jobs(self) -> bool:
         """Whether jobs end in quick succession, so that their results should share a request."""
@@ -273,18 +299,19 @@ class Agent:
         self._on_results([name])
 
     def cleanup(self) -> None:
-        """Remove leftovers: this worker's programs and containers that belong to no attempt here, and old folders."""
+        """Remove leftovers: programs, containers and folders of this worker that belong to no attempt."""
         for runner in self.runners.values():
             with contextlib.suppress(CannotStart):
                 for gone in runner.cleanup(self._machine.attempts):
                     self._say(f"removed leftovers of {gone}")
+        self._secret_files.keep_only(self._spool.entries)
         folders = {self._spool.folder(name) for name in self._spool.entries}
         for folder in self._spool.folders.root.iterdir():
             if folder not in folders and not self._settings.keep_failed:
                 self._performer.remove(folder)
 
     def discard_all(self) -> None:
-        """Remove all running programs, the last first: their attempts belong to another session now."""
+        """Remove all running programs, in reverse order, because their attempts now belong to another session."""
         for execution in reversed(
             self.read_state(lambda machine, executions: [executions[name] for name in machine.attempts])
         ):
@@ -297,13 +324,13 @@ class Agent:
     # Internals
 
     def _is_wanted(self, name: str) -> bool:
-        """Whether an attempt still has to be prepared: it was not ended meanwhile."""
+        """Whether an attempt must still be prepared, because it was not ended meanwhile."""
         with self._lock:
             attempt = self._machine.attempts.get(name)
             return attempt is not None and isinstance(attempt.stage, Waiting | Preparing)
 
     def _carry_out(self, instructions: list[steps.Instruction]) -> None:
-        """Carry out instructions in order. The performer does those that concern a program or a folder."""
+        """Carry out instructions in order. The performer gets the instructions about programs and folders."""
         todo, results = [], []
         for each in instructions:
             execution = self._executions[each.name]
@@ -315,7 +342,7 @@ class Agent:
                 case steps.CloseGate():
                     self.set_gate("runner", f"{execution.runner.name} does not work: {each.error}")
                 case steps.Forget():
-                    self._spool.settle({each.name: "stale"})
+                    self._spool.settle({each.name: ResultAnswer.STALE})
                 case _:
                     todo.append((each, execution))
                     if isinstance(each, steps.Discard) and each.folder:

@@ -1,28 +1,26 @@
-"""Collects a job's artifacts by globs in its workspace, without ever following a link out of it.
+"""Collect a job's artifacts by globs in its workspace, without ever following a link out of it.
 
-A file is first moved out of the job's reach, then checked and hashed, so nothing can be swapped between the check and
-the read.
+A file is first moved out of the job's reach, and then checked and hashed, so that the job cannot replace it in between.
 """
 
 from __future__ import annotations
 
 import contextlib
-import fnmatch
 import hashlib
 import json
 import os
-import re
 import stat
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from deborgen_shared.jobfile.globs import Glob
 from deborgen_shared.jobfile.limits import PATH_BYTES
 from deborgen_shared.jobfile.model import ArtifactPattern
 from deborgen_shared.jobfile.paths import check_path, find_twins
 from deborgen_shared.messages import Artifact
 from deborgen_worker.disk import Disk
-from deborgen_worker.folders import NO_LINK, OWN, open_folder
+from deborgen_worker.folders import NO_LINK, OWN, may_read_for, open_folder, owner_of
 
 #: An attempt may leave at most this many artifacts.
 MAX_ARTIFACTS = 10_000
@@ -30,29 +28,42 @@ MAX_ARTIFACTS = 10_000
 MAX_NAMED = 20
 #: The folder beside the workspace to which artifacts are moved, and the file in it that lists their paths.
 TAKEN, LIST = "artifacts", "list.json"
+#: Read this many bytes of a file at once.
+BLOCK = 1 << 20
+
+#: Called for each path that is looked at and, with True, for each block that is read. It raises an error to give up.
+Advance = Callable[[bool], None]
 
 
 @dataclass
 class CollectedArtifacts:
-    """The artifacts, notes about them for the log, and why they were refused as a whole, if they were."""
+    """The artifacts, and notes about them for the log. If all of them were refused, `refused` says why."""
 
     artifacts: list[Artifact] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     refused: str = ""
 
 
-def collect(workspace: Path, folder: Path, patterns: Sequence[ArtifactPattern], succeeded: bool) -> CollectedArtifacts:
-    """Take the files that the patterns name. If there are too many, nothing is taken and `refused` says so."""
+def collect(
+    workspace: Path,
+    folder: Path,
+    patterns: Sequence[ArtifactPattern],
+    succeeded: bool,
+    advance: Advance = lambda _read: None,
+) -> CollectedArtifacts:
+    """Take the files that match the patterns. If there are too many, nothing is taken and `refused` says so."""
     found = CollectedArtifacts()
     _put_back(workspace, folder)
     wanted = [each.path for each in patterns if succeeded or each.when == "always"]
     if not wanted:
         return found
     chosen: dict[str, None] = {}
-    globs = {pattern: Glob(pattern) for pattern in wanted}
-    hits = dict.fromkeys(wanted, 0)
+    globs = {pattern: Glob(pattern) for pattern in wanted if len(pattern) <= PATH_BYTES}
+    hits = dict.fromkeys(globs, 0)
+    found.notes += [f"artifact {each[:60]!r}… is too long for a pattern" for each in wanted if each not in globs]
     skipped: list[str] = []
     for path, mode in walk(workspace):
+        advance(False)
         matching = [pattern for pattern, glob in globs.items() if glob.matches(path)]
         if not matching:
             continue
@@ -76,7 +87,7 @@ def collect(workspace: Path, folder: Path, patterns: Sequence[ArtifactPattern], 
     if len(skipped) > MAX_NAMED:
         found.notes.append(f"{len(skipped) - MAX_NAMED} more artifacts were skipped")
     for number, path in enumerate(_write_list(folder, sorted(chosen))):
-        artifact = _take(workspace, path, folder / TAKEN / str(number))
+        artifact = _take(workspace, path, folder / TAKEN / str(number), advance)
         if artifact is None:
             found.notes.append(f"artifact {path!r} was skipped: it changed while it was being collected")
         else:
@@ -99,18 +110,23 @@ def stored(folder: Path) -> dict[str, Path]:
 
 def _write_list(folder: Path, paths: list[str]) -> list[str]:
     """Write the list before anything is moved, so that an interrupted collection can be done again."""
-    (folder / TAKEN).mkdir(exist_ok=True)
+    (folder / TAKEN).mkdir(exist_ok=True, mode=0o700)
     Disk().replace(folder / TAKEN / LIST, json.dumps(paths).encode())
     return paths
 
 
 def _put_back(workspace: Path, folder: Path) -> None:
     for path, taken in stored(folder).items():
+        parent, name = os.path.split(path)
         with contextlib.suppress(OSError):
-            taken.rename(workspace / path)
+            back = open_folder(workspace, parent)
+            try:
+                os.rename(taken, name, dst_dir_fd=back)
+            finally:
+                os.close(back)
 
 
-def _take(workspace: Path, path: str, target: Path) -> Artifact | None:
+def _take(workspace: Path, path: str, target: Path, advance: Advance) -> Artifact | None:
     parent, name = os.path.split(path)
     try:
         folder = open_folder(workspace, parent)
@@ -124,14 +140,18 @@ def _take(workspace: Path, path: str, target: Path) -> Artifact | None:
     finally:
         os.close(folder)
     with os.fdopen(fd, "rb") as file:
-        if not stat.S_ISREG(os.fstat(fd).st_mode):
+        found = os.fstat(fd)
+        if not stat.S_ISREG(found.st_mode) or not may_read_for(owner_of(workspace), found):
             return None
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-        size = file.tell()
+        digest, size = hashlib.sha256(), 0
+        while block := file.read(BLOCK):
+            digest.update(block)
+            size += len(block)
+            advance(True)
         os.fsync(fd)
     with contextlib.suppress(OSError):
         target.chmod(0o600)
-    return Artifact(path=path, sha256=digest, size=size)
+    return Artifact(path=path, sha256=digest.hexdigest(), size=size)
 
 
 def walk(workspace: Path) -> Iterator[tuple[str, int]]:
@@ -153,63 +173,3 @@ def walk(workspace: Path) -> Iterator[tuple[str, int]]:
 def kind(mode: int) -> str:
     words = {"l": "a symbolic link", "p": "a FIFO", "s": "a socket", "c": "a device", "b": "a device"}
     return words.get(stat.filemode(mode)[0], "not a regular file")
-
-
-#: Each wildcard becomes one or more positions of the pattern. The list says what each position matches. The bits mark
-#: positions that repeat: they match any number of characters, even none. So `**` matches at least one character. `**/`
-#: stands for any number of folders, each with its slash, even none. Its first position matches no character: it is the
-#: place from which all three positions can be skipped.
-WILD = {"*": (["?"], 0b1), "**": (["**", "**"], 0b10), "**/": (["", "**", "/"], 0b11)}
-
-
-class Glob:
-    """A pattern of whole paths: `*` and `?` stay within a name, `**` crosses folders, `dir/` means all below it.
-
-    The plain name of a folder also means all below it. People write the patterns, and a job chooses the paths, so
-    matching must not backtrack. All ways to match are followed at once, with one bit per position in the pattern. The
-    work is at most the length of the pattern times the length of the path.
-    """
-
-    def __init__(self, pattern: str) -> None:
-        pattern = re.sub(r"(\*\*/)+", "**/", pattern.removeprefix("./"))
-        if pattern.endswith("/"):
-            pattern += "**"
-        #: What each position matches; the bits of the positions that repeat; the bits of those where a `**/` begins.
-        self._takes: list[str] = []
-        self._repeated = self._folders = 0
-        for piece in re.findall(r"\*\*/|\*\*|\[[^/]?[^]/]*\]|.", pattern, re.DOTALL):
-            here = len(self._takes)
-            takes, repeated = WILD.get(piece, ([piece.replace("[^", "[!")], 0))
-            self._takes += takes
-            self._repeated |= repeated << here
-            self._folders |= (piece == "**/") << here
-        self._end = 1 << len(self._takes)
-        self._takers: dict[str, int] = {}
-
-    def matches(self, path: str) -> bool:
-        positions = self._with_skips(1)
-        for letter in path:
-            if letter == "/" and positions & self._end:
-                return True  # the pattern names a folder that contains this path
-            if letter not in self._takers:
-                takers = [1 << at for at, what in enumerate(self._takes) if _takes(what, letter)]
-                self._takers[letter] = sum(takers)
-            taken = positions & self._takers[letter]
-            positions = self._with_skips((taken & ~self._repeated) << 1 | taken & self._repeated)
-            if not positions:
-                return False
-        return bool(positions & self._end)
-
-    def _with_skips(self, positions: int) -> int:
-        """These positions, and those that can be reached from them without a character."""
-        before = 0
-        while before != positions:
-            before = positions
-            positions |= (positions & self._repeated) << 1 | (positions & self._folders) << 3
-        return positions
-
-
-def _takes(what: str, letter: str) -> bool:
-    if what == "**" or "/" in (what, letter):
-        return what in ("**", letter)
-    return fnmatch.fnmatchcase(letter, what)

@@ -1,4 +1,4 @@
-"""An attempt on this machine, as far as decisions need it. Each stage has its own fields and no others."""
+"""An attempt on this machine, with the facts on which decisions depend. Each stage has its own fields."""
 
 from __future__ import annotations
 
@@ -29,11 +29,17 @@ class Standing(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Exit:
-    """How a program ended. If `error` is set, the program's own end is not known, and `code` means nothing."""
+    """How a program ended. If `error` is set, nobody knows how the program ended, and `code` means nothing.
+
+    With `out_of_memory` the program needed more memory than its job has. With `shortage` the kernel killed it because
+    the whole machine had too little, which is not the program's fault.
+    """
 
     code: int | None = None
     error: str = ""
+    cause: str = ""
     out_of_memory: bool = False
+    shortage: bool = False
     timed_out: bool = False
     reason: str = ""
     seconds: float | None = None
@@ -44,7 +50,8 @@ class Exit:
 
 @dataclass(slots=True)
 class Stop:
-    """The worker is ending the attempt. `asked_at` is when it sent the first signal, `killed_at` when it sent KILL."""
+    """Why the worker is ending the attempt. `asked_at` is when it sent the first signal, `killed_at` when it sent
+    KILL."""
 
     cause: StopCause
     reason: str
@@ -54,10 +61,11 @@ class Stop:
 
 @dataclass(slots=True)
 class Waiting:
-    """It waits for room, or for a lease that is certainly alive (until `start_by`, on the clock of `leases`).
+    """The attempt waits for room, or for a heartbeat to renew its lease, which is certainly alive until `start_by` on
+    the clock of `leases`.
 
-    `touched`: a runner may already have something of it. `prepared`: everything is ready for the start. `returned`: a
-    runner gave it back without starting it, and it is not left to follow another program again.
+    `touched` says that the runner may have a container or a process of it, `prepared` that it is ready to start.
+    `returned` says that a runner gave it back without starting it: it does not follow another program again.
     """
 
     since: float
@@ -69,7 +77,7 @@ class Waiting:
 
 @dataclass(slots=True)
 class Preparing:
-    """Its room is reserved, and its files and its image are being fetched."""
+    """The attempt has its room, and its files and its image are being fetched."""
 
     since: float
     start_by: float
@@ -78,7 +86,8 @@ class Preparing:
 
 @dataclass(slots=True)
 class Following:
-    """It waits with its runner since `handed_over`. The runner starts it when another program ends and leaves room."""
+    """The attempt has waited with its runner since `handed_over`. The runner starts it when another program ends and
+    leaves room."""
 
     since: float
     start_by: float
@@ -88,11 +97,12 @@ class Following:
 
 @dataclass(slots=True)
 class Running:
-    """Its program runs.
+    """The attempt's program runs.
 
     `started` is on the clock that stops while the machine sleeps. `began` is the same moment on the clock of `leases`,
-    or 0 if it is not known. `reported`: a heartbeat has named it since then. `adoption_pending`: an earlier session
-    started it, and its runner has not yet said what became of it.
+    or 0 if it is not known. `reported` says that a heartbeat has named the attempt since then. `adoption_pending` says
+    that an earlier session started it, and that its runner has not yet said what became of it. `wanted` says that the
+    program is frozen and that another machine could run the job, `unfrozen_since` since when it cannot be frozen.
     """
 
     started: float
@@ -103,7 +113,8 @@ class Running:
     reported: bool = False
     frozen_at: float | None = None
     frozen_seconds: float = 0.0
-    freeze_tries: int = 0
+    unfrozen_since: float | None = None
+    wanted: bool = False
     stop: Stop | None = None
     adoption_pending: bool = False
 
@@ -115,21 +126,28 @@ class Running:
         return max(0.0, now - self.started - self.frozen_for(now))
 
     def stopped_seconds(self, now: float, lease_now: float) -> float:
-        """How long it did not run since it began: frozen by the owner, or because the machine slept."""
+        """For how many seconds since its start the program did not run: the owner froze it, or the machine slept."""
         return max(0.0, lease_now - self.began - self.used_seconds(now)) if self.began else 0.0
 
 
 @dataclass(slots=True)
 class Collecting:
-    """Its program has ended, and its result is being put together. The result of a `stale` attempt is thrown away."""
+    """The program has ended, and the result is being put together. The result of a `stale` attempt is thrown away.
+
+    `advanced` is when something of its output was last read, `given_up` whether nobody waits for that any more.
+    """
 
     ended: float
+    seconds: float = 0.0
+    began: float = 0.0
     stale: bool = False
+    advanced: float = 0.0
+    given_up: bool = False
 
 
 @dataclass(slots=True)
 class Done:
-    """Its result stays in the spool until the coordinator acknowledges it."""
+    """The result is in the spool until the coordinator acknowledges it."""
 
     ended: float
 
@@ -140,10 +158,10 @@ STAGES: tuple[type[Stage], ...] = (Waiting, Preparing, Following, Running, Colle
 
 @dataclass(slots=True)
 class LocalAttempt:
-    """One attempt, as far as decisions need it.
+    """One attempt, with the facts on which decisions depend.
 
-    `starts_inline`: nothing has to be fetched before its start, so it needs no thread of its own. `can_follow`: it can
-    wait with its runner until another program ends and leaves its room.
+    `starts_inline` says that nothing has to be fetched before its start, so no thread is needed. `can_follow` says that
+    it can wait with its runner until another program ends and leaves its room.
     """
 
     name: str
@@ -155,7 +173,7 @@ class LocalAttempt:
 
     @property
     def on_machine(self) -> bool:
-        """Whether something of it may be running, or about to run."""
+        """Whether the attempt has a program that runs or is about to start."""
         return isinstance(self.stage, Preparing | Following | Running)
 
     @property

@@ -1,4 +1,4 @@
-"""Keeps input files by digest for later jobs, within a disk budget. The least recently used are evicted first."""
+"""Keep input files by digest for later jobs, within a disk budget. The least recently used files are evicted first."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class BlobCache:
         self._busy: dict[str, threading.Lock] = {}
 
     def copy(self, sha256: str, target: Path, mode: int) -> None:
-        """Copy the blob to the target. It is a copy so that no job can change the input of the next one."""
+        """Copy the blob to the target. Each job gets its own copy, so that it cannot change the input of another."""
         with self._lock:
             busy = self._busy.setdefault(sha256, threading.Lock())
         with busy:
@@ -38,7 +38,7 @@ class BlobCache:
             target.chmod(mode & 0o777)
 
     def evict(self) -> None:
-        """Remove the least recently used blobs until the rest is within the budget, but never one that is in use."""
+        """Remove the least recently used blobs until the rest is within the budget, but no blob that is in use."""
         with self._lock:
             found = []
             for each in self._folder.iterdir():

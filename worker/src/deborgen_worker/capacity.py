@@ -1,4 +1,4 @@
-"""Which resources are offered, which are in use, and how much to claim. Pure arithmetic; the caller holds the lock."""
+"""The resources that are offered and in use, and how much to claim. Pure arithmetic; the caller holds the lock."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from dataclasses import dataclass, field
 
 from deborgen_shared.messages import Resources
 
-#: Prefetch jobs while they are shorter than this on average, so that no slot waits for the network between two of them.
+#: Prefetch jobs while they are shorter than this on average, so that no slot waits for the network between two jobs.
 SHORT_SECONDS = 1.0
-#: Prefetch at most this many seconds of work per slot,
+#: Prefetch at most this many seconds of work per slot.
 PREFETCH_SECONDS = 0.5
-#: at most this many jobs,
+#: Prefetch at most this many jobs.
 MAX_PREFETCHED_JOBS = 128
-#: and at most this many jobs per short job that has just ended, because the next ones may not be short.
+#: Prefetch at most this many jobs per short job that has just ended, because the next jobs may not be short.
 PREFETCH_PER_SHORT_JOB = 4
-#: Jobs shorter than this on average wait with their runner, which starts each one in the room of one that has ended.
+#: Jobs shorter than this on average wait with their runner, which starts each one when another job ends.
 CHAIN_BELOW_SECONDS = 0.05
-#: Smaller jobs may overtake one that waits for more room for this many seconds. After that the room is kept for it.
+#: For this many seconds, smaller jobs may overtake a job that waits for more room. After that the room is kept for it.
 OVERTAKE_SECONDS = 4.0
 #: Ask for at most this many attempts per claim.
 MAX_JOBS_PER_CLAIM = 128
@@ -61,7 +61,7 @@ class Amount:
 
 
 class Reservations(dict[str, Amount]):
-    """Amounts by name, with a running total: the total is needed after every job, however many wait."""
+    """Amounts by name, with a running total, because the total is needed after every job."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -84,7 +84,8 @@ class Reservations(dict[str, Amount]):
 class ClaimSize:
     """What a claim may ask for.
 
-    With `ahead` it prefetches more than can start now, and must be answered at once. Otherwise it may wait for work.
+    With `ahead` the claim prefetches more than can start now, and must be answered at once. Otherwise it may wait for
+    work.
     """
 
     amount: Amount
@@ -94,7 +95,7 @@ class ClaimSize:
 
 @dataclass
 class Ledger:
-    """Which attempt has how much. At most `slots` of them run at once, whatever they need; 0 means no such limit."""
+    """The room of each attempt. At most `slots` attempts run at once, however small they are; 0 means no such limit."""
 
     offered: Amount
     slots: int = 0
@@ -118,11 +119,11 @@ class Ledger:
         return bool(self.slots) and len(self.running) >= self.slots
 
     def free(self) -> Amount:
-        """What no program uses right now."""
+        """The resources that no attempt has right now."""
         return self.offered - self.running.total
 
     def room(self) -> Amount:
-        """What a claim may ask for: the free amount, less what the waiting attempts will take of it."""
+        """The room that a claim may ask for: the free amount, less the room that waiting attempts will take."""
         room = self.free()
         for amount in self.waiting.values() if room.usable else ():
             if room.covers(amount):
@@ -130,11 +131,11 @@ class Ledger:
         return room
 
     def reserves_room(self, now: float) -> bool:
-        """Whether an attempt has waited for room so long that no other may overtake it any more."""
+        """Whether an attempt has waited for room so long that no other attempt may overtake it any more."""
         return now - next(iter(self.refused.values()), now) > OVERTAKE_SECONDS
 
     def prefetch_limit(self, now: float) -> int:
-        """How many attempts may wait here beside the running ones. It is 0 unless jobs are short."""
+        """How many attempts may wait here in addition to the running ones. It is 0 unless jobs are short."""
         if self.average > self.short_seconds or now < self.prefetch_after or now - self.ended > self.short_seconds:
             return 0
         if now - min(self.since.values(), default=now) > self.short_seconds:
@@ -147,7 +148,7 @@ class Ledger:
         )
 
     def should_chain(self, now: float) -> bool:
-        """Whether jobs are so short that waiting attempts should be left to their runner."""
+        """Whether jobs are so short that waiting attempts should wait with their runner."""
         return self.average <= self.chain_below_seconds and self.prefetch_limit(now) > 0
 
     def would_claim(self, now: float) -> ClaimSize | None:
@@ -155,7 +156,7 @@ class Ledger:
         if self.reserves_room(now):
             return None
         ahead = self.prefetch_limit(now)
-        if ahead and len(self.waiting) <= ahead // 2:  # many small claims cost more than the wait they save
+        if ahead and len(self.waiting) <= ahead // 2:  # many small claims would cost more than they save
             return ClaimSize(self.offered, ahead - len(self.waiting), ahead=True)
         room = self.room()
         slots = self.slots - len(self.running) - len(self.waiting) if self.slots else MAX_JOBS_PER_CLAIM
@@ -167,14 +168,14 @@ class Ledger:
         self.waiting[attempt] = amount
 
     def adopt(self, attempt: str) -> None:
-        """Count a waiting attempt as running because it does run already, whether there is room for it or not."""
+        """Count a waiting attempt as running because it is running already, even if there is no room for it."""
         self.refused.pop(attempt, None)
         amount = self.waiting.remove(attempt)
         if amount is not None:
             self.running[attempt] = amount
 
     def follow(self, attempt: str, now: float) -> None:
-        """Count a waiting attempt as running: it started in the room of one that has ended."""
+        """Count a waiting attempt as running: it has started in the room of an attempt that has ended."""
         self.adopt(attempt)
         self.since[attempt] = now
 
@@ -193,13 +194,13 @@ class Ledger:
         return True
 
     def release(self, attempt: str, now: float, seconds: float | None = None) -> None:
-        """Free the attempt's room. `seconds` is how long it ran, if the caller knows that better than this ledger."""
+        """Free the attempt's room. `seconds` is how long it ran, if the caller knows more exactly than the ledger."""
         self.adopt(attempt)
         self.running.remove(attempt)
         since = self.since.pop(attempt, None)
         if since is not None:
             ran = seconds if seconds is not None else now - since
-            if now - self.ended > self.short_seconds:  # after a break the earlier average says nothing
+            if now - self.ended > self.short_seconds:  # after a pause the earlier average says nothing
                 self.average, self.streak = ran, 0
             self.ended = now
             self.average += 0.3 * (min(ran, 10.0) - self.average)

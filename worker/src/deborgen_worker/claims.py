@@ -1,8 +1,8 @@
-"""Claims work: one request at a time, for all the room there is.
+"""Claim work: one request at a time, for all the free room.
 
 A request keeps its id until it has brought work. The claimer sends it as a claim that waits at the coordinator. If more
 room becomes free meanwhile, a finish (the call that delivers results) carries the same request id with the larger room.
-One request id brings the same attempts however often it is sent, so no job is taken twice, whether the claim or the
+However often a request id is sent, it brings the same attempts. So no job is taken twice, whether the claim or the
 finish is answered first.
 """
 
@@ -13,7 +13,7 @@ import threading
 import uuid
 from collections.abc import Callable
 
-from deborgen_shared.client.transport import Refused, Unreachable
+from deborgen_shared.client.transport import NoAnswer, Refused
 from deborgen_shared.errors import Code
 from deborgen_shared.messages import Assignment, Claim, NextClaim
 from deborgen_worker.agent import Agent
@@ -27,20 +27,20 @@ from deborgen_worker.spool import Spool
 
 #: A claim of an idle worker waits at the coordinator for this many seconds.
 IDLE_WAIT_SECONDS = 20.0
-#: With jobs running it waits for this many seconds only, because the free room may change.
+#: A claim waits for only this many seconds while jobs run, because the free room may change.
 PART_WAIT_SECONDS = 5.0
-#: With nothing to claim, look again after this many seconds unless woken earlier.
+#: If no work may be claimed, check again after this many seconds, unless woken earlier.
 LOOK_AGAIN_SECONDS = 30.0
 #: After a prefetch that found nothing, do not prefetch for this many seconds.
 NO_PREFETCH_SECONDS = 0.2
-#: Claim nothing while this many results are not delivered: the worker runs jobs faster than it can deliver them.
+#: While a finish is coming, which carries the request, do not claim. Its answer wakes the claimer, at the latest after:
+FINISH_SECONDS = 1.0
+#: Claim nothing while this many results are not delivered, because jobs run faster than their results are delivered.
 MAX_UNSENT_RESULTS = 1024
-#: The finish of a job brings the next one. Send a separate claim only if no job has ended for this many seconds.
-FINISH_SECONDS = 0.02
 
 
 class Claims:
-    """The open request for work of this worker, and what becomes of its answer."""
+    """The open request of this worker for work. Both the claimer and the finish send it and take its answer."""
 
     def __init__(self, agent: Agent, spool: Spool, new_id: Callable[[], str] = lambda: uuid.uuid4().hex) -> None:
         self._agent, self._spool, self._new_id = agent, spool, new_id
@@ -49,9 +49,11 @@ class Claims:
         self._request = ""
         #: What the claim that waits at the coordinator asks for; None while no claim waits there.
         self.waiting_amount: Amount | None = None
+        #: Whether a finish is about to be sent or is on its way. It carries the request, so the claimer waits for it.
+        self.finish_coming = False
 
     def ask(self, *, waits: bool = False) -> NextClaim | None:
-        """The request for the room there is; None if no work may be claimed. Call `Spool.commit` before sending it.
+        """The request for all the free room; None if no work may be claimed. Call `Spool.commit` before sending it.
 
         After a claim that `waits`, call `stop_waiting`.
         """
@@ -85,12 +87,12 @@ class Claims:
             return asked is not None and not asked.ahead and not self.waiting_amount.covers(asked.amount)
 
     def take_answer(self, claim: NextClaim, given: list[Assignment] | None, sent: float, waited_seconds: float) -> bool:
-        """Write the attempts to the spool and start them. False if the spool is full: then none of them is started.
+        """Write the attempts to the spool and start them. If the spool is full, return False and start none of them.
 
-        `given` is None if there was no work, in which case the same request may still bring some. `sent` is when the
-        request was sent, and `waited_seconds` how long it waited at the coordinator.
+        `given` is None if there was no work; the same request may still bring some. `sent` is when the request was
+        sent, and `waited_seconds` how long it waited at the coordinator.
         """
-        with self._lock:  # until the attempts are taken, they must not be claimed again
+        with self._lock:  # until the attempts are taken, no other claim may ask for their room
             if claim.request_id != self._request:
                 return True  # the same request, sent by the other call, was answered first
             if claim.ahead and not given:
@@ -99,7 +101,7 @@ class Claims:
                 return True
             try:
                 self._spool.claim_answered(claim.request_id, given)
-            except SpoolFullError as error:  # the coordinator gives them to another worker when their leases end
+            except SpoolFullError as error:  # when their leases end, the coordinator gives the jobs to other workers
                 self._drop()
                 self._spool_full(error)
                 return False
@@ -107,18 +109,17 @@ class Claims:
             if len(given) >= claim.max:
                 self._agent.no_prefetch_before(0.0)  # the coordinator has more jobs
             self._agent.accept(given, sent, waited_seconds)
-        if given:  # only now, because the start need not wait for the disk
-            self._spool.commit()
         return True
 
     def drop(self, claim: NextClaim) -> None:
-        """Forget a request. If it brought attempts, no heartbeat names them, so they are released at their expiry."""
+        """Forget a request. If it brought attempts, no heartbeat names them, and they are released when their leases
+        end."""
         with self._lock:
             if claim.request_id == self._request:
                 self._drop()
 
     def _drop(self) -> None:
-        with contextlib.suppress(SpoolFullError):  # then the next start of the worker forgets the request
+        with contextlib.suppress(SpoolFullError):  # if the disk is full, the next start of the worker forgets it
             self._spool.claim_answered(self._request, [])
         self._request = ""
 
@@ -140,12 +141,9 @@ class Claimer:
         agent = self._agent
         if agent.is_closed or not self._heartbeats.reported_open:
             return LOOK_AGAIN_SECONDS
-        ended, part = agent.read_state(
-            lambda machine, _: (machine.ledger.ended, bool(machine.ledger.running or machine.ledger.waiting))
-        )
-        soon = ended + FINISH_SECONDS - agent.clock()
-        if soon > 0:
-            return soon
+        if self._claims.finish_coming:
+            return FINISH_SECONDS
+        part = agent.read_state(lambda machine, _: bool(machine.ledger.running or machine.ledger.waiting))
         asked = self._claims.ask(waits=True)
         if asked is None:
             return LOOK_AGAIN_SECONDS
@@ -164,7 +162,7 @@ class Claimer:
         sent = self._agent.lease_clock()
         try:
             answer = self._link.coordinator.claim(claim)
-        except Unreachable as error:  # the retry brings the same attempts
+        except NoAnswer as error:  # the next claim has the same request id, and brings the same attempts
             return self._link.contact.failed("claim", error)
         except Refused as refused:
             self._claims.drop(asked)

@@ -1,4 +1,4 @@
-"""The worker's output for people: on a terminal a status line that is kept up to date, elsewhere lines with a time."""
+"""The worker's output for people: on a terminal, with a status line that is kept up to date; elsewhere, plain lines."""
 
 from __future__ import annotations
 
@@ -7,14 +7,16 @@ import threading
 import time
 from typing import TextIO
 
-#: Away from a terminal, repeat an unchanged status after this many seconds.
+from deborgen_shared.terminal import inert
+
+#: If the output is not a terminal, repeat an unchanged status after this many seconds.
 REPEAT_SECONDS = 300.0
 
 
 class Console:
     """`say` prints a line that stays. `show` sets the status line.
 
-    Away from a terminal the status is printed when it changes, and otherwise every five minutes.
+    If the output is not a terminal, the status is printed when it changes, and otherwise every five minutes.
     """
 
     def __init__(self, stream: TextIO = sys.stderr) -> None:
@@ -28,10 +30,10 @@ class Console:
     def say(self, text: str) -> None:
         with self._lock:
             self._wipe()
-            self._print(f"{time.strftime('%H:%M:%S')} {printable(text)}\n" + (self._status if self.terminal else ""))
+            self._print(f"{time.strftime('%H:%M:%S')} {inert(text)}\n" + (self._status if self.terminal else ""))
 
     def show(self, text: str) -> None:
-        text = printable(text)
+        text = inert(text)
         with self._lock:
             if self.terminal:
                 self._wipe()
@@ -49,20 +51,14 @@ class Console:
         with self._lock:
             self._wipe()
             self._status = ""
-            self._stream.flush()
 
     def _wipe(self) -> None:
         if self.terminal and self._status:
-            self._stream.write("\r\x1b[K")
+            self._print("\r\x1b[K")
 
     def _print(self, text: str) -> None:
         try:
             self._stream.write(text)
             self._stream.flush()
         except (OSError, ValueError):
-            pass  # nobody reads the output any more, but the work goes on
-
-
-def printable(text: str) -> str:
-    """The text without control characters that a terminal would obey: job names come from other people."""
-    return "".join(each if each.isprintable() else "?" for each in text)
+            pass  # nobody reads the output any more, as after the terminal was closed, but the worker continues

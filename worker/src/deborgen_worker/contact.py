@@ -1,4 +1,4 @@
-"""Whether the coordinator can be reached. Each caller backs off with jitter, and the owner is told once per outage."""
+"""Whether the coordinator can be reached. Each caller backs off with jitter, and each outage is printed once."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MAX_WAIT_SECONDS = 60.0
 
 @dataclass
 class Contact:
-    """Shared by all callers. `on_back` is called when the coordinator answers again, so that callers stop waiting.
+    """All callers share this. `on_back` is called when the coordinator answers again, so that callers stop waiting.
 
     `last` is when a call was last answered. `lost_since` is when the current outage was noticed.
     """
@@ -31,7 +31,7 @@ class Contact:
     last: float | None = None
     lost_since: float | None = None
     max_wait_seconds: float = MAX_WAIT_SECONDS
-    #: One per caller whose last call was not answered.
+    #: A back-off for each caller whose last call was not answered.
     _back_offs: dict[str, BackOff] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -48,9 +48,9 @@ class Contact:
             self.on_back()
 
     def failed(self, caller: str, error: Exception, most: float | None = None) -> float:
-        """Note that a call was not answered. Returns the seconds until the retry: at most `most`.
+        """Note that a call was not answered. Returns the seconds until the retry, at most `most`.
 
-        The owner is told when a caller fails for the second time in a row, and then not again in the same outage.
+        An outage is printed when a caller fails for the second time in a row.
         """
         longest = min(most or self.max_wait_seconds, self.max_wait_seconds)
         with self._lock:
@@ -60,7 +60,7 @@ class Contact:
             if news:
                 self.lost_since = self.clock()
         if news:
-            self.say(f"cannot reach the coordinator: {error}; running jobs go on, results are kept, retrying")
+            self.say(f"cannot reach the coordinator, retrying: {error}; running jobs continue and results are kept")
         return pause
 
 

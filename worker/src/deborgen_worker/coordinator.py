@@ -1,4 +1,4 @@
-"""The worker's client of the coordinator: each call of the contract, typed, with its own deadline."""
+"""The worker's client of the coordinator: one method per call, each with a deadline."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from deborgen_shared.client import blobs
 from deborgen_shared.client.transport import Refused, Transport, decode, retry_after
 from deborgen_shared.errors import Code
 from deborgen_shared.messages import (
-    BlobsMissing,
+    BlobDigests,
     Claim,
     Claimed,
     Finish,
@@ -38,7 +38,7 @@ class NothingClaimed(msgspec.Struct):
 
 
 class CoordinatorClient:
-    """The calls of the worker of this name. All raise `Unreachable` or `Refused`, and all are idempotent."""
+    """The calls of the worker with this name. All may raise `NoAnswer` or `Refused`, and all are idempotent."""
 
     def __init__(self, transport: Transport, name: str) -> None:
         self._transport, self._name = transport, name
@@ -60,7 +60,7 @@ class CoordinatorClient:
         return self._transport.call(contract.FINISH, message, name=self._name)
 
     def log(self, attempt: str, offset: int, data: bytes, session: str) -> int:
-        """Send log bytes from the offset. Returns the size that the coordinator has then, even if it refused a gap."""
+        """Send log bytes from the offset. Returns the log's size at the coordinator, even if it refused a gap."""
         job, _, number = attempt.partition("/")
         query = AppendQuery(offset=offset, session=session)
         try:
@@ -71,7 +71,7 @@ class CoordinatorClient:
             raise
 
     def events(self, attempt: str, first: int, events: list[ProgramEvent | None], session: str) -> int:
-        """Send a program's events. Returns how many the coordinator has then, even if it refused a gap."""
+        """Send a program's events. Returns how many the coordinator has, even if it refused a gap."""
         job, _, number = attempt.partition("/")
         body = ProgramEvents(session=session, events=events, first=first)
         try:
@@ -85,8 +85,8 @@ class CoordinatorClient:
         self._transport.ask(contract.LEAVE, None, LeaveQuery(session=session), name=self._name)
 
     def missing(self, digests: list[str]) -> dict[str, str]:
-        """The blobs that the store lacks, with the address to upload each one to."""
-        answer = self._transport.call(contract.MISSING_BLOBS, BlobsMissing(digests=digests))
+        """The blobs that the coordinator lacks, each with the address for its upload."""
+        answer = self._transport.call(contract.MISSING_BLOBS, BlobDigests(digests=digests))
         return {each.sha256: each.url for each in answer.missing}
 
     def upload(self, path: Path, sha256: str, size: int, url: str = "") -> None:

@@ -1,6 +1,6 @@
-"""Points at which a test may end the worker as `kill -9` would. Without the variable they do nothing.
+"""Points at which a test can end the worker as `kill -9` would. Unless a test sets the variable, they do nothing.
 
-The test of restarts finds every crash point in the source.
+A test finds every crash point in the source and restarts the worker after it.
 """
 
 from __future__ import annotations

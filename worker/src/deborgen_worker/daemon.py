@@ -1,12 +1,7 @@
-"""Puts the parts together and gives each its thread. The table in ARCHITECTURE.md lists all threads.
-
-Apart from the threads of the runners, no other module starts any.
-"""
+"""Puts the parts together and gives each its thread. The table in ARCHITECTURE.md lists all threads."""
 
 from __future__ import annotations
 
-import fcntl
-import os
 import signal
 import socket
 import threading
@@ -15,17 +10,16 @@ import traceback
 import uuid
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from deborgen_shared.client.transport import Refused, Transport, Unreachable
+from deborgen_shared.client.transport import NoAnswer, Refused, Transport
 from deborgen_shared.errors import Code
 from deborgen_shared.jobfile.units import format_size
 from deborgen_shared.messages import Register
 from deborgen_shared.states import RunAs
-from deborgen_worker import __version__, host, leases, policy, recovery
+from deborgen_worker import __version__, host, leases, policy, recovery, session
 from deborgen_worker.agent import Agent
 from deborgen_worker.attempts import Done, StopCause
 from deborgen_worker.cache import BlobCache
@@ -37,44 +31,69 @@ from deborgen_worker.coordinator import CoordinatorClient
 from deborgen_worker.disk import Disk
 from deborgen_worker.exit import CannotRun
 from deborgen_worker.heartbeat import HeartbeatLoop, Superseded
+from deborgen_worker.leaving import farewell
 from deborgen_worker.log_pump import LogPump
 from deborgen_worker.metrics import Gauges
 from deborgen_worker.outbox import Outbox, ResultQueue
 from deborgen_worker.owner import Owner
+from deborgen_worker.runners.isolation import choose_isolation
 from deborgen_worker.runners.registry import make_runners
-from deborgen_worker.settings import Settings
+from deborgen_worker.secret_files import SecretFiles
+from deborgen_worker.service_manager import Ending, ending, unit_to_stop
+from deborgen_worker.settings import WorkerSettings
 from deborgen_worker.spool import Spool
 from deborgen_worker.token import TokenFile
 
-#: At most this many threads for slow work. They start as needed, and most only wait for an image or for Podman.
+#: Use at most this many threads for slow work. They start when needed, and mostly wait for an image or for Podman.
 SLOW_THREADS = 64
-#: Seconds between two ticks, with attempts here and without.
+#: Seconds between two ticks, with attempts and without.
 TICK_SECONDS = 0.25
 IDLE_TICK_SECONDS = 0.5
 #: Seconds between two rounds of sending logs and events.
 LOG_SECONDS = 0.5
-#: Seconds between two checks of the hours, the disk and the runners.
+#: Seconds between two looks for a signal, and between two updates of the status line.
+SIGNAL_SECONDS = 0.25
+STATUS_SECONDS = 1.0
+#: Seconds between two checks of the disk and the runners.
 CHECK_SECONDS = 10.0
-#: A worker that ends tries to deliver its results for this many seconds.
+#: When the worker ends, it tries to deliver its results for this many seconds.
 DELIVER_SECONDS = 10.0
-#: A worker that ends waits this many seconds for the coordinator to learn that it takes no new work.
+#: When the worker ends, it waits this many seconds until the containers and folders of its jobs are removed.
+REMOVE_SECONDS = 5.0
+#: When the service manager or the owner stops the worker, each job has at most this many seconds from TERM to KILL. The
+#: rest of the unit's stop time is for the results.
+STOP_KILL_SECONDS = 20.0
+#: When the worker ends, it waits this many seconds until the coordinator knows that it takes no new work.
 REPORT_CLOSED_SECONDS = 3.0
-#: After leaving the pool, a thread that the coordinator refuses waits this many seconds: the process is about to end.
+#: A worker that is stopped at once ends within this many seconds.
+STOP_SECONDS = REPORT_CLOSED_SECONDS + STOP_KILL_SECONDS + 5.0 + DELIVER_SECONDS + REMOVE_SECONDS + 10.0
+#: The reason with which jobs are given back when the worker ends.
+STOPPING = "the worker is stopping"
+#: After the worker has left the pool, refused threads wait this many seconds, because the process is about to end.
 AFTER_LEAVING_SECONDS = 3600.0
-#: A program that has run for this many seconds is named in a heartbeat at once, so at most a second after it began.
+#: Once a program has run for this many seconds, send a heartbeat that names it.
 REPORT_PROGRAM_SECONDS = 0.5
 
 
 class Daemon:
     """One run of the worker process, which is one session."""
 
-    def __init__(self, settings: Settings, console: Console) -> None:
+    def __init__(self, settings: WorkerSettings, console: Console) -> None:
         self.settings, self.console = settings, console
         self.session = uuid.uuid4().hex
         self.state = Path(settings.state_dir)
         self.state.mkdir(parents=True, exist_ok=True, mode=0o700)
-        self._lock_file = self._lock()
+        self._lock_file = session.lock(self.state)
+        if self._lock_file is None:
+            raise CannotRun(
+                7, f"another worker is already running on {self.state}; stop it, or choose another --state-dir"
+            )
+        self._signaled: list[int] = []
+        self._hurry = False
+        self._catch(signal.SIGTERM, signal.SIGHUP)  # before the runners are ready: jobs may wait for their adoption
         disk, boot = Disk(), host.boot_id()
+        pool = (settings.name, settings.coordinator, settings.token_file, settings.ca_file)
+        session.write(self.state, disk, session.SessionNote(self.session, *pool, unit_to_stop()))
         transport = Transport(
             settings.coordinator, TokenFile(Path(settings.token_file)),
             agent=f"deborgen-worker/{__version__}", ca_file=settings.ca_file or None,
@@ -83,45 +102,39 @@ class Daemon:
         self.results = ResultQueue()
         self.contact = Contact(time.monotonic, console.say, self._wake_all)
         self.link = Link(self.coordinator, self.contact, self.session, console.say)
-        self.spool = Spool(self.state, disk, boot)
+        isolation = choose_isolation(settings)
+        self.spool = Spool(self.state, disk, boot, isolation.users)
         cache = BlobCache(self.state / "cache", settings.cache_size, self.coordinator.download)
         self.pool = ThreadPoolExecutor(SLOW_THREADS, "slow")
         self._disk, self._boot = disk, boot
         self._registered = threading.Event()
         self._ended = threading.Event()
         self._rejoining = threading.Lock()
-        self._signaled: list[int] = []
+        #: How the owner's `stop` or `leave` ends the worker. Otherwise the service manager is asked.
+        self._ending: Ending | None = None
         self._exit: tuple[int, str] | None = None
         self._wake_heartbeat = threading.Event()
         self._wake_logs = threading.Event()
         self._wake_claimer = threading.Event()
         self.agent = Agent(
             settings, self.spool, cache, policy.offered(settings, disk, self.state),
-            partial(make_runners, settings, self.state), clock=time.monotonic, lease_clock=leases.clock,
+            partial(make_runners, settings, self.state, isolation), clock=time.monotonic, lease_clock=leases.clock,
             say=console.say, run_slow=self.pool.submit, on_room=self._wake_for_work, on_results=self.results.put,
             on_gate=self._wake_heartbeat.set, gpus=[name for name, _ in host.gpus()],
+            secret_files=SecretFiles(isolation.secrets),
         )  # fmt: skip
         self.gauges = Gauges(self.state)
         self.heartbeats = HeartbeatLoop(self.agent, self.link, self.gauges.read)
         self.claims = Claims(self.agent, self.spool)
         self.outbox = Outbox(self.agent, self.spool, self.link, self.heartbeats, self.claims, self.results)
-        self.logs = LogPump(self.agent, self.link, self.heartbeats)
+        self.logs = LogPump(self.agent, self.link, self.heartbeats, self._report_now)
         self.owner = Owner(settings, self.agent, self.spool, self.contact, policy.PauseFile(self.state, disk))
-
-    def _lock(self) -> int:
-        fd = os.open(self.state / "worker.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise CannotRun(7, f"another worker is already running on {self.state}") from None
-        return fd
 
     # From start to end
 
     def run(self) -> int:
         """Run until a signal, or until the coordinator ends this session. Returns the exit code."""
-        for each in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            signal.signal(each, self._signal)
+        self._catch(signal.SIGINT)
         for gap in host.missing_features():
             self.console.say(f"on this system {gap}")
         for runner in self.agent.runners.values():
@@ -144,11 +157,11 @@ class Daemon:
         return self._end()
 
     def _watch(self) -> None:
-        every = 1.0 if self.console.terminal else 2.0
-        while not self._ended.wait(every if not self._signaled else 0.0):
-            if self._signaled:
-                return
-            self.console.show(self.owner.headline())
+        shown = 0.0
+        while not self._ended.wait(SIGNAL_SECONDS) and not self._signaled and self._ending is None:
+            if time.monotonic() >= shown + STATUS_SECONDS:
+                self.console.show(self.owner.headline())
+                shown = time.monotonic()
 
     def _end(self) -> int:
         if self._exit is not None:  # superseded: our attempts belong to another session now
@@ -157,32 +170,41 @@ class Daemon:
             self.agent.discard_all()
             self._close()
             return code
-        if self._signaled[-1] == signal.SIGHUP:
-            self.console.say("handing over: running jobs go on, and the next session adopts them")
-            self._close()
-            return 0
-        self._drain("the worker is stopping", self.settings.drain_grace)
+        how = self._ending or ending()
+        if how is Ending.HAND_OVER:
+            self.agent.set_ending("")
+            self.console.say("handing over: running jobs continue, and the next session adopts them")
+        else:
+            self._drain(how)
         self._close()
         return 0
 
-    def _drain(self, reason: str, grace: float) -> None:
-        """Take no new work, let running jobs finish for a while, give the rest back, and deliver all results."""
-        self.agent.set_gate("draining", reason)
+    def _drain(self, how: Ending) -> None:
+        """Take no new work, give the running jobs back, at once or after they had time to finish, and deliver all
+        results."""
+        self.agent.set_gate("draining", STOPPING)
         self._report_closed()
+        grace, kill_grace = self.settings.drain_grace, self.settings.kill_grace
+        if how is Ending.AT_ONCE:
+            grace, kill_grace = 0.0, min(kill_grace, STOP_KILL_SECONDS)
         end = time.monotonic() + grace
-        while self._has_unfinished() and time.monotonic() < end and len(self._signaled) < 2:
+        while self._unfinished() and time.monotonic() < end and not self._hurry:
             self.console.show(self.owner.headline())
             time.sleep(0.05)
-        self.agent.stop_all(StopCause.RELEASE, reason)
-        self._wait_until(lambda: not self._has_unfinished(), self.settings.kill_grace + 5.0)
+        self.agent.set_ending(STOPPING, kill_grace)
+        self.agent.stop_all(StopCause.RELEASE, STOPPING)
+        self._wait_until(lambda: not self._unfinished(), kill_grace + 5.0)
+        if self._unfinished():  # nothing may run on; the next session reports these attempts
+            self.agent.discard_all()
         self.results.wake()
         self._wait_until(lambda: self.outbox.empty, DELIVER_SECONDS if self._registered.is_set() else 0.0)
+        self._wait_until(lambda: not self.agent.is_busy, REMOVE_SECONDS)
         left = len(self.spool.unsent())
         if left:
             self.console.say(f"{left} results could not be delivered; the next start will send them")
 
     def _report_closed(self) -> None:
-        """Tell the coordinator first, so that a claim that still waits there is not given a job nobody would run."""
+        """Tell the coordinator that this worker is closed, so that a claim that still waits there gets no job."""
         self._wake_heartbeat.set()
         if self._registered.is_set() and self.contact.lost_since is None:
             self._wait_until(lambda: not self.heartbeats.reported_open, REPORT_CLOSED_SECONDS)
@@ -193,9 +215,9 @@ class Daemon:
             runner.close()
         self.spool.commit()
 
-    def _has_unfinished(self) -> bool:
+    def _unfinished(self) -> int:
         return self.agent.read_state(
-            lambda machine, _: any(not isinstance(each.stage, Done) for each in machine.attempts.values())
+            lambda machine, _: sum(not isinstance(each.stage, Done) for each in machine.attempts.values())
         )
 
     @staticmethod
@@ -235,9 +257,9 @@ class Daemon:
         self._ended.set()
 
     def _rejoin(self, reason: str) -> float:
-        """Register again, because the coordinator does not know this session: it was removed, or a newer one exists.
+        """Register again, because the coordinator refused this session. It forgot the session, or a newer one exists.
 
-        If there is a newer session of this name, the coordinator refuses, and this session ends.
+        If there is a newer session of this worker, the coordinator refuses again, and this session ends.
         """
         leaving, held = self.agent.read_state(
             lambda machine, _: ("leaving" in machine.gate.reasons, list(machine.attempts))
@@ -247,7 +269,7 @@ class Daemon:
         with self._rejoining:
             try:
                 self._register(recovery.Recovered(held), again=True)
-            except Unreachable as error:
+            except NoAnswer as error:
                 return self.contact.failed("register", error)
             except Refused as refused:
                 if refused.code == Code.SUPERSEDED:
@@ -257,13 +279,13 @@ class Daemon:
         return 0.5
 
     def _wake_for_work(self) -> None:
-        """Have the claimer ask for work, or the next finish while the claimer waits for an answer."""
+        """Make the claimer ask for work. If its claim already waits at the coordinator, the next finish asks."""
         self._wake_claimer.set()
         if self.claims.waiting_amount is not None:
             self.results.woken.set()
 
     def _wake_all(self) -> None:
-        """Let all threads retry now: the coordinator answers again."""
+        """Let all threads retry now, because the coordinator answers again."""
         self.logs.retry()
         self.results.wake()
         self._wake_heartbeat.set()
@@ -274,12 +296,13 @@ class Daemon:
             return self.heartbeats.step()
         try:
             self._register(recovered)
-        except Unreachable as error:
+        except NoAnswer as error:
             return self.contact.failed("register", error)
         except Refused as refused:
             if refused.status in {401, 403}:
                 raise CannotRun(4, f"the coordinator does not accept this worker: {refused.message}") from None
-            raise CannotRun(1, f"the coordinator refused this worker: {refused.message} {refused.hint}") from None
+            told = "; ".join(filter(None, [refused.message, refused.hint]))
+            raise CannotRun(1, f"the coordinator refused this worker: {told}") from None
         return 0.0
 
     def _register(self, recovered: recovery.Recovered, again: bool = False) -> None:
@@ -287,7 +310,7 @@ class Daemon:
             **host.labels(),
             "network": self.settings.network,
             "network.internet": self.settings.network == "internet",
-            **{label: False for each in RunAs for label in (each.label, each.first_label)},
+            **{label: False for each in RunAs for label in (each.label, each.old_label)},
         }
         for runner in self.agent.runners.values():
             labels |= runner.describe().labels
@@ -316,22 +339,21 @@ class Daemon:
     def _tick(self) -> float:
         self.owner.apply()
         self.agent.tick()
-        if (
-            self._registered.is_set()
-            and self.contact.lost_since is None
-            and self.agent.has_unreported_program(REPORT_PROGRAM_SECONDS)
-        ):
-            self._wake_heartbeat.set()
+        if self.agent.has_unreported_program(REPORT_PROGRAM_SECONDS):
+            self._report_now()
         return TICK_SECONDS if self.agent.read_state(lambda machine, _: bool(machine.attempts)) else IDLE_TICK_SECONDS
+
+    def _report_now(self) -> None:
+        """Send a heartbeat now: a program has begun, or its progress has changed, and somebody may be watching."""
+        if self._registered.is_set() and self.contact.lost_since is None:
+            self._wake_heartbeat.set()
 
     def _send_logs(self) -> float:
         self.logs.step()
         return LOG_SECONDS
 
     def _check(self) -> float:
-        """Close or open the gate for the owner's hours, the free disk and the state of the runners."""
-        outside = not policy.within(self.settings.hours, datetime.now())
-        self.agent.set_gate("hours", f"its owner offers it only at {self.settings.hours}" if outside else "")
+        """Close or open the gate for the free disk and the state of the runners."""
         free = self._disk.free(self.state)
         low = free < self.settings.min_free_disk
         self.agent.set_gate("disk", f"only {format_size(free)} of disk is free in {self.state}" if low else "")
@@ -344,8 +366,17 @@ class Daemon:
 
     # Signals and commands
 
+    def _catch(self, *signals: signal.Signals) -> None:
+        for each in signals:
+            if signal.getsignal(each) != signal.SIG_IGN:  # `nohup` lets a worker outlive its terminal
+                signal.signal(each, self._signal)
+
     def _signal(self, number: int, _frame: object) -> None:
-        self._signaled.append(signal.SIGTERM if number == signal.SIGINT else number)
+        # A second signal ends the wait for jobs, but a terminal that is closed may send several HUPs.
+        self._hurry |= bool(self._signaled) and number != signal.SIGHUP
+        self._signaled.append(number)
+        if hasattr(self, "agent"):
+            self.agent.set_ending(STOPPING)
 
     def _control(self, ask: dict[str, Any]) -> dict[str, Any]:
         match ask.get("command"):
@@ -357,6 +388,11 @@ class Daemon:
                 return {"said": self.owner.resume()}
             case "leave":
                 return {"said": self._leave()}
+            case "stop":
+                jobs = self._unfinished()
+                self.agent.set_ending(STOPPING)
+                self._ending = Ending.HAND_OVER if ask.get("keep_jobs") else Ending.AT_ONCE
+                return {"jobs": jobs, "seconds": STOP_SECONDS}
         raise ValueError(f"unknown command {ask.get('command')!r}")
 
     def _leave(self) -> str:
@@ -364,12 +400,13 @@ class Daemon:
         self.agent.set_gate("leaving", "leaving the pool")
         self._report_closed()
         self.agent.stop_all(StopCause.RELEASE, "the worker is leaving")
-        self._wait_until(lambda: not self._has_unfinished(), self.settings.kill_grace + 5.0)
+        self._wait_until(lambda: not self._unfinished(), self.settings.kill_grace + 5.0)
         self._wait_until(lambda: self.outbox.empty, DELIVER_SECONDS)
         try:
             self.coordinator.leave(self.session)
             said = f"{self.settings.name} has left the pool"
-        except (Unreachable, Refused) as error:
-            said = f"stopped; the coordinator could not be told ({error}), so its jobs are free when their leases end"
-        threading.Timer(0.2, self._signaled.append, (signal.SIGTERM,)).start()
+        except (NoAnswer, Refused) as error:
+            said = f"stopped, but the coordinator was not told ({error}); the jobs are free when their leases end"
+        said += f"; {farewell(self.agent.runners.values(), self.state, self.settings.token_file)}"
+        threading.Timer(0.2, setattr, (self, "_ending", Ending.AT_ONCE)).start()
         return said

@@ -1,4 +1,4 @@
-"""The few disk operations that durability needs. A test may replace them by a disk that fails or forgets."""
+"""The few disk operations that durability needs. A test may replace them with a disk that fails or forgets."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Disk:
         self.sync_folder(path.parent)
 
     def free(self, folder: Path) -> int:
-        """How many bytes this user may still write there."""
+        """How many bytes this user may still write to the folder's disk."""
         return psutil.disk_usage(str(folder)).free
 
     def reserve(self, fd: int, size: int) -> None:

@@ -1,11 +1,11 @@
 """The file to which a job appends events of its own, read line by line while it grows.
 
 The number of an event is the number of its line, counted from 0. A later session of the worker reads the file from its
-start again and must give each event the same number. That is why a line that is not an event keeps its number, and
-stands as None among the events.
+start again and must give each event the same number. So a line that is not an event keeps its number too, and is None
+among the events.
 
-The file belongs to the job. It may be a link, a pipe, endless, or truncated while it is read. The worst that can happen
-then is that events are left out and the job gets a warning.
+The file belongs to the job. It may be a link, a pipe, endless, or truncated while it is read. Then, at worst, events
+are left out and the job gets a warning.
 """
 
 from __future__ import annotations
@@ -23,15 +23,16 @@ from deborgen_shared.messages import ProgramEvent
 from deborgen_shared.program_events import EVENT_BYTES, EVENTS_PER_REQUEST, MOST_EVENTS, size_of
 from deborgen_shared.strict_json import Unreadable
 from deborgen_worker.folders import EVENTS, OWN
+from deborgen_worker.masking import NO_MASK, Mask
 from deborgen_worker.workspace import open_inside
 
 #: Read the file in blocks of this many bytes.
 BLOCK = 64 * 1024
-#: A line may have at most this many bytes. An event has fewer, but a line may have spaces and escapes.
+#: A line may have at most this many bytes: more than an event, because a line may have spaces and escapes.
 LINE_BYTES = 4 * EVENT_BYTES
 #: Read at most this many bytes of the file.
 FILE_BYTES = 64 << 20
-#: At the end of a job, read up to this many bytes without a thread of their own.
+#: At the end of a job, read up to this many bytes without a separate thread.
 INLINE_BYTES = 64 * 1024
 #: In a request an event is nested two levels deep: in the body, and in the list of events.
 LEVELS_AROUND = 2
@@ -49,7 +50,7 @@ START = LinePosition(0, 0)
 
 
 def read_event(line: bytes) -> ProgramEvent:
-    """The event on a line, checked as the coordinator will check it. `Unreadable` says what is wrong with the line."""
+    """The event on a line, checked as the coordinator will check it. Raises `Unreadable` with what is wrong."""
     value = strict_json.parse(line, LEVELS_AROUND)
     if not isinstance(value, dict):
         raise Unreadable("is not a JSON object")
@@ -67,18 +68,19 @@ def read_event(line: bytes) -> ProgramEvent:
 class EventFile:
     """The events of one attempt. `sent` is how many of them the coordinator has; the sender sets it.
 
-    While the job runs, only complete lines are read. Once it has ended, text after the last line end counts as a line.
+    While the job runs, only complete lines are read. Once it has ended, text after the last line break counts as a
+    line.
     """
 
-    def __init__(self, workspace: Path) -> None:
-        self._workspace = workspace
+    def __init__(self, workspace: Path, mask: Mask = NO_MASK) -> None:
+        self._workspace, self._mask = workspace, mask
         self._path = f"{workspace}/{OWN}/{EVENTS}"
         self.sent = 0
         #: The number of an event that the coordinator refused: None is sent under its number.
         self.left_out = -1
         #: Whether the remaining events can never be delivered.
         self.given_up = False
-        #: Where reading begins; the end of all lines read so far; and how far the search for a line end has come.
+        #: Where reading begins; the end of all lines read so far; how far the search for a line break has come.
         self._position = self._read_to = self._searched = START
         #: The file's size when the coordinator had every line of it.
         self._all_sent = 0
@@ -98,7 +100,8 @@ class EventFile:
         if is_shorter := self._is_shorter(size):
             self._cut = True
             self._read_to = LinePosition(self._read_to.number, 0)
-        if is_shorter or self.sent < self._position.number:  # the latter after the database was restored from a backup
+        # The coordinator may have fewer events than before if its database was restored from a backup.
+        if is_shorter or self.sent < self._position.number:
             self._position, self._searched, self._all_sent = START, START, 0
         found: list[ProgramEvent | None] = []
         if self.given_up or size <= 0 or (size == self._all_sent and not ended):
@@ -113,21 +116,21 @@ class EventFile:
                     break
             if not found:
                 self._all_sent = size
-        except OSError:  # treat it as missing: `finish` reports the reason
+        except OSError:  # treat the file as missing; `finish` reports the reason
             pass
         return found
 
     # Once the job has ended
 
     def end_size(self) -> int:
-        """The file's size once the job has ended, read only once. It is negative if it is not a regular file."""
+        """The file's size once the job has ended, measured only once; negative if it is not a regular file."""
         if self._end is None:
             self._end = self._size()
         return self._end
 
     @property
     def has_much_unread(self) -> bool:
-        """Whether, once the job has ended, reading the rest of the file will take a while."""
+        """Whether so much of the file is unread, once the job has ended, that reading it takes a while."""
         return self.end_size() - self._position.offset > INLINE_BYTES
 
     @property
@@ -157,7 +160,7 @@ class EventFile:
             lines = "1 line was" if self._problems == 1 else f"{self._problems} lines were"
             notes.append(f"{lines} left out: {self._first_problem}")
         if size > position.offset and (position.number == MOST_EVENTS or position.offset >= FILE_BYTES):
-            notes.append(f"was read up to its line {position.number} and no further")
+            notes.append(f"was read only up to line {position.number}")
         return f"$DEBORGEN_EVENTS: {'; '.join(notes)}"[:500] if notes else ""
 
     # Internals
@@ -171,11 +174,11 @@ class EventFile:
         return found.st_size if stat.S_ISREG(found.st_mode) else -1
 
     def _is_shorter(self, size: int) -> bool:
-        """Whether a file of this size was truncated below what was read of it."""
+        """Whether a file of this size is shorter than the part that was read of it."""
         return 0 <= size < max(self._position.offset, self._read_to.offset)
 
     def _events(self, position: LinePosition, ended: bool) -> Iterator[tuple[ProgramEvent | None, LinePosition]]:
-        """The event on each line from the position on, or None, with the position after the line."""
+        """For each line from the position on: its event, or None, and the position after the line."""
         with os.fdopen(open_inside(self._workspace, f"{OWN}/{EVENTS}"), "rb", BLOCK) as file:
             file.seek(position.offset)
             while position.number < MOST_EVENTS and position.offset < FILE_BYTES:
@@ -197,7 +200,7 @@ class EventFile:
         try:
             if line is None:
                 raise Unreadable(f"has more than {LINE_BYTES} bytes")
-            return read_event(line) if line.strip() else None
+            return read_event(self._mask.apply(line)) if line.strip() else None
         except Unreadable as problem:
             if after.number > self._read_to.number:
                 self._problems += 1

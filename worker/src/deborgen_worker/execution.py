@@ -1,8 +1,9 @@
-"""What this machine has of an attempt: its program, its folder, its log, and the result that is made from them."""
+"""The program, the folder and the log of an attempt, and the result that is made from them."""
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from deborgen_shared.jobfile.model import JobSpec
@@ -12,12 +13,16 @@ from deborgen_worker import artifacts, workspace
 from deborgen_worker.event_file import EventFile
 from deborgen_worker.folders import OWN
 from deborgen_worker.logs import CappedLog
+from deborgen_worker.masking import Mask, MaskedLog, WithheldLog
+from deborgen_worker.reasons import without_host_paths
 from deborgen_worker.runners.protocol import Launch, Runner
 from deborgen_worker.spool import ResultRecord
 from deborgen_worker.steps import Collect
 
-#: If at most this many bytes of the log are not sent yet, they go with the result instead of in a request of their own.
+#: If at most this many bytes of a log are not sent yet, they are sent with the result, not in a separate request.
 INLINE_BYTES = 48 * 1024
+#: Wait this many seconds for the lock of a log whose bytes are being sent, and of one whose output hangs.
+SENDING_SECONDS, STUCK_SECONDS = 600.0, 1.0
 
 
 @dataclass
@@ -29,25 +34,39 @@ class Execution:
     launch: Launch
     runner: Runner
     log_cap: int
+    #: The values of the job's secrets. They are empty if an earlier session knew them and this one does not.
+    secrets: Mapping[str, str] = field(default_factory=dict)
     workspace_ready: bool = False
     #: Whether the owner wants to keep its folder.
     keep_folder: bool = False
-    #: Only for an attempt that ended in an earlier session: the worker's own lines, with which its log ends. `read_log`
+    #: The worker's own lines at the end of the log, only for an attempt that ended in an earlier session. `read_log`
     #: appends them again before it first reads the log.
     notes: bytes | None = None
+    #: Whether it has a result. A collection that was given up may end later, and its result is then thrown away.
+    has_result: bool = False
+    #: What the job last wrote about its progress: a fraction between 0 and 1, and a message.
+    progress: tuple[float | None, str] = (None, "")
     log_sent: int = 0
     log_lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
         self.id = self.assignment.attempt
-        self.log = CappedLog(self.runner.log(self.launch), self.log_cap)
-        self.events = EventFile(self.launch.workspace)
+        self.mask = Mask(self.secrets.values())
+        self.log = self._make_log()
+        self.events = EventFile(self.launch.workspace, self.mask)
         #: Whether there is nothing to fetch before the start, so that no thread is needed for it.
         self.starts_inline = not (self.launch.image or self.spec.files or self.assignment.inputs)
 
+    def _make_log(self) -> CappedLog:
+        output = self.runner.log(self.launch)
+        if self.secrets:
+            masked = MaskedLog(output, self.mask)
+            return CappedLog(masked, self.log_cap, masked.decided)
+        return CappedLog(WithheldLog() if self.spec.secrets else output, self.log_cap)
+
     @property
     def collects_inline(self) -> bool:
-        """Whether there is so little to collect at its end that no thread is needed for it."""
+        """Whether so little has to be collected at the end that no thread is needed for it."""
         return (
             self.starts_inline
             and not self.spec.artifacts
@@ -56,41 +75,48 @@ class Execution:
         )
 
     def read_log(self, offset: int, count: int) -> bytes:
-        """A part of the log of an ended attempt. This may take a while: it may read the whole output."""
+        """A part of the log of an ended attempt. The first call may take a while, because it may read the whole
+        output."""
         if self.notes is not None:
             self.log.finish(self.notes)
             self.notes = None
         return self.log.read(offset, count)
 
 
-def result_of(execution: Execution, end: Collect) -> ResultRecord:
-    """Collect what the attempt left behind, and make its result."""
+def result_of(execution: Execution, end: Collect, advance: artifacts.Advance = lambda _read: None) -> ResultRecord:
+    """Collect the attempt's artifacts, events, result file and log, and make its result."""
     exit_ = end.exit
-    result = Result(attempt=end.name, outcome=end.outcome, reason=end.reason[:2000], exit_code=exit_.code)  # type: ignore[arg-type]
+    reason = execution.mask.apply_to_text(without_host_paths(end.reason, execution.launch))[:2000]
+    result = Result(attempt=end.name, outcome=end.outcome, reason=reason, exit_code=exit_.code)  # type: ignore[arg-type]
     result.seconds, result.stopped_seconds = end.seconds, end.stopped
     result.cpu_seconds, result.peak_memory, result.image = exit_.cpu_seconds, exit_.peak_memory, exit_.image[:500]
+    if end.outcome == Outcome.ERROR:
+        result.cause, result.image = exit_.cause, result.image or execution.launch.image[:500]
     if end.outcome == Outcome.RELEASED:
         result.exit_code = None
         return ResultRecord(end.name, result, began=end.began)
     notes: list[str] = []
+    if execution.spec.secrets and not execution.secrets:
+        notes.append("log withheld: this worker no longer knows the job's secrets, so it could not mask them")
     if end.ran:
-        _collect(execution, result, notes)
+        _collect(execution, result, notes, advance)
+    notes = [execution.mask.apply_to_text(note) for note in notes]
     result.warnings = [note[:500] for note in notes[:20]]
     if result.outcome not in {Outcome.SUCCEEDED, Outcome.FAILED} and result.reason:
         notes.append(f"the attempt ended with the outcome {result.outcome}: {result.reason}")
     text = "".join(f"[deborgen: {note}]\n" for note in notes)
-    seal_log(execution, result, text)
+    seal_log(execution, result, text, SENDING_SECONDS if end.ran else STUCK_SECONDS)
     return ResultRecord(end.name, result, text, end.began)
 
 
-def _collect(execution: Execution, result: Result, notes: list[str]) -> None:
+def _collect(execution: Execution, result: Result, notes: list[str], advance: artifacts.Advance) -> None:
     spec, launch = execution.spec, execution.launch
     with execution.log_lock:
         if note := execution.events.finish():
             notes.append(note)
     if spec.artifacts:
         succeeded = result.outcome == Outcome.SUCCEEDED.value
-        found = artifacts.collect(launch.workspace, launch.folder, spec.artifacts, succeeded)
+        found = artifacts.collect(launch.workspace, launch.folder, spec.artifacts, succeeded, advance)
         notes += found.notes
         result.artifacts = found.artifacts
         if found.refused:
@@ -101,19 +127,28 @@ def _collect(execution: Execution, result: Result, notes: list[str]) -> None:
         taken = artifacts.stored(launch.folder).get(path)
         if taken is not None:
             data = workspace.read_small(taken.parent, taken.name, workspace.RESULT_BYTES)
-    if data:
-        result.result, problem = workspace.parse_result(data)
-        if problem:
-            notes.append(problem)
+    if data is not None:
+        result.result, problems = workspace.parse_result(execution.mask.apply(data))
+        notes += problems
     elif spec.result and result.outcome == Outcome.SUCCEEDED.value:
-        notes.append(f"the result file {spec.result!r} does not exist")
+        notes.append(f"result left out: there is no file {spec.result!r}")
 
 
-def seal_log(execution: Execution, result: Result, notes: str) -> None:
-    """Fix the size of the log, and put its unsent rest into the result if that is short."""
-    with execution.log_lock:
+def seal_log(execution: Execution, result: Result, notes: str, patience: float) -> None:
+    """Fix the size of the log, and put the unsent part into the result if it is short.
+
+    If the log's lock cannot be had for `patience` seconds, the log ends with the bytes that were sent.
+    """
+    if not execution.log_lock.acquire(timeout=patience):
+        result.log_size = execution.log_sent
+        return
+    try:
+        if execution.has_result:
+            return
         size = execution.log.finish(notes.encode())
         result.log_size = size
         left = size - execution.log_sent
         if 0 < left <= INLINE_BYTES:
             result.log = LogTail(offset=execution.log_sent, data=execution.log.read(execution.log_sent, left))
+    finally:
+        execution.log_lock.release()

@@ -1,4 +1,4 @@
-"""Whether new work may be taken, and if not, who says so and why. Pure: time is an argument."""
+"""Whether new work may be taken, and if not, who closed the gate and why. Pure: time is an argument."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from datetime import UTC, datetime
 from deborgen_shared.messages import LEAST_YEAR, MOST_YEAR
 from deborgen_shared.states import WorkerState
 
-#: Who may close the gate, and the worker's state then. The first of them that has closed it gives the reason.
+#: The keepers, who may close the gate, each with the worker's state while it is closed. If several have closed it, the
+#: first in this order gives the state and the reason.
 KEEPERS = {
     "leaving": WorkerState.DRAINING,
     "draining": WorkerState.DRAINING,
@@ -26,7 +27,7 @@ class Gate:
     """Whether new work may be taken, and if not, why: one reason per keeper."""
 
     reasons: dict[str, str] = field(default_factory=dict)
-    #: When each keeper will open the gate again, in wall-clock time, if it is known.
+    #: When each keeper will open the gate again, in wall-clock time, if that is known.
     ends: dict[str, float] = field(default_factory=dict)
 
     def close(self, keeper: str, reason: str, until: float | None = None) -> bool:
@@ -49,7 +50,7 @@ class Gate:
 
     @property
     def state(self) -> WorkerState:
-        """The worker's state: that of the first keeper that has closed the gate."""
+        """The worker's state, from the first keeper that has closed the gate."""
         if first := self._first():
             return KEEPERS[first]
         return WorkerState.PAUSED if self.reasons else WorkerState.OPEN
@@ -60,7 +61,7 @@ class Gate:
 
     @property
     def until(self) -> datetime | None:
-        """When that keeper will open the gate again, if it is known and is a date that the coordinator accepts."""
+        """When the first keeper will open the gate again; None if that is not known, or too far away to be sent."""
         return moment(self.ends.get(self._first()))
 
     def _first(self) -> str:
@@ -68,7 +69,7 @@ class Gate:
 
 
 def moment(seconds: float | None) -> datetime | None:
-    """A wall-clock time as a date; None if the coordinator would refuse it, as for a pause of ten thousand years."""
+    """A wall-clock time as a date; None if the coordinator would refuse it, for example the year 12000."""
     if seconds is None:
         return None
     try:

@@ -1,34 +1,33 @@
-"""Renews the leases, reports progress, and brings the coordinator's orders."""
+"""Heartbeats: they renew the leases, report progress, and bring the coordinator's orders."""
 
 from __future__ import annotations
 
 import contextlib
 import threading
 from collections.abc import Callable, Mapping
-from pathlib import Path
 
 import msgspec
 
-from deborgen_shared.client.transport import Refused, Unreachable
+from deborgen_shared.client.transport import NoAnswer, Refused
 from deborgen_shared.errors import Code
-from deborgen_shared.messages import Heartbeat, Held, Metrics
-from deborgen_shared.states import FIRST_WORDS, WORKING, WorkerState
-from deborgen_worker import workspace
+from deborgen_shared.messages import FROZEN, Heartbeat, Held, Metrics
+from deborgen_shared.states import OLD_STATES, WORKING, WorkerState
 from deborgen_worker.agent import Agent
 from deborgen_worker.attempts import Collecting, Done, Following, Running, Stage, StopCause
 from deborgen_worker.capacity import Amount
 from deborgen_worker.contact import Link
 from deborgen_worker.execution import Execution
 from deborgen_worker.lifecycle import Machine
+from deborgen_worker.reasons import without_host_paths
 
-#: Stop running jobs after this many heartbeats that were refused because of their token.
+#: Stop running jobs after this many heartbeats in a row were refused because of the token.
 REFUSALS_BEFORE_STOP = 2
-#: Statuses that a job's own progress text may cause. The heartbeat is then sent once more without it.
+#: HTTP statuses that a job's progress text may cause. The heartbeat is then sent once more without that text.
 MALFORMED_STATUSES = frozenset({400, 413, 422})
 
 
 class Superseded(Exception):
-    """A newer session has replaced this one, or the coordinator does not know it."""
+    """A newer session has replaced this one, or the coordinator does not know this one."""
 
 
 class HeartbeatLoop:
@@ -38,7 +37,7 @@ class HeartbeatLoop:
         self._agent, self._link, self._measure = agent, link, measure
         self.interval = 10.0
         self.lease = 60.0
-        #: Whether the coordinator knows that this worker is open. It gives no job to a worker that it believes paused.
+        #: Whether the coordinator knows that this worker is open. Until then it gives the worker no job.
         self.reported_open = True
         self._refused, self._refused_at = 0, float("-inf")
         self._wait, self._malformed = 1.0, False
@@ -46,7 +45,6 @@ class HeartbeatLoop:
 
     def registered(self, interval: float, lease: float) -> None:
         self.interval, self.lease = interval, lease
-        self._agent.set_lease(lease)
 
     def step(self) -> float:
         """Send one heartbeat for all attempts. Returns the seconds until the next one."""
@@ -60,7 +58,7 @@ class HeartbeatLoop:
     def ask_about(self, name: str) -> bool:
         """Name one attempt in a heartbeat now. Returns whether the coordinator answered.
 
-        An attempt whose lease has expired is resumed if no other worker has its job; otherwise it stops.
+        If the attempt's lease has expired, it is resumed if no other worker has its job, and stopped otherwise.
         """
         with contextlib.suppress(Superseded):  # the next heartbeat raises it again
             return self._send(self._message([Held(attempt=name)]))
@@ -70,14 +68,16 @@ class HeartbeatLoop:
         state, reason, until = self._agent.read_state(
             lambda machine, _: (machine.gate.state, machine.gate.reason, machine.gate.until)
         )
-        return Heartbeat(session=self._link.session, holding=holding, state=state, reason=reason[:2000], until=until)  # type: ignore[arg-type]
+        words = without_host_paths(reason)[:2000]
+        return Heartbeat(session=self._link.session, holding=holding, state=state, reason=words, until=until)  # type: ignore[arg-type]
 
     def _holding(self) -> list[Held]:
         now, lease_now = self._agent.clock(), self._agent.lease_clock()
-        running: dict[str, tuple[Path, Held]] = {}
+        running: dict[str, Held] = {}
 
         def is_held(stage: Stage) -> bool:
-            # The coordinator would call an attempt stale whose result is just arriving. Name it only if it is stuck.
+            # If the result is arriving right now, the coordinator would call the attempt stale. Name it only if its
+            # result has not been delivered for a while.
             if isinstance(stage, Done):
                 return now - stage.ended > self.interval
             stop = stage.stop if isinstance(stage, Following | Running) else None
@@ -90,24 +90,19 @@ class HeartbeatLoop:
                     held = Held(attempt=name, stopped_seconds=stage.stopped_seconds(now, lease_now))
                     held.began_seconds_ago = max(0.0, lease_now - stage.began) if stage.began else None
                     if stage.frozen_at is not None:
-                        held.standing = "frozen"
-                    running[name] = (executions[name].launch.workspace, held)
+                        held.standing = FROZEN
+                    held.progress, held.message = executions[name].progress
+                    running[name] = held
             return [name for name, attempt in machine.attempts.items() if is_held(attempt.stage)][:4096]
 
-        found = []
-        for name in self._agent.read_state(view):
-            folder, held = running.get(name, (None, Held(attempt=name)))
-            if folder is not None:
-                held.progress, held.message = workspace.progress_of(folder)
-            found.append(held)
-        return found
+        return [running.get(name) or Held(attempt=name) for name in self._agent.read_state(view)]
 
     def _send(self, message: Heartbeat) -> bool:
-        """Send a heartbeat and apply the answer. Returns whether there was one. `_wait` is the time until the next."""
+        """Send a heartbeat and apply its answer. Returns whether there was one. Sets `_wait` for the next heartbeat."""
         sent = self._agent.lease_clock()
         try:
             answer = self._link.coordinator.heartbeat(message)
-        except Unreachable as error:
+        except NoAnswer as error:
             self._wait = self._link.contact.failed("heartbeat", error, self.lease / 3 if message.holding else None)
             return False
         except Refused as refused:
@@ -124,7 +119,10 @@ class HeartbeatLoop:
         )
         if self.reported_open and not was_open:
             self._agent.request_work()
-        self._agent.apply_answers(answer.attempts, sent)
+        wanted = answer.wanted
+        if isinstance(wanted, msgspec.UnsetType):  # an older coordinator does not say what other machines could run
+            wanted = [each.attempt for each in message.holding if each.standing == FROZEN]
+        self._agent.apply_answers(answer.attempts, sent, wanted)
         return True
 
     def when_refused(self, refused: Refused) -> float:
@@ -147,24 +145,25 @@ class HeartbeatLoop:
                 return
             self._refused, self._refused_at = self._refused + 1, now
         if self._refused == REFUSALS_BEFORE_STOP:
-            self._link.say("the token is still not accepted: stopping all jobs")
+            self._link.say("the token is still not accepted, stopping all jobs")
             self._agent.stop_all(StopCause.STALE, "")
 
 
 def _free(machine: Machine, _: object) -> Amount:
-    """The resources for another job: none while every slot is taken, however little the running jobs use."""
+    """The resources for another job. There are none while every slot is taken, however little the jobs use."""
     return Amount() if machine.ledger.full else machine.ledger.free()
 
 
 def _plainest(message: Heartbeat) -> Heartbeat:
-    """The same heartbeat without anything that may be refused.
+    """The same heartbeat without anything that could be refused.
 
-    A job's progress text, an odd sensor, or a state that an older coordinator does not know must not cost leases.
+    No lease must be lost because of a job's progress text, an odd sensor, or a state that an older coordinator does not
+    know.
     """
     state = WorkerState(message.state)
     return msgspec.structs.replace(
         message,
         holding=[Held(attempt=each.attempt, began_seconds_ago=each.began_seconds_ago) for each in message.holding],
-        state=FIRST_WORDS.get(state, state),
+        state=OLD_STATES.get(state, state),
         metrics=None,
     )

@@ -17,7 +17,8 @@ import psutil
 
 Label = str | bool | int | float
 
-#: Whether the system can limit the memory of a plain process. Only Linux can, and only there Python has `prlimit`.
+#: Whether the system can limit the memory of a plain process. Only Linux can, and only there does Python have
+#: `prlimit`.
 LIMITS_MEMORY = hasattr(resource, "prlimit")
 #: Count this user's processes at most once in this many seconds, because counting takes milliseconds.
 COUNT_SECONDS = 1.0
@@ -29,7 +30,7 @@ def missing_features() -> list[str]:
     adopts = hasattr(library, "prctl")
     gaps = {
         "the memory of a plain process is not limited, and it may raise its other limits": LIMITS_MEMORY,
-        "a plain process goes on if it leaves its job's session, or if its supervisor is killed": adopts,
+        "a plain process keeps running if it leaves its job's session, or if its supervisor is killed": adopts,
         "the end of a container is noticed up to half a second late": hasattr(os, "pidfd_open"),
         "a very long log keeps its disk space until its job has ended": hasattr(library, "fallocate"),
     }
@@ -37,7 +38,7 @@ def missing_features() -> list[str]:
 
 
 def boot_id() -> str:
-    """An id of this boot: the kernel's, or where the kernel has none, the time of the boot.
+    """The kernel's id of this boot or, if the kernel has none, the time of the boot.
 
     A step of the clock may change that time. Running attempts are then given up and ended, as after a reboot. A test
     may set another id to simulate a reboot.
@@ -50,7 +51,7 @@ def boot_id() -> str:
 
 
 def processors() -> int:
-    """The number of processors that this process may use; all of them where the system has no affinity."""
+    """The number of processors that this process may use; all processors if the system has no affinity."""
     own = psutil.Process()
     return len(own.cpu_affinity() or ()) if hasattr(own, "cpu_affinity") else psutil.cpu_count() or 1
 

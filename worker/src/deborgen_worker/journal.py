@@ -1,7 +1,7 @@
 """An append-only file of records in which many writers share one fsync.
 
-A record is either complete or not there at all: each line has a checksum, and when the journal is opened, everything
-from the first damaged line on (a record that a power cut has torn) is cut off.
+Each line has a checksum. When the journal is opened, everything from the first damaged line on is cut off: a power cut
+interrupted it. So a record is either complete or not there at all.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ RESERVE = 4 << 20
 
 
 class SpoolFullError(Exception):
-    """The spool's disk has no room for a record."""
+    """The spool's disk has no space for a record."""
 
 
 class Journal:
-    """Opens `path`, or creates it. `records` holds the records found there.
+    """Opens or creates the journal. `records` has the records that were found in it.
 
-    A reserve file lies beside the journal. It is removed when the disk is full, so that the results of jobs that
-    already ran can still be written.
+    A reserve file lies beside the journal. When the disk is full, it is removed, so that the results of jobs that have
+    run can still be written.
     """
 
     def __init__(self, path: Path, disk: Disk) -> None:
@@ -69,29 +69,29 @@ class Journal:
                 return
             end = self.size
             self._disk.sync(self._fd)
-            if self._renamed:  # and the folder could not be flushed then
+            if self._renamed:  # a rewrite may have renamed the file without flushing the folder
                 self._disk.sync_folder(self._path.parent)
                 self._renamed = False
             self._synced = end
 
     def rewrite(self, records: Iterable[bytes]) -> None:
-        """Replace all records atomically. The caller makes sure that none was appended since it chose these."""
+        """Replace all records atomically. The caller makes sure that no record is appended meanwhile."""
         data = _lines(records)
         with self._syncing, self._writing:
             try:
                 self._disk.replace(self._path, data)
             except OSError:
-                self._renamed, self._synced = True, -1  # perhaps: the rename comes before the last flush
+                self._renamed, self._synced = True, -1  # it may have failed after the rename, at the last flush
                 raise
             else:
                 self._synced = len(data)
-            finally:  # whatever failed, later records go to the file that has the journal's name now
+            finally:  # even after a failure, later records must go to the file that has the journal's name now
                 file = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC)
                 os.close(self._fd)
                 self._fd, self.size = file, os.fstat(file).st_size
 
     def refill_reserve(self) -> None:
-        """Create the reserve file again, if there is room for it."""
+        """Create the reserve file again, if the disk has space for it."""
         if self._reserve.exists():
             return
         try:

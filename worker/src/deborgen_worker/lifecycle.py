@@ -1,8 +1,8 @@
 """The life of every attempt on this machine as one table: for each event and stage, what to do.
 
 Pure: there is no thread, lock, clock, disk or runner here. `handle` takes events and the time, changes the state of the
-machine, and returns instructions in the order in which to carry them out. Their outcomes come back as events. An event
-that comes too late for its attempt's stage is ignored, and the table says so.
+machine, and returns instructions in the order in which to carry them out. Their outcomes come back as events. The table
+also says which events come too late for a stage and are ignored.
 """
 
 from __future__ import annotations
@@ -32,27 +32,44 @@ from deborgen_worker.attempts import (
 from deborgen_worker.capacity import Ledger
 from deborgen_worker.gate import Gate
 
-#: Examine at most this many waiting attempts that do not fit, so that a small one may overtake a large one.
+#: Examine at most this many waiting attempts that do not fit, so that a small attempt may overtake a large one.
 EXAMINE_AT_MOST = 8
-#: Give an attempt back after it has waited for room for this many seconds. It was prefetched, or two claims together
-#: brought too much.
+#: Give an attempt back after it has waited for room for this many seconds. It was prefetched, or two claims brought
+#: more than fits.
 ROOM_SECONDS = 5.0
-#: Recall an attempt that has waited with its runner for this many seconds: the program before it was not so short.
+#: Recall an attempt that has waited with its runner for this many seconds: the program before it is not short.
 FOLLOW_WAIT_SECONDS = 0.5
-#: End an attempt without its runner if that has not reported its end this many seconds after KILL.
+#: End an attempt if its runner has not reported its end this many seconds after KILL.
 AFTER_KILL_SECONDS = 30.0
 #: An attempt's workspace and image must be ready within this many seconds.
 PREPARE_SECONDS = 3600.0
-#: A program that cannot be frozen is tried again with the next tick, and given back after this many tries.
-FREEZE_TRIES = 8
+#: Give up putting a result together if nothing of the output was read for this many seconds.
+COLLECT_SECONDS = 600.0
+#: Each tick tries again to freeze a program. If that fails for this many seconds, its attempt is given back. While all
+#: processors are busy it may fail for a while: a program needs a moment of processor time to be frozen.
+FREEZE_SECONDS = 60.0
+#: The exit codes of programs that HUP, INT, KILL or TERM has ended.
+ENDED_BY_SIGNAL = frozenset({129, 130, 137, 143})
 
 
 @dataclass(slots=True)
 class Moment:
-    """Now, on two clocks: one that stops while the machine sleeps, and the clock of `leases`, which does not."""
+    """The time on two clocks: one that stops while the machine sleeps, and the clock of `leases`, which does not."""
 
     clock: float
     lease: float
+
+
+@dataclass(frozen=True, slots=True)
+class OwnersFreeze:
+    """The owner wants all programs frozen.
+
+    A frozen program is given back only if another machine wants its job: after `keep_frozen` seconds or, if it is known
+    that the freeze `is_long`, at once. If the machine's hours are `over`, it is given back after that time anyway.
+    """
+
+    is_long: bool = False
+    is_over: bool = False
 
 
 Instructions = Iterable[steps.Instruction]
@@ -60,7 +77,7 @@ Instructions = Iterable[steps.Instruction]
 
 @dataclass
 class Machine:
-    """The whole state: all attempts, which of them have room and which wait for it, and whether new work is welcome."""
+    """The whole state: all attempts, the room that they have or wait for, and whether new work may be taken."""
 
     ledger: Ledger
     kill_grace: float = 10.0
@@ -69,12 +86,19 @@ class Machine:
     attempts: dict[str, LocalAttempt] = field(default_factory=dict)
     #: The names of the waiting attempts, first come, first served.
     queue: deque[str] = field(default_factory=deque)
-    #: Whether the owner wants all programs frozen, and after how many seconds a frozen program is given back.
-    frozen: bool = False
-    freeze_limit: float = 60.0
+    #: Whether the owner wants all programs frozen, and for how many seconds a frozen program is kept.
+    frozen: OwnersFreeze | None = None
+    keep_frozen: float = 900.0
+    #: Why this worker is being ended; empty if it is not. The same signal may end its programs, as at a shutdown.
+    ending: str = ""
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether no new work may be taken or started."""
+        return self.gate.closed or bool(self.ending)
 
     def add(self, attempt: LocalAttempt) -> None:
-        """Add an attempt in any stage. A running one gets its room, whether that is free or not."""
+        """Add an attempt in any stage. A running attempt gets its room even if there is not enough."""
         self.attempts[attempt.name] = attempt
         if isinstance(attempt.stage, Done):
             return
@@ -93,7 +117,7 @@ def handle(machine: Machine, events: Iterable[steps.AttemptEvent], now: Moment) 
         attempt = machine.attempts.get(event.name)
         if attempt is not None:
             found += TABLE[type(event)][type(attempt.stage)](machine, attempt, attempt.stage, event, now)
-    if machine.queue and not machine.gate.closed:
+    if machine.queue and not machine.is_closed:
         found += _start_waiting(machine, now)
     return found
 
@@ -111,16 +135,16 @@ def _start_waiting(machine: Machine, now: Moment) -> Instructions:
         if attempt is None or not isinstance(stage, Waiting):
             machine.queue.remove(name)
             continue
-        fresh = now.lease < stage.start_by
-        if fresh and machine.ledger.start(name, now.clock):
+        lease_is_alive = now.lease < stage.start_by
+        if lease_is_alive and machine.ledger.start(name, now.clock):
             machine.queue.remove(name)
             yield _take_room(machine, attempt, stage, now)
-        elif fresh and chains and attempt.can_follow and not stage.returned:
+        elif lease_is_alive and chains and attempt.can_follow and not stage.returned:
             machine.queue.remove(name)
             attempt.stage = Following(stage.since, stage.start_by, now.clock)
             yield steps.Follow(name, stage.start_by)
         else:
-            if fresh and not (attempt.starts_inline or stage.touched or attempt.amount.gpus):
+            if lease_is_alive and not (attempt.starts_inline or stage.touched or attempt.amount.gpus):
                 stage.touched = True  # fetch its image while it waits for room
                 yield steps.Prepare(name)
             passed += 1
@@ -145,7 +169,8 @@ def _start(attempt: LocalAttempt, stage: Preparing, now: Moment) -> steps.Instru
 def _wait_again(
     machine: Machine, attempt: LocalAttempt, stage: Preparing | Following | Running, prepared: bool = True
 ) -> Instructions:
-    """Put an attempt that was not started at the head of the queue. Discard what was made for the GPUs it had."""
+    """Put an attempt that was not started at the head of the queue. A container that was made for its GPUs is
+    discarded."""
     gpus = attempt.gpus
     machine.ledger.put_back(attempt.name)
     machine.free_gpus |= set(gpus)
@@ -159,7 +184,7 @@ def _wait_again(
 
 
 def _finish(machine: Machine, attempt: LocalAttempt, exit_: Exit, stop: Stop | None, now: Moment) -> Instructions:
-    """Free the room of an attempt that does not run any more, or never will, and have its result put together."""
+    """Free the room of an attempt that has ended or will never start, and order its result to be put together."""
     stage = attempt.stage
     # A short program in a chain uses its room only while it runs; a container keeps its room for longer.
     machine.ledger.release(attempt.name, now.clock, exit_.seconds if attempt.can_follow else None)
@@ -169,7 +194,6 @@ def _finish(machine: Machine, attempt: LocalAttempt, exit_: Exit, stop: Stop | N
         touched = not isinstance(stage, Waiting) or stage.touched
         yield from (steps.Forget(attempt.name), steps.Discard(attempt.name, touched))
         return
-    attempt.stage = Collecting(now.clock)
     outcome, reason = outcome_of(stop, exit_, attempt.timeout)
     seconds = began = stopped = 0.0
     if isinstance(stage, Running):
@@ -177,20 +201,23 @@ def _finish(machine: Machine, attempt: LocalAttempt, exit_: Exit, stop: Stop | N
         stopped = stage.stopped_seconds(now.clock, now.lease)
         if exit_.seconds is not None:
             seconds = max(0.0, exit_.seconds - stage.frozen_for(now.clock))
+    attempt.stage = Collecting(now.clock, seconds, began)
     yield steps.Collect(attempt.name, outcome, reason, exit_, seconds, isinstance(stage, Running), began, stopped)
 
 
 def outcome_of(stop: Stop | None, exit_: Exit, timeout: float) -> tuple[Outcome, str]:
     """The outcome of an attempt, and the reason in words.
 
-    If the worker ended it, that decides. Otherwise a failure of the machinery does, and then the program's own end.
+    The first of these decides: the worker ended the attempt, its runner failed, its program ended by itself.
     """
     if stop is not None and stop.cause is not StopCause.STALE:
         return stop.cause.value, stop.reason
     if exit_.error:
         return Outcome.ERROR, exit_.error
     if exit_.timed_out:
-        return Outcome.TIMEOUT, exit_.reason or f"ran longer than its timeout of {timeout:g} s"
+        return Outcome.TIMEOUT, exit_.reason or f"it ran longer than its timeout of {timeout:g} s"
+    if exit_.shortage:
+        return Outcome.RELEASED, "it was killed because the memory of this machine ran short"
     if exit_.out_of_memory:
         return Outcome.OUT_OF_MEMORY, exit_.reason or "the program needed more memory than the job asks for"
     return (Outcome.SUCCEEDED, "") if exit_.code == 0 else (Outcome.FAILED, exit_.reason)
@@ -211,13 +238,14 @@ def _mark_reported(
     _machine: Machine, attempt: LocalAttempt, stage: Running, event: steps.Renewed, _now: Moment
 ) -> Instructions:
     stage.reported |= 0 < stage.began <= event.sent
+    stage.wanted = event.wanted and stage.frozen_at is not None
     return ()
 
 
 def _end_unstarted(
     machine: Machine, attempt: LocalAttempt, _stage: Any, event: steps.StopAsked, now: Moment
 ) -> Instructions:
-    """End an attempt that has no program yet, and so needs no signal."""
+    """End an attempt that has no program yet. It needs no signal."""
     return _finish(machine, attempt, Exit(error=event.reason), Stop(event.cause, event.reason, now.clock), now)
 
 
@@ -250,7 +278,7 @@ def _prepared_ahead(
 def _prepared(
     machine: Machine, attempt: LocalAttempt, stage: Preparing, _event: steps.Prepared, now: Moment
 ) -> Instructions:
-    """Start it. If a heartbeat must renew its lease first, it waits again, and another may have its room meanwhile."""
+    """Start the attempt. If a heartbeat must renew its lease first, it waits again, and others may use its room."""
     return [_start(attempt, stage, now)] if now.lease < stage.start_by else _wait_again(machine, attempt, stage)
 
 
@@ -262,11 +290,11 @@ def _not_started(
     now: Moment,
 ) -> Instructions:
     stop = stage.stop if not isinstance(stage, Preparing) else None
-    attempt.stage = Preparing(stage.since, stage.start_by, attempt.gpus)  # nothing of it has run
+    attempt.stage = Preparing(stage.since, stage.start_by, attempt.gpus)  # its program has not run
     if event.down:
         yield steps.CloseGate(attempt.name, event.error)
         stop = stop or Stop(StopCause.RELEASE, f"the worker's runner is down: {event.error}", now.clock)
-    yield from _finish(machine, attempt, Exit(error=event.error), stop, now)
+    yield from _finish(machine, attempt, Exit(error=event.error, cause=event.cause), stop, now)
 
 
 def _mark_begun(
@@ -288,16 +316,19 @@ def _take_back(
 def _exit(
     machine: Machine, attempt: LocalAttempt, stage: Following | Running, event: steps.Exited, now: Moment
 ) -> Instructions:
-    return _finish(machine, attempt, event.exit, stage.stop, now)
+    stop = stage.stop
+    if stop is None and machine.ending and (event.exit.error or event.exit.code in ENDED_BY_SIGNAL):
+        stop = Stop(StopCause.RELEASE, machine.ending, now.clock)
+    return _finish(machine, attempt, event.exit, stop, now)
 
 
 def _adopt(machine: Machine, attempt: LocalAttempt, stage: Running, event: steps.Adopted, now: Moment) -> Instructions:
     stage.adoption_pending = False  # if it has ended, `Exited` follows
     match event.standing:
         case Standing.RUNNING:
-            # The next tick freezes or wakes it, as the owner wants now.
+            # The next tick freezes or wakes the program, as the owner wants now.
             stage.frozen_at, stage.frozen_seconds = now.clock if event.frozen else None, event.stopped
-            if stage.stop is not None:  # an earlier session was ending it, and died before it ended
+            if stage.stop is not None:  # the earlier session was ending it when that session died
                 stage.stop.asked_at = now.clock
                 word = "KILL" if stage.stop.cause is StopCause.STALE else "TERM"
                 yield steps.Signal(attempt.name, word, stage.stop, event.frozen)
@@ -308,16 +339,17 @@ def _adopt(machine: Machine, attempt: LocalAttempt, stage: Running, event: steps
                 yield from _finish(machine, attempt, Exit(error=stop.reason), stop, now)
         case Standing.GONE:
             yield from _finish(
-                machine, attempt, Exit(error="its program was gone when its runner answered"), stage.stop, now
+                machine, attempt, Exit(error="its program was gone when the runner answered"), stage.stop, now
             )
 
 
 def _not_frozen(
     _machine: Machine, attempt: LocalAttempt, stage: Running, event: steps.NotFrozen, now: Moment
 ) -> Instructions:
-    stage.frozen_at, stage.freeze_tries = None, stage.freeze_tries + 1
-    if stage.freeze_tries == FREEZE_TRIES:
-        yield steps.Say(attempt.name, f"{attempt.name} cannot be frozen here ({event.error}): giving it back")
+    stage.frozen_at = None
+    stage.unfrozen_since = now.clock if stage.unfrozen_since is None else stage.unfrozen_since
+    if now.clock - stage.unfrozen_since > FREEZE_SECONDS:
+        yield steps.Say(attempt.name, f"{attempt.name} cannot be frozen, giving it back: {event.error}")
         stop = steps.StopAsked(attempt.name, StopCause.RELEASE, "the owner paused the worker, and it cannot be frozen")
         yield from _end_program(_machine, attempt, stage, stop, now)
 
@@ -335,6 +367,13 @@ def _collected(
 ) -> Instructions:
     attempt.stage = Done(stage.ended)
     yield steps.Send(attempt.name)
+
+
+def _advance(
+    _machine: Machine, attempt: LocalAttempt, stage: Collecting, _event: steps.Advanced, now: Moment
+) -> Instructions:
+    stage.advanced = now.clock
+    return ()
 
 
 def _settle(machine: Machine, attempt: LocalAttempt, stage: Stage, _event: steps.Settled, now: Moment) -> Instructions:
@@ -389,20 +428,40 @@ def _tick_limits(machine: Machine, attempt: LocalAttempt, stage: Running, now: M
     """Apply a running program's time limit, and freeze or wake it as the owner wants."""
     if stage.frozen_at is None:
         if stage.used_seconds(now.clock) > attempt.timeout:
-            reason = f"ran longer than its timeout of {attempt.timeout:g} s"
+            reason = f"it ran longer than its timeout of {attempt.timeout:g} s"
             yield from _end_program(
                 machine, attempt, stage, steps.StopAsked(attempt.name, StopCause.TIMEOUT, reason), now
             )
-        elif machine.frozen and not stage.adoption_pending:
-            stage.frozen_at = now.clock
+        elif machine.frozen is not None and not stage.adoption_pending:
+            stage.frozen_at, stage.wanted = now.clock, False
             yield steps.Freeze(attempt.name)
-    elif not machine.frozen:
-        stage.frozen_seconds, stage.frozen_at, stage.freeze_tries = stage.frozen_for(now.clock), None, 0
+    elif machine.frozen is None:
+        stage.frozen_seconds, stage.frozen_at, stage.unfrozen_since = stage.frozen_for(now.clock), None, None
         yield steps.Thaw(attempt.name)
-    elif now.clock - stage.frozen_at > machine.freeze_limit:
-        yield steps.Say(attempt.name, f"{attempt.name} was frozen for longer than the limit: giving it back")
-        reason = "the owner paused the worker for longer than a job may stay frozen"
+    elif reason := _reason_to_give_back(machine, stage, now.clock - stage.frozen_at):
+        yield steps.Say(attempt.name, f"giving {attempt.name} back: {reason}")
         yield from _end_program(machine, attempt, stage, steps.StopAsked(attempt.name, StopCause.RELEASE, reason), now)
+
+
+def _reason_to_give_back(machine: Machine, stage: Running, seconds: float) -> str:
+    """Why a program that has been frozen for this many seconds is given back; empty if it is kept."""
+    kept_long_enough, freeze = seconds > machine.keep_frozen, machine.frozen or OwnersFreeze()
+    if stage.wanted and (kept_long_enough or freeze.is_long):
+        return "its owner uses the machine, and another one can run the job"
+    return "the hours of this machine are over" if kept_long_enough and freeze.is_over else ""
+
+
+def _tick_collecting(
+    _machine: Machine, attempt: LocalAttempt, stage: Collecting, _event: steps.Ticked, now: Moment
+) -> Instructions:
+    """End an attempt as an error if its output cannot be read to its end."""
+    if now.clock - max(stage.ended, stage.advanced) > COLLECT_SECONDS and not stage.given_up:
+        stage.given_up = True
+        reason = f"its output could not be collected: nothing of it was read for {COLLECT_SECONDS:g} s"
+        yield steps.Say(attempt.name, f"giving up {attempt.name}: {reason}")
+        yield steps.Collect(
+            attempt.name, Outcome.ERROR, reason, Exit(error=reason), stage.seconds, ran=False, began=stage.began
+        )
 
 
 Transition = Callable[[Machine, LocalAttempt, Any, Any, Moment], Instructions]
@@ -412,7 +471,7 @@ def _transitions(*moves: Transition) -> dict[type[Stage], Transition]:
     return dict(zip(STAGES, moves, strict=True))
 
 
-#: The transition of each event in each stage. The order is that of STAGES: Waiting, Preparing, Following, Running,
+#: The transition of each event in each stage, in the order of STAGES: Waiting, Preparing, Following, Running,
 #: Collecting, Done.
 TABLE: dict[type[steps.AttemptEvent], dict[type[Stage], Transition]] = {
     steps.Renewed: _transitions(_extend_lease, _extend_lease, _extend_lease, _mark_reported, _ignore, _ignore),
@@ -427,6 +486,9 @@ TABLE: dict[type[steps.AttemptEvent], dict[type[Stage], Transition]] = {
     steps.NotThawed: _transitions(_ignore, _ignore, _ignore, _not_thawed, _ignore, _ignore),
     steps.NotFrozen: _transitions(_ignore, _ignore, _ignore, _not_frozen, _ignore, _ignore),
     steps.Collected: _transitions(_ignore, _ignore, _ignore, _ignore, _collected, _ignore),
+    steps.Advanced: _transitions(_ignore, _ignore, _ignore, _ignore, _advance, _ignore),
     steps.Settled: _transitions(_settle, _settle, _settle, _settle, _settle, _settle),
-    steps.Ticked: _transitions(_tick_waiting, _tick_preparing, _tick_following, _tick_running, _ignore, _ignore),
+    steps.Ticked: _transitions(
+        _tick_waiting, _tick_preparing, _tick_following, _tick_running, _tick_collecting, _ignore
+    ),
 }

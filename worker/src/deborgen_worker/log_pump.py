@@ -1,8 +1,10 @@
-"""Sends the output and the events of jobs while they run, and the rest of the events once they have ended."""
+"""Send the output and the events of jobs while they run, and the remaining events once they have ended."""
 
 from __future__ import annotations
 
-from deborgen_shared.client.transport import Refused, Unreachable
+from collections.abc import Callable
+
+from deborgen_shared.client.transport import NoAnswer, Refused
 from deborgen_shared.errors import Code
 from deborgen_shared.program_events import EVENTS_PER_REQUEST
 from deborgen_worker.agent import Agent
@@ -11,12 +13,13 @@ from deborgen_worker.contact import Link
 from deborgen_worker.execution import Execution
 from deborgen_worker.heartbeat import HeartbeatLoop
 from deborgen_worker.steps import AttemptEvent, StopAsked
+from deborgen_worker.workspace import progress_of
 
 #: Send at most this many bytes of a log per request.
 LOG_PART_BYTES = 1 << 20
-#: Make at most this many requests with events in a row for one running job, so that the other jobs get their share.
+#: Send at most this many requests with events in a row for one running job, so that other jobs get their share.
 REQUESTS_IN_A_ROW = 4
-#: Statuses that one event of a request may cause: fewer events, or all but that one, may be accepted.
+#: HTTP statuses that a single event may cause. The other events of the request may then still be accepted.
 MALFORMED_STATUSES = frozenset({Code.MALFORMED.status, Code.TOO_LARGE.status})
 #: Refusals that concern the attempt or the worker, not the events.
 NOT_ABOUT_EVENTS = frozenset({Code.STALE_ATTEMPT, Code.SUPERSEDED, Code.UNAUTHENTICATED, Code.FORBIDDEN})
@@ -25,8 +28,10 @@ NOT_ABOUT_EVENTS = frozenset({Code.STALE_ATTEMPT, Code.SUPERSEDED, Code.UNAUTHEN
 class LogPump:
     """Sends the output and the events of running jobs, so that people see them within about a second."""
 
-    def __init__(self, agent: Agent, link: Link, heartbeats: HeartbeatLoop) -> None:
-        self._agent, self._link, self._heartbeats = agent, link, heartbeats
+    def __init__(
+        self, agent: Agent, link: Link, heartbeats: HeartbeatLoop, on_progress: Callable[[], None] = lambda: None
+    ) -> None:
+        self._agent, self._link, self._heartbeats, self._on_progress = agent, link, heartbeats, on_progress
         self._not_before = 0.0
 
     def retry(self) -> None:
@@ -34,10 +39,16 @@ class LogPump:
         self._not_before = 0.0
 
     def step(self) -> None:
-        """Send what running attempts have newly written, and free the disk space of output that will not be sent."""
+        """Send the new output and events of running attempts, and free the disk space of output that is not sent."""
         running = self._agent.read_state(
             lambda machine, executions: [executions[name] for name in machine.attempts if self._agent.is_running(name)]
         )
+        before = [attempt.progress for attempt in running]
+        for attempt in running:  # here, so that no heartbeat ever waits for a job's file
+            share, message = progress_of(attempt.launch.workspace)
+            attempt.progress = share, attempt.mask.apply_to_text(message)
+        if before != [attempt.progress for attempt in running]:
+            self._on_progress()
         stale: list[str] = []
         superseded: list[AttemptEvent] = []
         for attempt in running:
@@ -51,7 +62,7 @@ class LogPump:
                     self._send(attempt)
                     if send_events(self._link, attempt):
                         self._link.contact.ok("log")
-                except Unreachable as error:
+                except NoAnswer as error:
                     self._not_before = self._agent.clock() + self._link.contact.failed("log", error)
                 except Refused as refused:
                     if refused.code == Code.STALE_ATTEMPT:
@@ -73,11 +84,11 @@ class LogPump:
 
 
 def send_events(link: Link, attempt: Execution, *, ended: bool = False) -> bool:
-    """Send events that the coordinator lacks: all of them if the job has ended. Returns whether anything was sent.
+    """Send events that the coordinator lacks, all of them if the job has `ended`. Returns whether any were sent.
 
     Each event is sent once and in order. The caller holds the attempt's `log_lock`, and handles refusals that concern
-    the attempt. An event that the coordinator refuses is left out. If it accepts none, the rest is given up with a
-    message, so that events never hold up a result forever.
+    the attempt. An event that the coordinator refuses is left out. If it refuses for another reason, all remaining
+    events are given up with a message, so that events never hold up a result forever.
     """
     file, most, requests = attempt.events, EVENTS_PER_REQUEST, 0
     while (ended or requests < REQUESTS_IN_A_ROW) and (events := file.batch(ended)[:most]):

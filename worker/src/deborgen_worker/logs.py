@@ -1,9 +1,9 @@
 """A job's output as one exact stream of bytes, which can be read from any offset while it grows.
 
-The program's output goes straight to a file of the attempt. The kernel or conmon writes it, not the worker, so it
-survives the worker. This module reads the file: as it is (`RawLog`), or in the line format of conmon (`K8sLog`).
-`CappedLog` turns it into the stream that is sent: all of it, or the head and the tail with a line between them that
-says how many bytes are missing. The disk space of bytes that will never be sent is freed.
+The program or conmon writes the output to a file of the attempt, so it survives the worker. This module reads the file:
+as it is (`RawLog`), or in conmon's line format (`K8sLog`). `CappedLog` turns it into the stream that is sent: all of
+it, or its head and its tail with a line between them that says how many bytes are missing. The disk space of bytes that
+will never be sent is freed.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ import contextlib
 import ctypes
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
 BLOCK = 1 << 20
-#: Keep a mark about every this many bytes of the file.
+#: The number of bytes in the file between two marks.
 MARK_EVERY = 1 << 18
 #: How many bytes conmon puts before the text of each line.
 PREFIX = len("2026-11-16T03:16:04.681550054+00:00 stdout F ")
@@ -69,8 +70,8 @@ class RawLog:
 class K8sLog:
     """The lines of conmon's k8s-file format: `TIME STREAM F text` for a whole line, `P` for a piece of one.
 
-    Decoding keeps marks (an offset in the stream with the same offset in the file), so that any offset is found again
-    without decoding everything. They are saved before disk space is freed, because the next worker needs them.
+    Decoding keeps marks, which are pairs of an offset in the stream and its offset in the file. So any offset is found
+    again without decoding everything. Marks are saved before disk space is freed, because the next session needs them.
     """
 
     def __init__(self, path: Path) -> None:
@@ -84,7 +85,7 @@ class K8sLog:
     def size(self) -> int:
         """Decode what was written before this call, and return the size of the stream so far.
 
-        A program that goes on writing cannot keep the caller here.
+        Even if the program keeps writing, this call ends.
         """
         with contextlib.suppress(FileNotFoundError), self._path.open("rb") as file:
             size = os.fstat(file.fileno()).st_size
@@ -145,14 +146,14 @@ class CappedLog:
     """The stream that is sent: at most `cap` bytes of the program's output, then the worker's own `notes`.
 
     While the program runs, only the head is available, because nobody knows yet which bytes will be the last. `finish`
-    decides the rest.
+    adds the rest. `decided` tells how many of the first bytes of the output stay as they are, whatever comes next.
     """
 
-    def __init__(self, log: Log, cap: int) -> None:
-        self._log, self._cap = log, cap
+    def __init__(self, log: Log, cap: int, decided: Callable[[int], int] = lambda size: size) -> None:
+        self._log, self._cap, self._decided = log, cap, decided
         self._tail = min(cap // 4, 8 << 20)
         self._head = cap - self._tail
-        #: Once the program has ended, what the stream consists of: ranges of its output, and text of the worker.
+        #: The parts of the stream, once the program has ended: ranges of its output, and text of the worker.
         self._sealed: list[range | bytes] | None = None
 
     def finish(self, notes: bytes = b"") -> int:
@@ -166,7 +167,7 @@ class CappedLog:
         return self.size()
 
     def _pieces(self) -> list[range | bytes]:
-        return self._sealed or [range(min(self._log.size(), self._head))]
+        return self._sealed or [range(min(self._decided(self._log.size()), self._head))]
 
     def size(self) -> int:
         """How many bytes of the stream can be read now."""
@@ -188,7 +189,7 @@ class CappedLog:
         return found
 
     def trim(self) -> None:
-        """Free the disk space of bytes that will never be sent, so that a flood of output stays bounded."""
+        """Free the disk space of bytes that will never be sent, so that a flood of output does not fill the disk."""
         if self._sealed is None:
             end = self._log.size() - self._tail - BLOCK
             if end > self._head:

@@ -24,7 +24,7 @@ PROCESSOR_CHIPS = frozenset({"coretemp", "k10temp", "zenpower", "cpu_thermal", "
 
 
 class Gauges:
-    """Measures the machine. `disk_free` is that of the disk with the folder."""
+    """Measures the machine. `folder` is on the disk whose free space is reported."""
 
     def __init__(self, folder: Path, clock: Callable[[], float] = time.monotonic) -> None:
         self._folder, self._clock = folder, clock
@@ -32,7 +32,7 @@ class Gauges:
         self._taken = 0.0
 
     def read(self) -> Metrics:
-        """What can be measured at once, and the last temperature. It never waits and never raises."""
+        """The values that can be measured at once, and the last temperature. This never waits and never raises."""
         fresh = self._clock() - self._taken < MAX_TEMPERATURE_AGE_SECONDS
         return Metrics(
             load=_reading(Load, lambda: psutil.getloadavg()[0]),
@@ -46,8 +46,8 @@ class Gauges:
     def take_temperature(self) -> float:
         """Read the slow sensors. Returns the seconds until the next reading.
 
-        A machine has dozens of sensors, and a driver may query a disk or a firmware that answers late or never. So
-        this has a thread of its own, and the heartbeat reports the last reading.
+        A machine has dozens of sensors, and a driver may ask a disk or a firmware that answers late or never. So this
+        runs in a thread of its own, and the heartbeat reports the last reading.
         """
         self._temperature = _reading(Celsius, _processor_temperature)
         self._taken = self._clock()
@@ -62,8 +62,8 @@ def _processor_temperature() -> float:
 def _reading(kind: Any, sensor: Callable[[], Any]) -> Any:
     """The sensor's value, or None if it fails or if the coordinator would refuse the value.
 
-    A container may lack files, a system may lack functions, and a driver may return anything. That costs this one
-    reading, never the heartbeat.
+    A container may lack files, a system may lack functions, and a driver may return anything. Then only this reading is
+    missing, and the heartbeat is still sent.
     """
     try:
         return msgspec.convert(sensor(), kind)

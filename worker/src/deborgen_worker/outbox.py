@@ -1,4 +1,4 @@
-"""Sends the results in the spool until they are acknowledged: in batches, and only after their artifacts and logs."""
+"""Sends the results in the spool until they are acknowledged, in batches. Artifacts and logs are uploaded first."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from itertools import islice
 
 from msgspec.structs import replace
 
-from deborgen_shared.client.transport import Refused, Unreachable
+from deborgen_shared.client.transport import NoAnswer, Refused
 from deborgen_shared.errors import Code
 from deborgen_shared.messages import Finish, Finished, NextClaim, Result
-from deborgen_shared.states import Outcome
+from deborgen_shared.states import Outcome, ResultAnswer
 from deborgen_worker import artifacts
 from deborgen_worker.agent import Agent
 from deborgen_worker.claims import Claims
@@ -25,23 +25,23 @@ from deborgen_worker.spool import ResultRecord, Spool
 #: A finish carries at most this many results, and at most this many bytes of logs and lists of artifacts.
 BATCH = 256
 BATCH_BYTES = 512 * 1024
-#: Give up uploading what an attempt left after this many tries.
+#: Give up uploading the artifacts, events and log of an attempt after this many tries.
 UPLOAD_TRIES = 5
-#: Query the store for missing blobs of at most this many results at once, and of at most this many digests.
+#: Ask for the missing blobs of at most this many results at once, and of at most this many digests.
 QUERY_RESULTS = 32
 QUERY_DIGESTS = 1000
-#: With nothing to send, a step waits to be woken; this is only an upper bound.
+#: If there is nothing to send, the next step comes when it is woken, or after this many seconds at the latest.
 UNTIL_WOKEN_SECONDS = 3600.0
-#: If the coordinator does not say whether a stale attempt may go on, ask again after this many seconds.
+#: If the coordinator does not say whether a stale attempt may be resumed, ask again after this many seconds.
 ASK_AGAIN_SECONDS = 1.0
-#: While jobs run, send a finish at most once in this many seconds, so that results share a request.
+#: While jobs run, wait this many seconds between two finishes, so that results share a request.
 GROUP_SECONDS = 0.04
-#: With free slots, send it at most once in this many seconds, because it also brings the next jobs.
-SHORT_SECONDS = 0.01
+#: With free slots, wait only this many seconds between two finishes, because a finish also brings the next jobs.
+SHORT_SECONDS = 0.02
 
 
 class ResultQueue:
-    """The names of attempts whose results are in the spool, on their way to the outbox."""
+    """The names of attempts whose results are new in the spool, for the outbox."""
 
     def __init__(self) -> None:
         self.woken, self.uploads = threading.Event(), threading.Event()
@@ -64,7 +64,7 @@ class ResultQueue:
 
 
 class Outbox:
-    """Two queues: `step` sends complete results, `step_uploads` first uploads what the others still need."""
+    """Two queues: `step` sends results whose uploads are complete, and `step_uploads` uploads what the others need."""
 
     def __init__(
         self, agent: Agent, spool: Spool, link: Link, heartbeats: HeartbeatLoop, claims: Claims, results: ResultQueue
@@ -80,7 +80,7 @@ class Outbox:
         self._asked_about: set[str] = set()
 
     def _sort_new_results(self) -> None:
-        """Put each new result into one of the two queues. If there are uploads, more work is claimed at once."""
+        """Put each new result into one of the two queues. If one needs uploads, claim more work at once."""
         slow = False
         for attempt in self._results.take():
             result = self._result(attempt)
@@ -102,15 +102,27 @@ class Outbox:
         """Send one batch. Returns the seconds until the next step."""
         self._sort_new_results()
         early = self._sent_at - self._agent.clock()
-        if self._agent.would_claim() is not None:  # the finish carries the next claim: free slots must not wait long
+        carries_claim = self._agent.would_claim() is not None
+        if carries_claim:  # free slots must not wait
             early += SHORT_SECONDS if self._agent.busy_with_short_jobs() else 0.0
         elif self._agent.read_state(lambda machine, _: bool(machine.ledger.running)):
             early += GROUP_SECONDS
         if early > 0 and len(self._ready) < BATCH:
+            self._claims.finish_coming = carries_claim and bool(self._ready)
             return early  # more results are about to come and can share the request
         batch = self._take_batch()
-        if not batch and not self._claims.has_outgrown():
+        self._claims.finish_coming = bool(batch) or self._claims.has_outgrown()
+        if not self._claims.finish_coming:
             return UNTIL_WOKEN_SECONDS
+        try:
+            delay = self._send_with_claim(batch)
+        finally:
+            self._claims.finish_coming = False
+        if self._link.contact.lost_since is None:
+            self._agent.request_work()
+        return delay
+
+    def _send_with_claim(self, batch: list[Result]) -> float:
         self._sent_at = self._agent.clock()
         try:
             gives_back = any(each.outcome == Outcome.RELEASED.value for each in batch)
@@ -120,10 +132,7 @@ class Outbox:
         except BaseException:
             self._requeue(batch)
             raise
-        delay = self._send(batch, claim)
-        if self._link.contact.lost_since is None:
-            self._agent.request_work()
-        return delay
+        return self._send(batch, claim)
 
     def _take_batch(self) -> list[Result]:
         batch: list[Result] = []
@@ -151,7 +160,7 @@ class Outbox:
         sent = self._agent.lease_clock()
         try:
             answer = self._link.coordinator.finish(Finish(session=self._link.session, results=batch, claim=claim))
-        except Unreachable as error:
+        except NoAnswer as error:
             self._requeue(batch)
             return self._link.contact.failed("finish", error)
         except Refused as refused:
@@ -173,7 +182,7 @@ class Outbox:
         settled: dict[str, str] = {}
         for result in batch:
             word = answer.results.get(result.attempt)
-            if word == "missing_blobs":
+            if word == ResultAnswer.MISSING_BLOBS:
                 self._upload_again(result.attempt)
             elif word is not None:
                 settled[result.attempt] = word
@@ -189,9 +198,9 @@ class Outbox:
         if refused.status == 401:
             self._requeue(batch)
             return 10.0
-        if len(batch) > 1:  # one of them is refused: find out which
+        if len(batch) > 1:  # find out which result is refused
             return self._send_each(batch)
-        if refused.status == 403:  # it belongs to another worker, or the token has another role: send the others first
+        if refused.status == 403:  # the attempt belongs to another worker, or the token to another role: try later
             with self._lock:
                 self._ready.append(batch[0].attempt)
             return 10.0
@@ -219,7 +228,7 @@ class Outbox:
         return min(delays)
 
     def _upload_again(self, attempt: str) -> None:
-        """Upload artifacts again that the coordinator lacks. After too many tries the attempt ends as an error."""
+        """Upload the missing artifacts again. After too many tries the attempt ends with the outcome `error`."""
         tries = self._tries[attempt] = self._tries.get(attempt, 0) + 1
         if tries > UPLOAD_TRIES:
             return self._report_error(attempt, f"the coordinator still lacks the artifacts after {tries} uploads")
@@ -240,7 +249,7 @@ class Outbox:
     # Uploads that must come before the result
 
     def step_uploads(self) -> float:
-        """Upload what one result needs: the rest of its program's events, its artifacts, then the rest of its log."""
+        """Upload what one result needs: the remaining events of the program, the artifacts, and the rest of the log."""
         self._sort_new_results()
         with self._lock:
             if not self._uploads:
@@ -253,7 +262,7 @@ class Outbox:
                 self._upload_events(attempt)
                 self._upload_artifacts(attempt, result)
                 self._upload_log(attempt, result)
-        except Unreachable as error:
+        except NoAnswer as error:
             self._move_to_end()
             return self._link.contact.failed("upload", error)
         except Refused as refused:
@@ -266,7 +275,7 @@ class Outbox:
             result = None
         except OSError as error:
             self._link.say(f"the output of {attempt} cannot be read: {error}")
-            self._report_error(attempt, f"the output cannot be read: {error}")
+            self._report_error(attempt, f"the output cannot be read: {error.strerror or error}")
             result = None
         else:
             self._link.contact.ok("upload")
@@ -280,9 +289,9 @@ class Outbox:
         return 0.0
 
     def _upload_events(self, attempt: str) -> None:
-        """Send the remaining events. Those of a stale attempt are given up.
+        """Send the remaining events. The events of a stale attempt are given up.
 
-        Its result is sent all the same, because the coordinator may already have it, and says so.
+        Its result is still sent: the coordinator may already have it, and then says so.
         """
         held = self._agent.execution(attempt)
         if held is None or not held.events.unsent:
@@ -305,7 +314,7 @@ class Outbox:
                 self._link.coordinator.upload(places[each.path], each.sha256, each.size, missing.pop(each.sha256))
 
     def _missing_of(self, attempt: str, result: Result) -> dict[str, str]:
-        """The blobs of this result that the store lacks. One query also covers the next few results."""
+        """The blobs of this result that the coordinator lacks. One call also covers the next few results."""
         if attempt not in self._missing:
             wanted = {attempt: [each.sha256 for each in result.artifacts]}
             with self._lock:
@@ -333,7 +342,8 @@ class Outbox:
                 held.log_sent = self._link.coordinator.log(attempt, held.log_sent, data, self._link.session)
 
     def _ask_about(self, attempt: str) -> float:
-        """Name a stale attempt in a heartbeat, which resumes it if possible. Returns the seconds until the retry."""
+        """Name a stale attempt in a heartbeat, so that it is resumed if possible. Returns the seconds until the
+        retry."""
         self._move_to_end()
         if not self._heartbeats.ask_about(attempt):
             return ASK_AGAIN_SECONDS
@@ -342,7 +352,7 @@ class Outbox:
 
     def _upload_refused(self, attempt: str, refused: Refused) -> None:
         if refused.code == Code.STALE_ATTEMPT:
-            self._agent.settle({attempt: "stale"})
+            self._agent.settle({attempt: ResultAnswer.STALE})
             self._asked_about.discard(attempt)
         elif refused.code == Code.SUPERSEDED:
             raise Superseded(refused.message)
@@ -355,7 +365,7 @@ class Outbox:
             self._report_error(attempt, f"the output could not be uploaded: {refused.message}")
 
     def _report_error(self, attempt: str, reason: str) -> None:
-        """Replace the result by an error without the artifacts. The log stays if the artifacts were the problem."""
+        """Replace the result with an error. If it had artifacts, only they are dropped, and the log stays."""
         stored = self._result(attempt)
         error = Result(attempt=attempt, outcome=Outcome.ERROR.value, reason=reason[:2000])
         if stored is not None and stored.artifacts:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Mapping
+from datetime import datetime
 from typing import Any
 
 from deborgen_shared.jobfile.units import format_duration
@@ -11,50 +13,74 @@ from deborgen_worker.agent import Agent
 from deborgen_worker.attempts import Collecting, Done, Following, LocalAttempt, Preparing, Running, Waiting
 from deborgen_worker.contact import Contact
 from deborgen_worker.execution import Execution
-from deborgen_worker.lifecycle import Machine
-from deborgen_worker.policy import PauseFile
-from deborgen_worker.settings import Settings
+from deborgen_worker.lifecycle import Machine, OwnersFreeze
+from deborgen_worker.policy import PauseFile, outside
+from deborgen_worker.settings import WorkerSettings
 from deborgen_worker.spool import Spool
 
 
 class Owner:
-    """Pauses, resumes, and describes what the worker does. `wall` is the wall clock, in which pauses are given."""
+    """Pauses, resumes, and describes what the worker does. Pauses are on the wall clock."""
 
     def __init__(
-        self, settings: Settings, agent: Agent, spool: Spool, contact: Contact, pauses: PauseFile,
+        self, settings: WorkerSettings, agent: Agent, spool: Spool, contact: Contact, pauses: PauseFile,
         *, wall: Callable[[], float] = time.time,
     ) -> None:  # fmt: skip
         self._settings, self._agent, self._spool, self._contact = settings, agent, spool, contact
         self._pauses, self._wall = pauses, wall
+        #: Held while a pause begins, ends or is applied, so that no tick wakes programs in between.
+        self._lock = threading.RLock()
 
     # Pausing
 
     def pause(self, seconds: float | None, now: bool) -> str:
-        until = self._wall() + seconds if seconds is not None else None
-        self._pauses.write(until, now)
-        self.apply()
+        since = self._wall()
+        until = since + seconds if seconds is not None else None
+        with self._lock:
+            if now:  # first of all: the disk may be slow
+                self._agent.set_frozen(OwnersFreeze((seconds or 0.0) > self._settings.keep_frozen))
+            self._pauses.write(until, now, since)
+            self.apply()
         kept = self._agent.read_state(
             lambda machine, _: sum(isinstance(each.stage, Running) for each in machine.attempts.values())
         )
         tail = ""
         if kept:
             jobs = f"{kept} running {'job' if kept == 1 else 'jobs'}"
-            tail = f"; {jobs} {'is' if kept == 1 else 'are'} frozen" if now else f"; {jobs} will finish"
+            finish = format_duration(round(self._settings.finish))
+            will = f"{jobs} may finish within {finish}, then {'it is' if kept == 1 else 'they are'} frozen"
+            tail = f"; {jobs} {'is' if kept == 1 else 'are'} frozen" if now else f"; {will}"
         return f"paused {self._until(until)}{tail}"
 
     def resume(self) -> str:
-        self._pauses.clear()
-        self.apply()
+        with self._lock:
+            self._pauses.clear()
+            self.apply()
         return "open for work"
 
     def apply(self) -> None:
-        """Apply the pause file. Called on every tick, because a pause may have run out."""
-        pause = self._pauses.read(self._wall())
+        """Apply the pause file and the hours. Every tick calls this, because either may have run out."""
+        with self._lock:
+            self._apply()
+
+    def _apply(self) -> None:
+        now, settings = self._wall(), self._settings
+        pause, closed = self._pauses.read(now), outside(settings.hours, datetime.fromtimestamp(now))
         if pause is None:
             self._agent.set_gate("owner", "")
         else:
             self._agent.set_gate("owner", f"paused by its owner {self._until(pause.until)}", pause.until)
-        self._agent.set_frozen(pause is not None and pause.frozen)
+        if closed is None:
+            self._agent.set_gate("hours", "")
+        else:
+            words = f"its owner offers it only at {settings.hours}"
+            self._agent.set_gate("hours", words, float(round(now + closed.opens_in)))
+        over = closed is not None and closed.since >= settings.finish
+        frozen = pause is not None and (pause.frozen or now - (pause.since or now) >= settings.finish)
+        left = [pause.until - now] if frozen and pause is not None and pause.until is not None else []
+        left += [closed.opens_in] if over and closed is not None else []
+        is_long = max(left, default=0.0) > settings.keep_frozen
+        self._agent.set_frozen(OwnersFreeze(is_long, over) if frozen or over else None)
 
     def _until(self, until: float | None) -> str:
         if until is None:

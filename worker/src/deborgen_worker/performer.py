@@ -1,38 +1,40 @@
-"""Carries out the instructions of `lifecycle`: quick ones at once and in order, slow ones in `Strands`."""
+"""Carries out the instructions of `lifecycle`: quick instructions at once and in order, slow ones in `Strands`."""
 
 from __future__ import annotations
 
 import contextlib
 import threading
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from deborgen_shared.client.transport import Refused, Unreachable
-from deborgen_shared.messages import Result
-from deborgen_shared.states import Outcome
+from deborgen_shared.client.transport import NoAnswer, Refused
+from deborgen_shared.states import Cause
 from deborgen_worker import steps, workspace
 from deborgen_worker.cache import BlobCache
 from deborgen_worker.crash import crash_point
-from deborgen_worker.execution import Execution, result_of
+from deborgen_worker.execution import Execution
 from deborgen_worker.folders import remove
 from deborgen_worker.journal import SpoolFullError
-from deborgen_worker.runners.protocol import CannotStart, Runner, RunnerDown
-from deborgen_worker.spool import ResultRecord, Spool
+from deborgen_worker.reasons import without_host_paths
+from deborgen_worker.results import ResultRecorder
+from deborgen_worker.runners.protocol import CannotStart, Runner, RunnerDown, Unavailable
+from deborgen_worker.spool import Spool
 from deborgen_worker.strands import Strands, Work
 
 #: Retry fetching the files of a job for this many seconds while the coordinator cannot be reached.
 FETCH_SECONDS = 600.0
 #: Prepare at most this many attempts at the same time.
 PREPARE_AT_ONCE = 8
-#: Errors with which a start may fail. Any other is a bug of the worker.
-EXPECTED_ERRORS = (CannotStart, OSError, SpoolFullError, Refused, Unreachable)
+#: Errors with which a preparation or a start may fail. Any other error is a bug in the worker.
+EXPECTED_ERRORS = (CannotStart, OSError, SpoolFullError, Refused, NoAnswer)
 
 
 class Performer:
-    """Passes the outcome of each instruction to `handle`. `is_wanted`: should an attempt still be prepared?"""
+    """Passes the outcome of each instruction to `handle`. `is_wanted` says whether an attempt must still be
+    prepared."""
 
     def __init__(
         self,
@@ -49,10 +51,16 @@ class Performer:
         self._spool, self._cache, self._clock, self._lease_clock = spool, cache, clock, lease_clock
         self._say, self._handle, self._is_wanted = say, handle, is_wanted
         self._strands = Strands(run_slow)
-        #: Preparations take minutes. They must not occupy all threads: signals, freezes and results need some, too.
+        self._results = ResultRecorder(spool, clock, say, handle)
+        #: Preparations may take minutes. They must not occupy all threads, because signals and results need some too.
         self._preparing = threading.BoundedSemaphore(PREPARE_AT_ONCE)
         #: Attempts whose programs or containers could not be removed, with their runners. The removal is retried.
         self.leftovers: dict[str, Runner] = {}
+
+    @property
+    def busy(self) -> bool:
+        """Whether slow work waits or is being done, for example the removal of a container."""
+        return self._strands.busy
 
     def perform(self, todo: list[tuple[steps.Instruction, Execution]]) -> None:
         """Carry out instructions in order. All inline starts share one journal write, and so do all inline results."""
@@ -76,8 +84,7 @@ class Performer:
                 slow = not execution.starts_inline or isinstance(do, steps.Collect)
                 self._strands.run(execution.id, work) if slow else work()
         if ends:
-            self._write_results([self._result(execution, do) for do, execution in ends])
-            self._handle([steps.Collected(execution.id) for _, execution in ends])
+            self._results.record(ends)
 
     def _guarded(self, work: Work, name: str, failed: type[steps.NotPrepared] | None) -> None:
         """Do this work. A bug in it must neither end the thread nor leave the attempt without an end."""
@@ -86,12 +93,17 @@ class Performer:
         except Exception as error:
             self._failed([name], failed, error)
 
-    def _failed(self, names: Iterable[str], failed: type[steps.NotPrepared] | None, error: Exception) -> None:
+    def _failed(self, names: list[str], failed: type[steps.NotPrepared] | None, error: Exception) -> None:
         if not isinstance(error, EXPECTED_ERRORS) or failed is None:
             self._say(f"internal error in the worker: {''.join(traceback.format_exception(error))}")
         if failed is not None:
             words, down = str(error) or type(error).__name__, isinstance(error, RunnerDown)
-            self._handle([failed(name, words, down) for name in names])
+            if without_host_paths(words) != words:  # only the owner sees these paths
+                self._say(f"{', '.join(names)} could not be started: {words}")
+            cause, detail = (error.cause, error.detail) if isinstance(error, Unavailable) else ("", "")
+            if detail:
+                self._say(f"{', '.join(names)}: {words} ({detail})")
+            self._handle([failed(name, words, down, cause) for name in names])
 
     def _carry_out(self, do: steps.Instruction, execution: Execution) -> None:
         runner, name = execution.runner, execution.id
@@ -131,8 +143,7 @@ class Performer:
                 except CannotStart:
                     self._handle([steps.NotThawed(name)])
             case steps.Collect():
-                self._write_results([self._result(execution, do)])
-                self._handle([steps.Collected(name)])
+                self._results.record([(do, execution)])
             case steps.Discard(touched=touched, folder=folder):
                 self._discard(execution, touched, folder)
 
@@ -151,15 +162,17 @@ class Performer:
                     execution.launch, execution.assignment, execution.spec, self._cache, self._spool.folders
                 )
                 execution.workspace_ready = True
-            except Unreachable as error:
+            except NoAnswer as error:
                 if self._clock() > end or not self._is_wanted(execution.id):
                     raise CannotStart(f"the files of the job cannot be fetched: {error}") from None
                 pause.wait(2.0)
             except Refused as error:
-                raise CannotStart(f"the files of the job cannot be fetched: {error}") from None
+                raise Unavailable(Cause.WORKSPACE, f"the files of the job cannot be fetched: {error}") from None
+            except OSError as error:
+                raise Unavailable(Cause.WORKSPACE, f"the workspace cannot be prepared: {error}") from None
 
     def _start_inline(self, todo: list[tuple[steps.Start | steps.Follow, Execution]]) -> None:
-        """Start these attempts, or let them follow others, with one journal write and one message to their runner."""
+        """Start these attempts, or let them follow others, with one journal write and one message to the runner."""
         for _, execution in todo:
             self._guarded(partial(self._lay_out, execution), execution.id, steps.NotStarted)
         ready = [(do, execution) for do, execution in todo if execution.workspace_ready]
@@ -180,33 +193,6 @@ class Performer:
         except Exception as error:
             self._failed([execution.id for _, execution in todo], steps.NotStarted, error)
 
-    def _result(self, execution: Execution, end: steps.Collect) -> ResultRecord:
-        try:
-            return result_of(execution, end)
-        except Exception as error:
-            reason = f"the output could not be collected: {error}"
-            plain = Result(attempt=end.name, outcome=Outcome.ERROR.value, reason=reason)
-            return ResultRecord(end.name, plain, began=end.began)
-
-    def _write_results(self, results: list[ResultRecord]) -> None:
-        crash_point("after-collected")
-        try:
-            self._spool.ended(*results)
-        except (SpoolFullError, OSError):
-            # Not even the reserve is left. Sending the results without writing them first is the best we can do.
-            for each in results:
-                self._spool.entries[each.attempt].result = each.result
-        except Exception as error:
-            # A result that cannot be encoded must not hold up the others, nor end this thread.
-            if len(results) > 1:
-                for each in results:
-                    self._write_results([each])
-                return
-            name = results[0].attempt
-            self._say(f"the result of {name} cannot be written to the spool: {error!r}")
-            reason = f"its result cannot be written to the worker's spool: {error!r}"[:2000]
-            self._write_results([ResultRecord(name, Result(attempt=name, outcome=Outcome.ERROR.value, reason=reason))])
-
     # Removing
 
     def _discard(self, execution: Execution, touched: bool, folder: bool) -> None:
@@ -219,7 +205,8 @@ class Performer:
             self.remove(execution.launch.folder)
 
     def remove(self, folder: Path) -> None:
-        """Keep the folder for a later attempt if it is clean. Otherwise remove it in a thread: it may be large."""
+        """Keep the folder for a later attempt if it is clean. Otherwise remove it in a thread, because it may be
+        large."""
         if not self._spool.folders.recycle(folder):
             self._strands.run(str(folder), partial(self._remove_slowly, folder))
 
@@ -228,7 +215,7 @@ class Performer:
             self._say(f"{folder} could not be removed")
 
     def retry_cleanup(self) -> None:
-        """Retry only the removals that failed before: a worker of another pool may have the same name as this one."""
+        """Retry the removals that failed. Look for no other leftovers: a worker of another pool may have this name."""
         for name, runner in list(self.leftovers.items()):
             with contextlib.suppress(CannotStart):
                 runner.discard(name)
@@ -236,7 +223,7 @@ class Performer:
 
 
 def signal_to(runner: Runner, name: str, word: str, thaw: bool) -> None:
-    """Send TERM or KILL, after waking a frozen program, which would not notice the signal."""
+    """Send TERM or KILL. With `thaw`, wake the program first, because a frozen program does not notice signals."""
     if thaw:
         with contextlib.suppress(CannotStart):
             runner.thaw(name)

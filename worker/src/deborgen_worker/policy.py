@@ -1,21 +1,25 @@
-"""What the owner allows: how many resources, at which hours, and whether the worker is paused. Time is an argument."""
+"""What the owner allows: which resources, at which hours, and whether the worker is paused. Time is an argument."""
 
 from __future__ import annotations
 
 import contextlib
 from datetime import datetime, time
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
 from deborgen_worker import host
 from deborgen_worker.capacity import Amount
 from deborgen_worker.disk import Disk
-from deborgen_worker.settings import Settings
+from deborgen_worker.settings import WorkerSettings
+
+DAY = 86400.0
 
 
-def offered(settings: Settings, disk: Disk, state: Path) -> Amount:
-    """The resources for all jobs together: the owner's settings, or what the machine has less a share for its owner."""
+def offered(settings: WorkerSettings, disk: Disk, state: Path) -> Amount:
+    """The resources for all jobs together. Without a setting it is all that the machine has, less a part of its memory
+    and disk for its owner."""
     space = max(0, disk.free(state) - settings.min_free_disk)
     return Amount(
         cpus=settings.cpus or float(host.processors()),
@@ -25,20 +29,38 @@ def offered(settings: Settings, disk: Disk, state: Path) -> Amount:
     )
 
 
-def within(hours: str, now: datetime) -> bool:
-    """Whether the local time of day is within the owner's hours, which may span midnight."""
+class Closed(NamedTuple):
+    """The owner's hours are over since this many seconds, and begin again in this many."""
+
+    since: float
+    opens_in: float
+
+
+def outside(hours: str, now: datetime) -> Closed | None:
+    """Whether the local time of day is outside the owner's hours, which may span midnight; None within them."""
     if not hours:
-        return True
-    first, last = (time.fromisoformat(part) for part in hours.split("-"))
-    at = now.time().replace(second=0, microsecond=0)
-    return first <= at < last if first <= last else at >= first or at < last
+        return None
+    first, last = (_seconds(time.fromisoformat(part)) for part in hours.split("-"))
+    at = _seconds(now.time())
+    if first <= at < last if first <= last else at >= first or at < last:
+        return None
+    return Closed((at - last) % DAY, (first - at) % DAY)
+
+
+def _seconds(at: time) -> float:
+    return at.hour * 3600 + at.minute * 60 + at.second + at.microsecond / 1e6
 
 
 class Pause(msgspec.Struct):
-    """The owner's pause. `until` is wall-clock time, or None until `resume`. `--now` sets `frozen`."""
+    """The owner's pause. `until` is on the wall clock; None means until `resume`. `--now` sets `frozen`.
+
+    `since` is when it began, also on the wall clock. In a file of an earlier release it is missing, and read from the
+    file's own time.
+    """
 
     until: float | None = None
     frozen: bool = False
+    since: float | None = None
 
 
 class PauseFile:
@@ -55,10 +77,13 @@ class PauseFile:
         if pause.until is not None and now >= pause.until:
             self.clear()
             return None
+        if pause.since is None:
+            with contextlib.suppress(OSError):
+                pause.since = self._path.stat().st_mtime
         return pause
 
-    def write(self, until: float | None, frozen: bool) -> None:
-        self._disk.replace(self._path, msgspec.json.encode(Pause(until, frozen)))
+    def write(self, until: float | None, frozen: bool, since: float | None = None) -> None:
+        self._disk.replace(self._path, msgspec.json.encode(Pause(until, frozen, since)))
 
     def clear(self) -> None:
         with contextlib.suppress(OSError):

@@ -1,7 +1,7 @@
-"""At a start: deliver finished attempts, adopt running ones, and give up the rest at once.
+"""At a start, deliver the results of finished attempts, adopt running attempts, and give up the others at once.
 
 Three sources say what an earlier session left: the spool, the runners (which recognise their own programs), and the
-kernel's boot id. After a reboot only results that were already in the spool count.
+kernel's boot id. After a reboot, only the results in the spool are left.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ class Recovered:
 def recover(agent: Agent, spool: Spool, boot: str, say: Callable[[str], None]) -> Recovered:
     """Restore the attempts of the earlier session."""
     for request in sorted(spool.requests):
-        # Its answer is not known. Attempts that it brought are not named at registration, so they are released.
+        # The request's answer is lost. If it brought attempts, the registration does not name them, and the coordinator
+        # releases them.
         with contextlib.suppress(SpoolFullError):
             spool.claim_answered(request, [])
     found = Recovered()
@@ -44,7 +45,7 @@ def recover(agent: Agent, spool: Spool, boot: str, say: Callable[[str], None]) -
         elif _take_up(agent, name, entry, say):
             found.held.append(name)
         else:
-            say(f"{name} is gone without a trace: giving it up")
+            say(f"{name} is gone without a trace, giving it up")
             agent.settle({name: Outcome.LOST})
             found.gone.append(name)
     agent.cleanup()
@@ -53,12 +54,12 @@ def recover(agent: Agent, spool: Spool, boot: str, say: Callable[[str], None]) -
 
 def _take_up(agent: Agent, name: str, entry: Entry, say: Callable[[str], None]) -> bool:
     now = agent.clock()
-    # One that was never started waits until a heartbeat has renewed its lease.
+    # An attempt that was never started waits until a heartbeat has renewed its lease.
     stage: Waiting | Running | Done = Waiting(now, 0.0)
     if entry.result is not None:
         stage = Done(now)
     elif entry.runner:
-        # Reserve its room first, so that nothing else is started there. If it has ended, the room is freed at once.
+        # Reserve its room first, so that no other attempt gets it. If the program has ended, the room is freed at once.
         stage = Running(entry.started, entry.began, now, gpus=tuple(entry.gpus), adoption_pending=True)
         if entry.ending:
             stage.stop = Stop(StopCause(entry.ending), entry.reason, now)
@@ -66,26 +67,29 @@ def _take_up(agent: Agent, name: str, entry: Entry, say: Callable[[str], None]) 
         execution = agent.add(entry.assignment, stage)
     except CannotStart as error:
         if entry.result is None:
-            say(f"{name} cannot go on here: {error}")
+            say(f"{name} cannot continue here: {error}")
             return False
         agent.deliver_result(name)  # its result can still be sent
         return True
     if entry.result is not None:
         execution.notes = entry.notes.encode()
         agent.deliver_result(name)
-    return not entry.runner or entry.result is not None or _ask_runner(agent, execution, say)
+    return not entry.runner or entry.result is not None or _ask_runner(agent, execution, say, bool(entry.ending))
 
 
-def _ask_runner(agent: Agent, execution: Execution, say: Callable[[str], None]) -> bool:
-    """Ask the runner what became of an attempt. False if it is gone."""
+def _ask_runner(agent: Agent, execution: Execution, say: Callable[[str], None], ended: bool = False) -> bool:
+    """Ask the runner what became of an attempt. False if the attempt's program is gone.
+
+    If we `ended` it ourselves, for example because the owner stopped the worker, its result says so.
+    """
     try:
         found = execution.runner.adopt(execution.launch)
     except RunnerDown as error:
         say(f"{execution.runner.name} cannot say what became of {execution.id}: {error}; retrying")
         return True
-    if found.standing is Standing.GONE:
+    if found.standing is Standing.GONE and not ended:
         return False
-    if found.standing is not Standing.NEVER_STARTED:
+    if found.standing in {Standing.RUNNING, Standing.ENDED}:
         runs = found.standing is Standing.RUNNING
         say(f"{execution.id} {'is still running' if runs else 'ended while no worker was running'}")
     agent.handle([found])

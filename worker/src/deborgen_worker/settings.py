@@ -1,8 +1,8 @@
-"""One table of settings. The flags, the environment, the configuration files and docs/worker.md all follow it.
+"""The table of all settings. The flags, the environment, the configuration files and docs/worker.md derive from it.
 
 A setting comes from its flag, else from its variable `DEBORGEN_WORKER_…`, else from the owner's `worker.local.toml`
-beside the file that `--config` names, else from that file, else it has its default. So the owner of a machine always
-wins over the file that a fleet's administrator rolls out.
+beside the file that `--config` names, else from that file, else from its default. So the owner of a machine always wins
+over the file that a fleet's administrator rolls out.
 """
 
 from __future__ import annotations
@@ -12,7 +12,10 @@ import re
 import socket
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 
+from deborgen_shared.jobfile import limits
+from deborgen_shared.registries import PUBLIC, parse_registries
 from deborgen_shared.settings import (
     PATH,
     SIZE,
@@ -28,7 +31,10 @@ from deborgen_shared.settings import (
     whole,
 )
 
-__all__ = ["TABLE", "Settings", "SettingsError"]
+__all__ = ["TABLE", "SettingsError", "WorkerSettings"]
+
+#: Neither Linux distributions nor systemd give these numbers to users.
+FIRST_USER, LAST_USER = 1_900_000_000, 2_147_483_646
 
 
 def _name(text: str) -> str:
@@ -47,7 +53,32 @@ def _labels(text: str) -> dict[str, str]:
     pairs = [pair.partition("=") for pair in text.split(",") if pair.strip()]
     if any(not equals or not key.strip() for key, equals, _ in pairs):
         raise ValueError("write it like site=garage,disk=fast")
-    return {key.strip(): value.strip() for key, _, value in pairs}
+    labels = {key.strip(): value.strip() for key, _, value in pairs}
+    for key, value in labels.items():
+        if len(key) > limits.LABEL_KEY or not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._/-]*", key):
+            raise ValueError(f"name a label with at most {limits.LABEL_KEY} letters, digits and . _ / -")
+        if len(value) > limits.LABEL_VALUE:
+            raise ValueError(f"the label {key} is longer than {limits.LABEL_VALUE} characters")
+    return labels
+
+
+def _url(text: str) -> str:
+    parts = urlsplit(text)
+    if text and (parts.scheme not in {"http", "https"} or not parts.hostname):
+        raise ValueError("write http://HOST:PORT or https://HOST")
+    return text
+
+
+def _users(text: str) -> range:
+    found = re.fullmatch(r"(\d{4,10})-(\d{4,10})", text, re.ASCII)
+    first, last = (int(found[1]), int(found[2])) if found else (0, 0)
+    if not (first >= 1000 and first + 255 <= last < 2**32 - 2):
+        raise ValueError(f"write it like {FIRST_USER}-{FIRST_USER + 2047}, with at least 256 numbers from 1000 on")
+    return range(first + first % 2, last, 2)
+
+
+def _paths(text: str) -> tuple[str, ...]:
+    return tuple(str(Path(each.strip()).expanduser()) for each in text.split(",") if each.strip())
 
 
 def default_state_dir() -> str:
@@ -62,10 +93,10 @@ def default_name() -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings:
+class WorkerSettings:
     """The worker's settings. Durations are in seconds, sizes in bytes; 0 means "as much as the machine has"."""
 
-    coordinator: str = setting("", TEXT, "address of the coordinator, for example https://pool.example")
+    coordinator: str = setting("", Kind("URL", _url), "address of the coordinator, for example https://pool.example")
     name: str = setting(default_name, Kind("name", _name), "name of this worker; its token is bound to it", "host name")
     token_file: str = setting("", PATH, "file that holds the worker's token and nothing else")
     ca_file: str = setting("", PATH, "certificates to trust for https, instead of the system's")
@@ -77,6 +108,21 @@ class Settings:
         "auto", choice("auto", "podman", "subprocess", "both"),
         "how jobs run: in Podman, as plain processes of this user, or either; auto means Podman, "
         "and the worker does not start if Podman does not work",
+    )  # fmt: skip
+    isolation: str = setting(
+        "auto", choice("auto", "off"),
+        "whether plain processes are kept away from the worker's token and files and from other jobs, as well as this "
+        "machine can",
+    )  # fmt: skip
+    process_users: range = setting(
+        range(FIRST_USER, LAST_USER, 2), Kind("range of user numbers", _users),
+        "if the worker is root: numbers of users that plain processes run as, each job as one of them",
+        f"{FIRST_USER}-{LAST_USER}",
+    )  # fmt: skip
+    hide: tuple[str, ...] = setting(
+        (), Kind("list of paths", _paths),
+        "if plain processes run as the worker's own user: further files and folders that they must not reach, "
+        "for example ~/.ssh,~/.gnupg", "none",
     )  # fmt: skip
     podman_socket: str = setting(
         "", TEXT, "Podman's socket; empty means the user's or root's socket, or a service that the worker starts"
@@ -90,10 +136,21 @@ class Settings:
     memory: int = setting(0, SIZE, "memory offered to jobs", "all but 1/8 of the machine's")
     gpus: int = setting(-1, whole(), "GPUs offered to jobs", "all")
     disk: int = setting(0, SIZE, "disk offered to workspaces", "the free space minus min_free_disk")
+    priority: str = setting(
+        "idle", choice("idle", "normal"),
+        "priority of jobs: idle means that they get only the processor and disk time that other programs leave; normal "
+        "is for a machine that nobody else uses",
+    )  # fmt: skip
     network: str = setting("none", choice("none", "internet"), "network that jobs may ask for: none, or the internet")
+    registries: frozenset[str] = setting(
+        frozenset({PUBLIC}), Kind("list of registries", parse_registries),
+        "registries that images may be pulled from, for example public,registry.example.org:5000; public means all "
+        "with public addresses, and one in a private network must be named", "public",
+    )  # fmt: skip
     hours: str = setting(
-        "", Kind("hours", _hours), "time of day at which work is taken, for example 22:00-07:00", "always"
-    )
+        "", Kind("hours", _hours, "time of day"),
+        "time of day at which work is taken, for example 22:00-07:00", "always",
+    )  # fmt: skip
     labels: dict[str, str] = setting(  # noqa: RUF009 - it makes a field, like the others
         dict, Kind("list of labels", _labels), "further labels, for example site=garage,disk=fast", "none"
     )
@@ -104,10 +161,19 @@ class Settings:
     min_free_disk: int = setting(1 << 30, SIZE, "free disk below which no work is taken", "1GiB")
     keep_failed: bool = setting(False, SWITCH, "keep the workspace of a job that failed", "false")
     kill_grace: float = setting(10.0, duration(), "time from TERM to KILL when a job is stopped", "10s")
-    drain_grace: float = setting(30.0, duration(), "time from SIGTERM until running jobs are given back", "30s")
-    freeze_limit: float = setting(
-        0.0, duration(), "how long `pause --now` freezes a job before it is given back", "the lease time"
+    drain_grace: float = setting(
+        30.0, duration(), "time for running jobs to finish after Ctrl-C or a closed terminal", "30s"
     )
+    finish: float = setting(
+        600.0, duration(), "how long jobs may go on after the end of the hours, or after `pause`; then they are frozen",
+        "10m",
+    )  # fmt: skip
+    keep_frozen: float = setting(
+        900.0, duration(), "how long a job stays frozen before it is given back: after the end of the hours always, "
+        "and during a pause if another machine can run it", "15m",
+    )  # fmt: skip
 
 
-TABLE = Table(Settings, "DEBORGEN_WORKER_", local_file="worker.local.toml")
+TABLE = Table(
+    WorkerSettings, "DEBORGEN_WORKER_", local_file="worker.local.toml", renamed={"freeze_limit": "keep_frozen"}
+)

@@ -1,7 +1,7 @@
-"""What this worker has promised, on disk: its claims, its attempts, and results that are not acknowledged yet.
+"""What must survive on disk: open claims, attempts, and results that are not acknowledged yet.
 
 Everything is a record in one journal, so short jobs share their fsyncs. A folder per attempt holds the rest: the
-workspace, the output, the artifacts. After a start, `requests` and `entries` are what an earlier session left.
+workspace, the output, the artifacts. After a start, `requests` and `entries` are those of the earlier session.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import msgspec
 from deborgen_shared.messages import Assignment, Result
 from deborgen_worker.crash import crash_point
 from deborgen_worker.disk import Disk
-from deborgen_worker.folders import Folders
+from deborgen_worker.folders import ATTEMPTS, Folders
 from deborgen_worker.journal import Journal, SpoolFullError
 
 #: Compact the journal once it is longer than this many bytes plus twice its size after the last compaction.
@@ -76,7 +76,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Entry(msgspec.Struct):
-    """One attempt in the spool. `boot` is the boot in which it was taken: it can still run only in that boot.
+    """One attempt in the spool. `boot` is the boot in which it was taken. After a reboot its program is gone.
 
     `started` is the start on that boot's monotonic clock, `began` the same moment on the clock of `leases`. If the
     worker decided to end the attempt, `ending` is the cause and `reason` explains it.
@@ -97,9 +97,9 @@ class Entry(msgspec.Struct):
 class Spool:
     """The journal, the folders of the attempts, and the history that the owner may read."""
 
-    def __init__(self, root: Path, disk: Disk, boot: str) -> None:
+    def __init__(self, root: Path, disk: Disk, boot: str, users: range = range(0)) -> None:
         self.root, self._disk, self._boot = root, disk, boot
-        self.folders = Folders(root / "attempts", root / "spare")
+        self.folders = Folders(root / ATTEMPTS, root / "spare", users)
         self.requests: set[str] = set()
         self.entries: dict[str, Entry] = {}
         self._lock = threading.Lock()
@@ -118,27 +118,29 @@ class Spool:
         self._write(ClaimRecord(request))
 
     def claim_answered(self, request: str, assignments: list[Assignment]) -> None:
-        """Record the answer to a claim.
+        """Record the answer to a claim, without the values of secrets.
 
-        The record must survive the worker, but not a power cut: nothing runs after that, and the coordinator releases
-        attempts that no heartbeat names.
+        The record must survive a crash of the worker, but not a power cut: after that no program runs, and the
+        coordinator releases attempts that no heartbeat names.
         """
         crash_point("after-claim-answered")
-        self._write(AnswerRecord(request, self._boot, assignments))
+        without_secrets = [msgspec.structs.replace(each, secrets={}) if each.secrets else each for each in assignments]
+        self._write(AnswerRecord(request, self._boot, without_secrets))
         if assignments:
             crash_point("after-assignment-written")
 
     def started(self, attempts: Mapping[str, Iterable[str]], runner: str, at: float, began: float) -> None:
-        """Record attempts that are about to start, with their GPUs. As in `claim_answered`, a power cut may lose it."""
+        """Record attempts that are about to start, with their GPUs. As in `claim_answered`, a power cut may lose the
+        records."""
         self._write(*[StartRecord(attempt, runner, at, list(gpus), began) for attempt, gpus in attempts.items()])
         crash_point("after-start-written")
 
     def stopped(self, attempt: str, ending: str, reason: str) -> None:
-        """Record that the worker is about to end an attempt, so that its exit code is not blamed on the program."""
+        """Record that the worker is about to end an attempt, so that the program is not blamed for its exit code."""
         self._write(StopRecord(attempt, ending, reason))
 
     def ended(self, *results: ResultRecord) -> None:
-        """Record results. Call `commit` before sending them; one call serves many."""
+        """Record results. Call `commit` before sending them."""
         self._write(*results)
         crash_point("after-result-appended")
 
@@ -146,7 +148,8 @@ class Spool:
         self._journal.commit()
 
     def settle(self, answers: Mapping[str, str]) -> None:
-        """Forget attempts that the coordinator has acknowledged. If a power cut loses this, they are sent again."""
+        """Forget attempts that the coordinator has acknowledged. If a power cut loses the records, the results are sent
+        again."""
         with self._lock:
             known = [(self.entries[attempt], how) for attempt, how in answers.items() if attempt in self.entries]
         if not known:
@@ -155,7 +158,7 @@ class Spool:
         records = [SettledRecord(entry.assignment.attempt, how) for entry, how in known]
         try:
             self._write(*records)
-        except SpoolFullError:  # forget them all the same: their folders may be what fills the disk
+        except SpoolFullError:  # forget them anyway, because their folders may be what fills the disk
             with self._lock:
                 for record in records:
                     self._apply(record)
@@ -222,7 +225,7 @@ class Spool:
                     live.append(StopRecord(attempt, entry.ending, entry.reason))
                 if entry.result is not None:
                     live.append(ResultRecord(attempt, entry.result, entry.notes, entry.began))
-            # On a full disk the journal stays as it is: the worker must be able to start and deliver its results.
+            # If the disk is full, keep the journal as it is: the worker must be able to start and deliver its results.
             with contextlib.suppress(OSError):
                 self._journal.rewrite(map(_encode, live))
             self._compacted = self._journal.size
@@ -237,8 +240,14 @@ class Spool:
                 "name": entry.assignment.name,
                 "submitter": entry.assignment.submitter,
                 "runner": entry.runner,
+                "image": result.image if result else "",
                 "outcome": result.outcome if result else "",
+                "reason": result.reason if result else "",
                 "seconds": round(result.seconds, 3) if result else 0,
+                "cpu_seconds": result.cpu_seconds if result else None,
+                "peak_memory": result.peak_memory if result else None,
+                "bytes_received": _received(entry.assignment),
+                "bytes_sent": result.log_size + sum(each.size for each in result.artifacts) if result else 0,
                 "answer": how,
                 "ended_at": at,
             }
@@ -251,8 +260,14 @@ class Spool:
                 path.replace(path.with_name("history.old.jsonl"))
 
 
+def _received(assignment: Assignment) -> int:
+    """The bytes of the job's files. Those that another job had brought before were in the cache, and count too."""
+    files = assignment.spec.get("files") or () if isinstance(assignment.spec, dict) else ()
+    return sum([*(each.size for each in assignment.inputs), *(int(each.get("size", 0)) for each in files)])
+
+
 def read_history(state: Path, limit: int) -> list[dict[str, Any]]:
-    """The jobs that ran here, the newest last. A line that was torn by a power cut is skipped."""
+    """The jobs that ran here, the newest last. A line that a power cut has damaged is skipped."""
     found = []
     with contextlib.suppress(FileNotFoundError):
         for line in (state / HISTORY).read_bytes().splitlines()[-limit:]:

@@ -20,10 +20,14 @@ class AttemptEvent:
 
 @dataclass(slots=True)
 class Renewed(AttemptEvent):
-    """A heartbeat renewed its lease, so it may start until `start_by`. `sent` is when the heartbeat was sent."""
+    """A heartbeat, sent at `sent`, renewed its lease: it may now start until `start_by`.
+
+    `wanted` says that the heartbeat called it frozen, and that another machine could run its job.
+    """
 
     start_by: float
     sent: float
+    wanted: bool = False
 
 
 @dataclass(slots=True)
@@ -40,10 +44,11 @@ class Prepared(AttemptEvent):
 
 @dataclass(slots=True)
 class NotPrepared(AttemptEvent):
-    """It could not be prepared. `down`: its runner does not work at all, which is not the attempt's fault."""
+    """It could not be prepared. `down` says that its runner does not work at all."""
 
     error: str
     down: bool = False
+    cause: str = ""
 
 
 class NotStarted(NotPrepared):
@@ -67,8 +72,8 @@ class Exited(AttemptEvent):
 
 @dataclass(slots=True)
 class Adopted(AttemptEvent):
-    """Its runner says what became of it since an earlier session: whether it is `frozen` now, and for how many seconds
-    in total it was (`stopped`)."""
+    """Its runner says what became of it since an earlier session, whether it is `frozen`, and for how many seconds in
+    total it was `stopped`."""
 
     standing: Standing
     frozen: bool = False
@@ -88,6 +93,10 @@ class NotFrozen(AttemptEvent):
 
 class Collected(AttemptEvent):
     """Its result is in the spool."""
+
+
+class Advanced(AttemptEvent):
+    """Its output is still being read, and some of it was read."""
 
 
 class Settled(AttemptEvent):
@@ -115,7 +124,8 @@ class Prepare(Instruction):
 
 @dataclass(slots=True)
 class Start(Instruction):
-    """Start its program before `start_by`. Leads to `NotStarted` if that fails. `began` is now, on the lease clock."""
+    """Start its program before `start_by`. Leads to `NotStarted` if that fails. `began` is the time now. Both are on
+    the clock of `leases`."""
 
     start_by: float
     began: float
@@ -135,7 +145,7 @@ class Recall(Instruction):
 
 @dataclass(slots=True)
 class Signal(Instruction):
-    """Send TERM or KILL to its program, after waking it if `thaw` is set. The first signal's cause is recorded."""
+    """Send TERM or KILL to its program; with `thaw`, wake it first. The cause of the first signal is recorded."""
 
     word: str
     stop: Stop
@@ -154,8 +164,8 @@ class Thaw(Instruction):
 class Collect(Instruction):
     """Put its result together and write it to the spool. Leads to `Collected`.
 
-    `seconds` is the time that it ran since it began, `stopped` the time in which it did not. If it never `ran`, there
-    is nothing to collect.
+    `seconds` is how long its program ran, `stopped` how long the program was frozen or asleep since it began. If it
+    never `ran`, there is nothing to collect.
     """
 
     outcome: Outcome
@@ -177,7 +187,7 @@ class Forget(Instruction):
 
 @dataclass(slots=True)
 class Discard(Instruction):
-    """Remove what its runner has of it (if `touched`) and its folder (if `folder`: not if it will be started again)."""
+    """With `touched`, remove its container or its processes; with `folder`, also remove its folder."""
 
     touched: bool = True
     folder: bool = True

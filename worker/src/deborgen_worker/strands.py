@@ -1,4 +1,4 @@
-"""Slow work on a few threads, but in order and one piece at a time for each attempt or folder."""
+"""Slow work on a few threads. For each attempt or folder it is done in order, one piece at a time."""
 
 from __future__ import annotations
 
@@ -19,6 +19,11 @@ class Strands:
         self._submit = submit
         self._lock = threading.Lock()
         self._waiting: dict[str, deque[Work]] = {}
+
+    @property
+    def busy(self) -> bool:
+        """Whether any work waits or is being done."""
+        return bool(self._waiting)
 
     def run(self, strand: str, work: Work) -> None:
         """Do this work after all earlier work of the same strand."""

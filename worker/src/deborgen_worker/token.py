@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 from deborgen_worker.exit import CannotRun
 
+#: The permissions that nobody but the owner of the file may have.
+OTHERS = 0o077
+
 
 class TokenFile:
-    """Returns the token, and reads it again when the file changes. If that fails, it returns the old token.
+    """Returns the token, and reads it again when the file changes. If that fails, the old token stays in use.
 
-    The token is never in an argument, a log or a job's environment.
+    The token is never in an argument, a log or a job's environment. A file that other users can read is refused.
     """
 
     def __init__(self, path: Path) -> None:
@@ -19,10 +23,12 @@ class TokenFile:
 
     def __call__(self) -> str:
         try:
-            changed = self._path.stat().st_mtime
-            if changed != self._read_at:
-                self._token, self._read_at = self._path.read_text().strip(), changed
+            found = self._path.stat()
+            if found.st_mode & OTHERS:
+                raise PermissionError(0, f"other users can read it; run: chmod 600 {shlex.quote(str(self._path))}")
+            if found.st_mtime != self._read_at:
+                self._token, self._read_at = self._path.read_text().strip(), found.st_mtime
         except OSError as error:
             if not self._token:
-                raise CannotRun(2, f"the token file {self._path} cannot be read: {error.strerror}") from None
+                raise CannotRun(2, f"the token file {self._path} cannot be used: {error.strerror}") from None
         return self._token

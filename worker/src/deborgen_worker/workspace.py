@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import re
 import shutil
 import stat
-import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -23,13 +24,27 @@ from deborgen_shared.jobfile.kinds import unstorable
 from deborgen_shared.jobfile.model import JobSpec
 from deborgen_shared.jobfile.paths import check_path
 from deborgen_shared.jobfile.template import text_of
-from deborgen_shared.messages import Assignment
+from deborgen_shared.messages import Assignment, Scalar
 from deborgen_worker.cache import BlobCache
-from deborgen_worker.folders import EVENTS, IN_CONTAINER, NO_LINK, OWN, PARAMS, TEMPORARY, WORK, Folders, open_folder
+from deborgen_worker.folders import (
+    EVENTS,
+    IN_CONTAINER,
+    NO_LINK,
+    OWN,
+    PARAMS,
+    TEMPORARY,
+    WORK,
+    Folders,
+    may_read_for,
+    open_folder,
+    owner_of,
+)
 from deborgen_worker.runners.protocol import CannotStart, Launch
 
 PROGRESS_BYTES = 4096
 RESULT_BYTES = 64 * 1024
+#: Objects in a result may be nested this deep.
+RESULT_LEVELS = 20
 #: The shell of a script in a container: bash where the image has it.
 CONTAINER_SHELL = (
     'if command -v bash >/dev/null 2>&1; then exec bash -eu -c "$0"; else exec sh -eu -c "$0"; fi'  # the script is $0
@@ -46,8 +61,10 @@ def spec_of(assignment: Assignment) -> JobSpec:
         raise CannotStart(f"this worker does not understand the job: {error}") from None
 
 
-def launch_of(assignment: Assignment, spec: JobSpec, folder: Path, *, pids: int, tmp_size: int) -> Launch:
-    """What the runner needs to run the attempt. A later session computes the same, except PATH and the deadline."""
+def launch_of(
+    assignment: Assignment, spec: JobSpec, folder: Path, *, pids: int, tmp_size: int, gives_way: bool = True
+) -> Launch:
+    """What the runner needs to run the attempt. A later session computes the same, except for PATH."""
     container = bool(spec.image)
     workspace = folder / WORK
     inside = IN_CONTAINER if container else str(workspace)
@@ -71,6 +88,7 @@ def launch_of(assignment: Assignment, spec: JobSpec, folder: Path, *, pids: int,
         disk=spec.resources.disk,
         network=spec.network,
         timeout_seconds=assignment.timeout_seconds,
+        gives_way=gives_way,
     )
 
 
@@ -79,7 +97,7 @@ def _environment(
 ) -> Mapping[str, str]:
     env = {"HOME": inside, "LANG": "C.UTF-8"}
     if not container:
-        env |= {"PATH": _host_path, "TMPDIR": str(folder / TEMPORARY), "USER": os.environ.get("USER", "")}
+        env |= {"PATH": _host_path, "TMPDIR": f"{folder}/{TEMPORARY}", "USER": os.environ.get("USER", "")}
     env |= spec.env
     env |= assignment.secrets
     for name, value in assignment.params.items():
@@ -91,19 +109,21 @@ def _environment(
         "DEBORGEN_RESULT": f"{inside}/{OWN}/result.json",
         "DEBORGEN_PROGRESS": f"{inside}/{OWN}/progress",
         "DEBORGEN_EVENTS": f"{inside}/{OWN}/{EVENTS}",
-        "DEBORGEN_DEADLINE": str(int(time.time() + assignment.timeout_seconds)),
     }
 
 
 def lay_out(launch: Launch, assignment: Assignment, spec: JobSpec, cache: BlobCache, folders: Folders) -> None:
     """Make the workspace and put the job's files into it. Leftovers of an interrupted try are removed first."""
-    folders.make(launch.folder)
-    fd = os.open(f"{launch.workspace}/{OWN}/{PARAMS}", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    folders.make(launch.folder, container=bool(launch.image))
+    fd = os.open(f"{launch.workspace}/{OWN}/{PARAMS}", os.O_WRONLY | os.O_CREAT | NO_LINK, 0o644)
     try:
         params = msgspec.json.encode(assignment.params)
         os.write(fd, params)
-        if os.fstat(fd).st_size > len(params):  # in a reused folder, the last attempt's parameters were longer
+        found = os.fstat(fd)
+        if found.st_size > len(params):  # in a reused folder, the last attempt's parameters were longer
             os.ftruncate(fd, len(params))
+        if found.st_mode & 0o777 != 0o644:  # the worker's umask may be stricter, and the job may have another user
+            os.fchmod(fd, 0o644)
     finally:
         os.close(fd)
     for each in spec.files:
@@ -112,6 +132,8 @@ def lay_out(launch: Launch, assignment: Assignment, spec: JobSpec, cache: BlobCa
         cache.copy(given.sha256, target_path(launch.workspace, given.target), 0o644)
     if launch.image:
         _open_for_anyone(launch.workspace)
+    elif spec.files or assignment.inputs:
+        _give_to_owner(launch.workspace)
 
 
 def target_path(workspace: Path, path: str) -> Path:
@@ -126,8 +148,8 @@ def target_path(workspace: Path, path: str) -> Path:
 
 
 def _open_for_anyone(workspace: Path) -> None:
-    """Let any user write, because an image may run as any user and without capabilities. The folder around it stays
-    closed to others."""
+    """Let every user write to the workspace, because an image may run as any user and without capabilities. The
+    attempt's folder stays closed to other users."""
     for folder, folders, files in os.walk(workspace):
         for name in folders:
             Path(folder, name).chmod(0o777)
@@ -137,12 +159,22 @@ def _open_for_anyone(workspace: Path) -> None:
     workspace.chmod(0o777)
 
 
+def _give_to_owner(workspace: Path) -> None:
+    """Give everything in the workspace to the user whose it is, if that is another one. No job has run here yet, so
+    nothing in it leads elsewhere."""
+    user = owner_of(workspace)
+    if user != os.geteuid():
+        for _, folders, files, fd in os.fwalk(workspace):
+            for name in (*folders, *files):
+                os.chown(name, user, user, dir_fd=fd, follow_symlinks=False)
+
+
 def progress_of(workspace: Path) -> tuple[float | None, str]:
     """What the job last wrote to $DEBORGEN_PROGRESS: a fraction between 0 and 1, and a message."""
-    text = read_small(workspace, f"{OWN}/progress", PROGRESS_BYTES)
+    text = read_small(workspace, f"{OWN}/progress", PROGRESS_BYTES, end=True)
     if not text:
         return None, ""
-    # A program that truncates the file and goes on writing at its old offset leaves NULs, which no database stores.
+    # If a program truncates the file and keeps writing at its old offset, the file gets NULs, which databases refuse.
     lines = text.decode(errors="replace").replace("\0", "").strip().splitlines()
     first, _, message = (lines[-1] if lines else "").strip().partition(" ")
     with contextlib.suppress(ValueError):
@@ -152,21 +184,28 @@ def progress_of(workspace: Path) -> tuple[float | None, str]:
     return None, (lines[-1] if lines else "").strip()[:500]
 
 
-def read_small(workspace: Path, path: str, limit: int) -> bytes | None:
+def read_small(workspace: Path, path: str, limit: int, *, end: bool = False) -> bytes | None:
     """The content of a small regular file in the workspace, read without following any link; None if there is none.
 
-    It reads one byte more than the limit, so that the caller can tell that the file is too large.
+    Up to one byte more than the limit is read, so that the caller can tell whether the file is too large. With `end`,
+    only the end of a larger file is read.
     """
     with contextlib.suppress(OSError):
         os.stat(f"{workspace}/{path}", follow_symlinks=False)  # noqa: PTH116 - mostly missing: one call finds out
         fd = open_inside(workspace, path)
         with os.fdopen(fd, "rb") as file:
+            if end:
+                file.seek(max(0, os.fstat(fd).st_size - limit))
             return file.read(limit + 1)
     return None
 
 
 def open_inside(workspace: Path, path: str) -> int:
-    """Open a regular file in the workspace for reading. A link anywhere in the path is an error, and so is a device."""
+    """Open a regular file in the workspace for reading. A link in the path is an error, and so is a device.
+
+    If the workspace belongs to another user, so must the file: a user may make a second name for a file that only we
+    may read.
+    """
     parent, _, name = path.rpartition("/")
     folder = open_folder(workspace, parent)
     try:
@@ -174,34 +213,68 @@ def open_inside(workspace: Path, path: str) -> int:
         fd = os.open(name, NO_LINK | os.O_NONBLOCK, dir_fd=folder)
     finally:
         os.close(folder)
-    if not stat.S_ISREG(os.fstat(fd).st_mode):
+    found = os.fstat(fd)
+    if not stat.S_ISREG(found.st_mode) or not may_read_for(owner_of(workspace), found):
         os.close(fd)
-        raise OSError(f"{path} is not a regular file")
+        raise OSError(f"{path} is not a regular file of the job")
     return fd
 
 
-def parse_result(data: bytes) -> tuple[dict[str, str | int | float | bool | None] | None, str]:
-    """The job's result, which must be a flat JSON object of at most 64 KiB, or else what is wrong with it."""
+def parse_result(data: bytes) -> tuple[dict[str, Scalar] | None, list[str]]:
+    """The job's result, and warnings about it. It must be a JSON object of at most 64 KiB.
+
+    Nested objects become entries like `a.b`, and lists become their JSON text. Numbers that JSON has no word for become
+    the texts `NaN`, `Infinity` and `-Infinity`.
+    """
     if len(data) > RESULT_BYTES:
-        return None, "the result is larger than 64 KiB and was left out"
+        return None, ["result left out: it is larger than 64 KiB"]
+    if not data.strip():
+        return None, ["result left out: its file is empty"]
+    found: dict[str, Scalar] = {}
+    twins: list[str] = []
     try:
-        found = json.loads(data, parse_constant=_no_constant)
+        read = json.loads(data, parse_constant=str, parse_float=_finite_or_text)
+        if not isinstance(read, dict):
+            return None, ["result left out: it is not a JSON object"]
+        for key, value in _flat(read, RESULT_LEVELS):
+            if key in found:
+                twins.append(f"result entry {key!r} left out: another entry has the same name"[:500])
+            else:
+                found[key] = value
+    except _BadEntry as bad:
+        return None, [f"result left out: {bad}"[:500]]
     except (ValueError, RecursionError) as error:
-        return None, f"the result is not JSON and was left out: {error}"[:500]
-    if not isinstance(found, dict):
-        return None, "the result is not a JSON object and was left out"
-    for key, value in found.items():
-        if not isinstance(value, str | int | float | bool | None):
-            return None, f"the result is not flat ({key!r} holds more than one value) and was left out"[:500]
+        return None, [f"result left out: it is not JSON ({error})"[:500]]
+    if len(msgspec.json.encode(found)) > RESULT_BYTES:  # 1E5 becomes 100000.0
+        return None, ["result left out: it is larger than 64 KiB, with its numbers and names written out"]
+    return found, twins
+
+
+class _BadEntry(Exception):
+    """An entry of a result that cannot be kept."""
+
+
+def _finite_or_text(digits: str) -> float | str:
+    value = float(digits)
+    if math.isfinite(value):
+        return value
+    return "Infinity" if value > 0 else "-Infinity"
+
+
+def _flat(read: dict[str, Any], levels: int, prefix: str = "") -> Iterator[tuple[str, Scalar]]:
+    """The entries of a JSON object and of the objects in it, which have at most this many levels."""
+    for name, value in read.items():
+        key = prefix + name
+        if isinstance(value, dict) and value:
+            if levels == 1:
+                raise _BadEntry(f"it has more than {RESULT_LEVELS} levels")
+            yield from _flat(value, levels - 1, f"{key}.")
+            continue
+        if isinstance(value, dict | list):
+            value = json.dumps(value, ensure_ascii=False)
         if isinstance(value, int) and not -(2**63) <= value < 2**64:
-            return None, f"the result has a number that is too large ({key!r}) and was left out"[:500]
+            raise _BadEntry(f"the number in {key!r} is too large")
         for text in (key, value):
             if isinstance(text, str) and (reason := unstorable(text)) is not None:
-                return None, f"the result has a text that {reason} ({key!r}) and was left out"[:500]
-    if len(msgspec.json.encode(found)) > RESULT_BYTES:  # 1E5 becomes 100000.0
-        return None, "the result is larger than 64 KiB, with its numbers written out, and was left out"
-    return found, ""
-
-
-def _no_constant(name: str) -> float:
-    raise ValueError(f"{name} is not a JSON value")
+                raise _BadEntry(f"the text in {key!r} {reason}")
+        yield key, value

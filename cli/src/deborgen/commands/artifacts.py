@@ -22,20 +22,25 @@ def command() -> None:
 @json_option
 def list_(app: App, ref: str, as_json: bool) -> None:
     """List the artifacts of a run or a job."""
-    wanted = app.client.named(ref).wanted()
+    artifacts = app.client.named(ref).artifacts_to_fetch()
     if as_json:
-        items = [{"job": w.job, "path": w.path, "sha256": w.sha256, "size": w.size} for w in wanted]
+        items = [{"job": each.job, "path": each.path, "sha256": each.sha256, "size": each.size} for each in artifacts]
         output.json("artifacts", items)
         return
-    rows = [[w.job, w.path, w.size, w.sha256] for w in wanted]
-    output.table(COLUMNS, rows, shown={"size": output.size, "sha256": lambda digest: digest[:12]}, numeric=["size"])
-    output.hint(f"fetch them: deborgen artifacts pull {ref}" if wanted else "no artifacts")
+    rows = [[each.job, each.path, each.size, each.sha256] for each in artifacts]
+    shown = {"size": output.size, "sha256": lambda digest: digest[:12]}
+    output.table(COLUMNS, rows, shown=shown, numeric=["size"], text=["path"], spare=["sha256"])
+    output.hint(f"fetch them: deborgen artifacts pull {ref}" if artifacts else "no artifacts")
 
 
 @verb(command.command, name="pull")
 @click.argument("ref", metavar="[RUN|JOB]", default="last")
 @click.option(
-    "-o", "--into", type=click.Path(path_type=Path), metavar="DIR", help="Folder to fetch into. [default: NAME-RUN]"
+    "-o",
+    "--into",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Folder to fetch into. [default: NAME-ID for a run, job-ID for a job]",
 )
 def pull(app: App, ref: str, into: Path | None) -> None:
     """Fetch the artifacts of a run or a job.
@@ -44,12 +49,12 @@ def pull(app: App, ref: str, into: Path | None) -> None:
     checked. If a run has several jobs, each gets a folder named by its index. Prints the paths of the files.
     """
     what = app.client.named(ref)
-    wanted = what.wanted()
+    artifacts = what.artifacts_to_fetch()
     target = into or Path(what.folder())
-    if not wanted:
+    if not artifacts:
         output.hint("no artifacts")
         return
-    with output.bar("fetching", sum(w.size for w in wanted)) as on_bytes:
-        paths = transfers.pull(app.client.connection, wanted, target, on_bytes)
+    with output.bar("fetching", sum(each.size for each in artifacts)) as on_bytes:
+        paths = transfers.pull(app.client.connection, artifacts, target, on_bytes)
     output.write("".join(f"{path}\n" for path in paths))
     output.hint(f"{output.counted(len(paths), 'file')} in {target}/")

@@ -7,13 +7,13 @@ import click
 from deborgen import output
 from deborgen.cli import App, json_option, verb
 from deborgen.errors import NotPossible
-from deborgen_shared.states import State
+from deborgen_shared.states import CancelEffect
 
 #: What each answer of the coordinator means, for one job and for several.
 MEANING: dict[str, tuple[str, str]] = {
-    State.CANCELED: ("canceled before it started", "canceled before they started"),
-    "cancel_requested": ("told to stop", "told to stop"),
-    "already_terminal": ("had already ended", "had already ended"),
+    CancelEffect.CANCELED: ("canceled before it started", "canceled before they started"),
+    CancelEffect.CANCEL_REQUESTED: ("told to stop", "told to stop"),
+    CancelEffect.ALREADY_TERMINAL: ("had already ended", "had already ended"),
 }
 #: At most this many jobs are named.
 NAMED = 10
@@ -39,8 +39,8 @@ def command(app: App, references: tuple[str, ...], reason: str, as_json: bool) -
             if jobs := [job for job, given in answers.items() if given == answer]:
                 meaning = of_one if len(jobs) == 1 else of_several
                 output.say(f"{output.counted(len(jobs), 'job')} {meaning}: {_names(jobs)}")
-    if answers and set(answers.values()) == {"already_terminal"}:
-        raise NotPossible("nothing was left to cancel")
+    if answers and set(answers.values()) == {CancelEffect.ALREADY_TERMINAL}:
+        raise NotPossible("there was nothing left to cancel")
 
 
 def _names(jobs: list[str]) -> str:

@@ -14,17 +14,21 @@ from deborgen.cli import App, json_option, verb
 from deborgen.click_types import axes_option
 from deborgen.errors import Unreachable
 from deborgen.submit import read
-from deborgen.submit.read import Prepared
+from deborgen.submit.read import PreparedJobFile
 from deborgen_shared.jobfile.model import Step
 from deborgen_shared.jobfile.template import render
+from deborgen_shared.terminal import inert
 
 if TYPE_CHECKING:
     from deborgen.connection import Connection
 
 #: How many of a step's first and last jobs are shown.
 FIRST, LAST = 3, 2
+#: A longer command line is cut after this many characters.
+LONGEST_COMMAND = 70
 
-OUTCOME = "it cannot be submitted"
+#: The end of a report: "2 problems, it cannot be submitted."
+CONSEQUENCE = "it cannot be submitted"
 
 
 @verb(name="check")
@@ -36,9 +40,9 @@ def command(app: App, file: str, axes: dict[str, Any], offline: bool, as_json: b
     """Check a job file and show what it would run.
 
     Nothing is submitted. All problems are shown at once, each with its line. Unless --offline is given, it also asks
-    the coordinator how much would be uploaded, and warns of jobs that no worker could run at present.
+    the coordinator how much would be uploaded, and warns of jobs that no worker can run now.
     """
-    prepared = read.prepare(file, axes, outcome=OUTCOME)
+    prepared = read.prepare(file, axes, consequence=CONSEQUENCE)
     preview = _preview(prepared, None if offline else _connection(app))
     if as_json:
         output.json("plan", preview)
@@ -55,7 +59,7 @@ def _connection(app: App) -> Connection | None:
         return None
 
 
-def _preview(prepared: Prepared, connection: Connection | None) -> dict[str, Any]:
+def _preview(prepared: PreparedJobFile, connection: Connection | None) -> dict[str, Any]:
     """What the job file would do. Without a connection, the values that only a coordinator knows are None."""
     steps = []
     index = 0
@@ -71,7 +75,7 @@ def _preview(prepared: Prepared, connection: Connection | None) -> dict[str, Any
 
         body = send.request_body(prepared)
         missing = sum(file.size for file, _ in transfers.missing(connection, prepared.files))
-        warnings = send.check(connection, prepared, body, OUTCOME)
+        warnings = send.check(connection, prepared, body, CONSEQUENCE)
     return {
         "name": prepared.jobfile.name,
         "jobs": prepared.jobfile.count,
@@ -79,7 +83,7 @@ def _preview(prepared: Prepared, connection: Connection | None) -> dict[str, Any
         "files": len(prepared.files),
         "bytes": sum(file.size for file in prepared.files),
         "missing_bytes": missing,
-        "warnings": warnings,
+        "warnings": [*prepared.warnings, *warnings],
     }
 
 
@@ -103,9 +107,9 @@ def _step(step: Step, before: int) -> dict[str, Any]:
     }
 
 
-def _print(file: str, prepared: Prepared, preview: dict[str, Any]) -> None:
+def _print(file: str, prepared: PreparedJobFile, preview: dict[str, Any]) -> None:
     write = output.write
-    write(f"{output.one_line(file)} is valid: {output.counted(preview['jobs'], 'job')}")
+    write(f"{inert(file)} is valid: {output.counted(preview['jobs'], 'job')}")
     write(f" in {output.counted(len(preview['steps']), 'step')}\n" if prepared.jobfile.steps[0].id else "\n")
     for step in preview["steps"]:
         indent = "  "
@@ -131,5 +135,5 @@ def _print(file: str, prepared: Prepared, preview: dict[str, Any]) -> None:
 def _line(job: dict[str, Any]) -> str:
     params = output.cell(job["params"])
     first, *more = job["run"].strip().splitlines() or [""]
-    command = first if len(first) <= 70 and not more else f"{first[:70]} …"
-    return output.one_line(f"{params}  {command}" if params else command)
+    command = first if len(first) <= LONGEST_COMMAND and not more else f"{first[:LONGEST_COMMAND]} …"
+    return inert(f"{params}  {command}" if params else command)

@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from deborgen import __version__, machines, output
 from deborgen.cli import App, json_option, verb
 from deborgen.client import Client
-from deborgen.errors import DeborgenError, NotAllowed
+from deborgen.errors import DeborgenError, NotAllowed, NotPossible, Unreachable
 from deborgen_shared.states import Role, RunAs, WorkerState
+from deborgen_shared.terminal import inert
 
-#: The mark of a finding that is right, wrong, or only worth knowing.
+#: The mark of a finding that is fine, must be fixed, or is only for information.
 MARK = {True: "✓", False: "✗", None: "-"}
 
 
@@ -31,9 +32,9 @@ def command(app: App, as_json: bool) -> int:
         code = code or finding.exit_code
         if not as_json:
             note = "note: " if finding.ok is None else ""
-            output.write(f"{MARK[finding.ok]} {note}{output.one_line(finding.what)}\n")
+            output.write(f"{MARK[finding.ok]} {note}{inert(finding.what)}\n")
             if finding.remedy:
-                output.write(f"    {output.one_line(finding.remedy)}\n")
+                output.write(f"    {inert(finding.remedy)}\n")
     if as_json:
         output.json("checks", [{"check": f.name, "ok": f.ok, "what": f.what, "remedy": f.remedy} for f in findings])
     return code
@@ -57,7 +58,7 @@ class Finding:
 
 
 def examine(app: App) -> Iterator[Finding]:
-    """Make one check after another, and stop where the next ones would be meaningless."""
+    """Make one check after another. Stop if the remaining checks would be meaningless."""
     yield Finding("python", True, f"Python {sys.version.split()[0]}")
     try:
         client = app.client
@@ -85,8 +86,12 @@ def examine(app: App) -> Iterator[Finding]:
         return
     yield Finding("token", True, f"it knows you as {me.name}, {me.role} (token from {target.token_from})")
     if me.role == Role.WORKER:
-        yield Finding("role", False, "this is the token of a worker", "ask an admin for a token of your own", 4)
+        yield Finding(
+            "role", False, "this is the token of a worker", "ask an admin for your own token", NotAllowed.exit_code
+        )
         return
+    if me.default_image:
+        yield Finding("default_image", None, f"a job without an image runs in {me.default_image}, the pool's default")
     yield from _workers(client)
 
 
@@ -96,14 +101,16 @@ def _workers(client: Client) -> Iterator[Finding]:
     if not present:
         gone = f" (offline: {', '.join(worker.name for worker in workers)})"
         what = f"no machine is online{gone}" if workers else "no machine has joined yet"
-        yield Finding("workers", False, what, "run deborgen-worker run on a machine, or deborgen up on this one", 5)
+        remedy = "start a worker: deborgen-worker run on any machine, or deborgen up on this one"
+        yield Finding("workers", False, what, remedy, Unreachable.exit_code)
         return
     named = ", ".join(worker.name for worker in present)
     yield Finding("workers", True, f"{output.counted(len(present), 'machine')} online: {named}")
     ready = [worker for worker in present if worker.state == WorkerState.OPEN]
     if not ready:
         reasons = "; ".join(machines.sentence(worker) for worker in present)
-        yield Finding("open", False, f"none of them takes jobs now: {reasons}", "deborgen workers resume NAME", 7)
+        what = f"none of them takes jobs now: {reasons}"
+        yield Finding("open", False, what, "deborgen workers resume NAME", NotPossible.exit_code)
         return
     for needed, what in _RUN_AS.items():
         able = [worker.name for worker in ready if needed.offered(worker.labels)]

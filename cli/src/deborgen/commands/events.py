@@ -11,6 +11,7 @@ from deborgen import output, refs
 from deborgen.cli import App, json_option, verb
 from deborgen_shared.messages import Event
 from deborgen_shared.program_events import JOB_EVENT
+from deborgen_shared.terminal import inert
 
 COLUMNS = ["seq", "time", "type", "run", "job", "attempt", "worker", "actor", "old_state", "new_state", "data"]
 
@@ -57,17 +58,17 @@ def _sentence(event: Event) -> str:
     parts = [event.time.astimezone().strftime("%H:%M:%S"), f"{event.type:<20}", f"{what:<10}"]
     if event.worker and event.worker != what:
         parts.append(f"on {event.worker}")
-    who = event.actor.rpartition(":")[2]
+    who = event.actor.rpartition(":")[2]  # an actor is ROLE:NAME
     if who and who not in (event.worker, "coordinator"):
         parts.append(f"by {who}")
     if event.type == JOB_EVENT:
-        parts += _written(event.data)
+        parts += _program_event(event.data)
     elif event.data:
         parts.append(output.cell(event.data))
-    return output.one_line("  ".join(parts)).rstrip()
+    return inert("  ".join(parts)).rstrip()
 
 
-def _written(data: dict[str, Any]) -> list[str]:
+def _program_event(data: dict[str, Any]) -> list[str]:
     """A program's event: its type, and its payload as JSON, because a payload may have any shape."""
     payload = data.get("payload")
     return [str(data.get("type", "")), *([msgspec.json.encode(payload).decode()] if payload else [])]

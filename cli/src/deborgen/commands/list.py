@@ -30,6 +30,21 @@ def command(app: App, state: str | None, submitter: str | None, label: str | Non
         failed, data = run.counts[State.FAILED], run.data
         rows.append([run.id, run.name, run.state, run.done, run.total, failed, data.submitter, data.created_at])
     shown = {"failed": lambda count: count or "", "created": output.age}
-    output.table(COLUMNS, rows, shown=shown, numeric=["run", "done", "jobs", "failed"])
+    output.table(
+        COLUMNS,
+        rows,
+        shown=shown,
+        numeric=["run", "done", "jobs", "failed"],
+        text=["name"],
+        spare=["submitter", "created"],
+    )
     if not runs:
-        output.hint("no runs" if state or submitter or label else "no runs yet. Next: deborgen submit FILE")
+        output.hint(_nothing_found(state, submitter, label))
+
+
+def _nothing_found(state: str | None, submitter: str | None, label: str | None) -> str:
+    if label and "=" not in label:
+        return f"no run has a label called '{label}'. To find a label by its value: --label NAME=VALUE"
+    wanted = {"state": state, "submitter": submitter, "label": label}
+    filters = ", ".join(f"{name} {value}" for name, value in wanted.items() if value)
+    return f"no run matches: {filters}" if filters else "no runs yet. Next: deborgen submit FILE"

@@ -14,7 +14,7 @@ from deborgen.runs import Job
 @click.argument("ref", metavar="[RUN|JOB]", default="last")
 @click.option("-f", "--follow", is_flag=True, help="Print new output as it is written, until the jobs have ended.")
 @click.option("--attempt", type=click.IntRange(1), metavar="N", help="Attempt N instead of the newest one.")
-@click.option("--failed", is_flag=True, help="Only jobs that failed.")
+@click.option("--failed", is_flag=True, help="Only jobs that failed; with --follow, each when it fails.")
 def command(app: App, ref: str, follow: bool, attempt: int | None, failed: bool) -> None:
     """Print the output of jobs.
 
@@ -24,10 +24,13 @@ def command(app: App, ref: str, follow: bool, attempt: int | None, failed: bool)
     named = app.client.named(ref)
     with waiting.detachable(named):
         if isinstance(named, Job):
-            following.one(named, attempt or refs.parse(ref).attempt, follow)
+            following.print_log(named, attempt or refs.parse(ref).attempt, follow)
         elif named.total == 1 and not failed:
-            following.one(next(named.jobs(limit=1)), attempt, follow)
-        elif follow:
-            following.all_of(named)
-        elif not following.one_after_another(named, attempt, failed):
-            output.hint(f"no job of run {named.id} failed" if failed else f"no job of run {named.id} has started")
+            following.print_log(next(named.jobs(limit=1)), attempt, follow)
+        else:
+            if follow:
+                count = following.print_logs_live(named, failed)
+            else:
+                count = following.print_logs_in_turn(named, attempt, failed)
+            if not count:
+                output.hint(f"no job of run {named.id} {'failed' if failed else 'has started'}")

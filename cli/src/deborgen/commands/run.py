@@ -11,7 +11,35 @@ from deborgen import output
 from deborgen.cli import App, verb
 from deborgen.click_types import axes_option, pair
 from deborgen.commands.submit import announce, stay_with, submit
-from deborgen.submit.read import prepare_data
+from deborgen.errors import InvalidJob
+from deborgen.submit.read import PreparedJobFile, prepare_data
+
+#: The option that sets each key of the job file.
+OPTIONS: dict[tuple[str | int, ...], str] = {
+    ("resources", "cpus"): "--cpus",
+    ("resources", "memory"): "--memory",
+    ("resources", "gpus"): "--gpus",
+    **{(name,): f"--{name}" for name in ("name", "image", "timeout", "network", "env")},
+    ("files",): "--file",
+    ("artifacts",): "--artifact",
+    ("sweep",): "--param",
+}
+
+
+def _prepared(job: dict[str, Any], axes: dict[str, Any]) -> PreparedJobFile:
+    """The job, checked. A problem names the option that it comes from, because there is no job file to look at."""
+    try:
+        return prepare_data(job, Path(), axes)
+    except InvalidJob as invalid:
+        lines = []
+        for problem in invalid.details["problems"]:
+            option = OPTIONS.get(tuple(problem.path[:2])) or OPTIONS.get(tuple(problem.path[:1]), "the command")
+            # "'timeout' is not a duration" becomes "--timeout is not a duration".
+            quoted_key = f"'{'.'.join(map(str, problem.path))}' "
+            said = problem.message.removeprefix(quoted_key)
+            line = f"{option} {said}" if said != problem.message else f"{option}: {said}"
+            lines.append(f"{line}; {problem.hint}" if problem.hint else line)
+        raise InvalidJob("\n".join(lines)) from None
 
 
 @verb(name="run")
@@ -47,7 +75,7 @@ def command(app: App, words: tuple[str, ...], axes: dict[str, Any], detach: bool
         "timeout": given["timeout"],
         "network": given["network"],
     }
-    run = submit(app, prepare_data({key: value for key, value in job.items() if value}, Path(), axes))
+    run = submit(app, _prepared({key: value for key, value in job.items() if value}, axes))
     if detach:
         announce(run)
     else:

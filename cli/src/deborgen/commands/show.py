@@ -5,11 +5,12 @@ from __future__ import annotations
 import click
 import msgspec
 
-from deborgen import output
+from deborgen import groups, output
 from deborgen.cli import App, json_option, verb
 from deborgen.runs import Job, Run
 from deborgen_shared.jobfile.template import render
 from deborgen_shared.states import State
+from deborgen_shared.terminal import inert
 
 ATTEMPT_COLUMNS = ["attempt", "worker", "outcome", "exit_code", "seconds", "log", "started", "reason"]
 JOB_COLUMNS = ["job", "state", "params", "worker", "exit_code", "seconds", "reason"]
@@ -20,48 +21,64 @@ JOB_COLUMNS = ["job", "state", "params", "worker", "exit_code", "seconds", "reas
 @click.option(
     "-n", "--limit", default=50, show_default=True, type=click.IntRange(1), metavar="N", help="Show at most N jobs."
 )
+@click.option("--state", type=click.Choice([str(each) for each in State]), help="Show only the jobs in this state.")
 @json_option
-def command(app: App, ref: str, limit: int, as_json: bool) -> None:
+def command(app: App, ref: str, limit: int, state: str | None, as_json: bool) -> None:
     """Show one run, or one job with its attempts.
 
     In a pipe, it prints only the table of the run's jobs, or of the job's attempts.
     """
     named = app.client.named(ref)
     if isinstance(named, Job):
+        if state:
+            raise click.UsageError("--state needs a run: a single job has only one state.")
         _show_job(named, as_json)
     elif as_json:
-        jobs = [job.data for job in named.jobs(limit=limit)]
+        jobs = [job.data for job in named.jobs(state, limit)]
         output.json("run", {**msgspec.structs.asdict(named.data), "items": jobs})
-    elif named.total == 1 and output.on_terminal():
+    elif named.total == 1 and not state and output.on_terminal():
         _show_job(next(named.jobs(limit=1)), as_json)
     else:
-        _show_run(named, limit)
+        _show_run(named, limit, state)
 
 
-def _show_run(run: Run, limit: int) -> None:
+def _show_run(run: Run, limit: int, state: str | None) -> None:
+    overview = run.overview()
     if output.on_terminal():
-        data, counts = run.data, run.counts
-        tally = ", ".join(f"{counts[state]:,} {state}" for state in counts if counts[state])
-        output.write(f"run {run.id}  {output.one_line(run.name)}  {run.state}: {tally}\n")
-        output.write(f"submitted by {output.one_line(data.submitter)} {output.age(data.created_at)}")
-        if data.finished_at:
-            output.write(f", took {output.seconds(data.finished_at - data.created_at)}")
-        output.write(f", a retry of run {data.retry_of}\n" if data.retry_of else "\n")
-        if data.labels:
-            output.write(f"labels: {output.one_line(output.cell(data.labels))}\n")
-        for warning in data.warnings:
-            output.write(f"warning: {output.one_line(warning)}\n")
+        about = run.data
+        tally = ", ".join(f"{count:,} {shown}" for shown, count in run.tally(overview).items())
+        output.write(f"run {run.id}  {inert(run.name)}  {run.state}: {tally}\n")
+        output.write(f"submitted by {inert(about.submitter)} {output.age(about.created_at)}")
+        if about.finished_at:
+            output.write(f", took {output.seconds(about.finished_at - about.created_at)}")
+        output.write(f", a retry of run {about.retry_of}\n" if about.retry_of else "\n")
+        if about.labels:
+            output.write(f"labels: {inert(output.cell(about.labels))}\n")
+        for warning in about.warnings:
+            output.write(f"warning: {inert(warning)}\n")
         output.write("\n")
-    jobs = list(run.jobs(limit=limit))
+    jobs = list(run.jobs(state, limit))
     rows = []
     for job in jobs:
-        one = job.data
-        took = one.finished_at - one.started_at if one.started_at and one.finished_at else None
-        named = {"step": one.step, **one.params} if one.step else one.params
-        rows.append([job.id, one.state, named, one.worker, one.exit_code, took, one.reason])
-    output.table(JOB_COLUMNS, rows, shown={"seconds": output.seconds}, numeric=["seconds", "exit_code"])
-    if run.total > len(jobs):
-        output.hint(f"… and {run.total - len(jobs):,} more: deborgen show {run.id} --limit {run.total}")
+        data = job.data
+        took = data.finished_at - data.started_at if data.started_at and data.finished_at else None
+        params = {"step": data.step, **data.params} if data.step else data.params
+        shown_state = job.shown_state if output.on_terminal() else data.state
+        rows.append([job.id, shown_state, params, data.worker, data.exit_code, took, data.reason])
+    output.table(
+        JOB_COLUMNS,
+        rows,
+        shown={"seconds": output.seconds},
+        numeric=["seconds", "exit_code"],
+        text=["params", "reason"],
+        spare=["seconds", "worker", "exit_code"],
+    )
+    for line in groups.described(overview):
+        output.say(line)
+    total = run.counts[state] if state else run.total
+    if total > len(jobs):
+        only = f" --state {state}" if state else ""
+        output.hint(f"… and {total - len(jobs):,} more: deborgen show {run.id}{only} --limit {total}")
 
 
 def _show_job(job: Job, as_json: bool) -> None:
@@ -71,8 +88,8 @@ def _show_job(job: Job, as_json: bool) -> None:
         return
     if output.on_terminal():
         params = output.cell(detail.params)
-        output.write(f"job {detail.id}  {output.one_line(detail.name)}  {detail.state}")
-        output.write(f": {output.one_line(detail.reason)}\n" if detail.reason else "\n")
+        output.write(f"job {detail.id}  {inert(detail.name)}  {detail.state}")
+        output.write(f": {inert(detail.reason)}\n" if detail.reason else "\n")
         command_line = render(detail.spec, detail.params, {"job.id": detail.id, "run.id": str(detail.run)}).get("run")
         for name, value in {
             "step": detail.step,
@@ -81,13 +98,15 @@ def _show_job(job: Job, as_json: bool) -> None:
             "image": detail.spec.get("image"),
             "result": output.cell(detail.result or {}),
             "submitter": detail.submitter,
+            "why": job.why().summary if detail.state == State.QUEUED and detail.history else "",
         }.items():
-            if value:
-                output.write(f"{name:<12}{output.one_line(str(value).strip())}\n")
+            for line in str(value or "").strip().splitlines():
+                output.write(f"{name:<12}{inert(line)}\n")
+                name = ""
         for warning in detail.warnings:
-            output.write(f"{'warning':<12}{output.one_line(warning)}\n")
+            output.write(f"{'warning':<12}{inert(warning)}\n")
         for artifact in detail.artifacts:
-            output.write(f"{'artifact':<12}{output.one_line(artifact.path)} ({output.size(artifact.size)})\n")
+            output.write(f"{'artifact':<12}{inert(artifact.path)} ({output.size(artifact.size)})\n")
         output.write("\n")
     if detail.history or not output.on_terminal():
         rows = [
@@ -99,6 +118,8 @@ def _show_job(job: Job, as_json: bool) -> None:
             rows,
             shown={"seconds": output.seconds, "log": output.size, "started": output.age},
             numeric=["seconds", "exit_code", "log"],
+            text=["reason"],
+            spare=["log", "started", "seconds"],
         )
     else:
         output.hint(f"not started yet. Next: deborgen why {detail.id}")

@@ -12,8 +12,9 @@ from deborgen import output, waiting
 from deborgen.cli import App, json_option, verb
 from deborgen.click_types import axes_option
 from deborgen.runs import Run
-from deborgen.submit.read import Prepared, prepare
+from deborgen.submit.read import PreparedJobFile, prepare
 from deborgen.submit.send import send
+from deborgen_shared.terminal import inert
 
 
 @verb(name="submit")
@@ -28,17 +29,23 @@ def command(app: App, file: str, axes: dict[str, Any], key: str | None, as_json:
     """Submit a job file as a new run.
 
     FILE may be - for standard input. Only files that the coordinator lacks are uploaded. Prints the number of the
-    run. With --watch, --wait or --follow, the exit code says how the run ended.
+    run. With --watch, --wait or --follow, the exit code says how the run ended, and --json prints how it ended.
     """
     run = submit(app, prepare(file, axes), key)
+    if as_json and any(stay.values()):  # print a single object, which says how the run ended
+        code = stay_with(run, **stay)
+        announce(run.refresh(), as_json)
+        return code
     announce(run, as_json)
     return stay_with(run, **stay)
 
 
-def submit(app: App, prepared: Prepared, key: str | None = None) -> Run:
-    """Say which files were skipped, and submit the job file."""
+def submit(app: App, prepared: PreparedJobFile, key: str | None = None) -> Run:
+    """Say which files were skipped, print the warnings, and submit the job file."""
     for text in prepared.skipped:
         output.say(f"skipped: {text}")
+    for text in prepared.warnings:
+        output.say(f"warning: {text}")
     connection = app.client.connection
     return Run(connection, send(connection, prepared, key or str(uuid4()), output.bar))
 
@@ -48,7 +55,7 @@ def announce(run: Run, as_json: bool = False, what: str = "") -> None:
     if as_json:
         output.json("run", run.data)
     elif output.on_terminal():
-        what = what or f"{output.one_line(run.name)}, {output.counted(run.total, 'job')}"
+        what = what or f"{inert(run.name)}, {output.counted(run.total, 'job')}"
         output.write(f"Run {run.id}: {what}\n")
     else:
         output.write(f"{run.id}\n")
@@ -66,8 +73,8 @@ def stay_with(run: Run, *, watch: bool = False, wait: bool = False, follow: bool
     with waiting.detachable(run):
         if follow:
             if run.total == 1:
-                following.one(next(run.jobs(limit=1)), follow=True)
+                following.print_log(next(run.jobs(limit=1)), follow=True)
             else:
-                following.all_of(run)
-        run.wait()
+                following.print_logs_live(run)
+        run.until_ended()
     return waiting.report(run)

@@ -19,7 +19,7 @@ COLUMNS = ["id", "role", "name", "created", "expires", "last_used"]
 def command() -> None:
     """Create, list and revoke tokens.
 
-    You need an admin's token for this. A worker's token works only for the worker of that name.
+    You need an admin's token for this. A worker's token works only for the worker with the token's name.
     """
 
 

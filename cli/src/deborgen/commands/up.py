@@ -8,6 +8,7 @@ import click
 
 from deborgen import embedded, output, profile, runtime
 from deborgen.cli import CONTEXT
+from deborgen.errors import DeborgenError
 from deborgen.runtime import Runtime
 
 
@@ -27,26 +28,41 @@ from deborgen.runtime import Runtime
     show_default=True,
     help="How jobs run. auto means Podman if it works, otherwise plain processes.",
 )
+@click.option(
+    "--network",
+    type=click.Choice(["none", "internet"]),
+    default="none",
+    show_default=True,
+    help="Network that jobs may ask for. With internet, jobs that say `network: internet` can run.",
+)
 @click.option("--cpus", metavar="N", help="Number of processors for jobs. [default: all]")
-@click.option("--memory", metavar="SIZE", help="Memory for jobs, for example 8GiB. [default: most of it]")
-def command(
-    detach: bool, data_dir: Path | None, port: int | None, runner: str, cpus: str | None, memory: str | None
-) -> None:
+@click.option("--memory", metavar="SIZE", help="Memory for jobs, for example 8GiB. [default: 7/8 of the machine's]")
+def command(detach: bool, data_dir: Path | None, port: int | None, runner: str, **worker: str | None) -> None:
     """Start a coordinator and a worker on this machine.
 
-    They stay up until Ctrl-C or `deborgen down`. Meanwhile the other commands find them without any configuration.
+    They stay up until Ctrl-C or `deborgen down`. Until then, the other commands find them without any configuration.
     Runs, results and logs are kept: the next `deborgen up` continues where this one stopped.
     """
     if runtime.is_locked():
         raise embedded.already_up()
-    plan = embedded.make_plan(data_dir, port, runner, cpus, memory)
+    plan = embedded.make_plan(data_dir, port, runner, {name: value for name, value in worker.items() if value})
     if detach:
-        given = {"--data-dir": plan.data_dir, "--port": port, "--runner": runner, "--cpus": cpus, "--memory": memory}
-        arguments = [str(word) for pair in given.items() if pair[1] is not None for word in pair]
+        given: dict[str, object] = {"--data-dir": plan.data_dir, "--port": port, "--runner": runner}
+        given |= {f"--{name}": value for name, value in worker.items()}
+        arguments = [str(word) for option, value in given.items() if value is not None for word in (option, value)]
         _announce(embedded.detach(arguments, plan.data_dir), "deborgen down")
         return
     embedded.run(plan, lambda state: _announce(state, "Ctrl-C, or deborgen down"))
     output.say("\ndown. Runs and results are kept; the next deborgen up continues with them.")
+
+
+def _elsewhere(url: str) -> str:
+    """Why this person's commands do not use the pool at this address; empty if they do."""
+    try:
+        used = profile.find().url
+    except DeborgenError as failure:
+        return failure.message
+    return "" if used == url else f"your commands use {used}"
 
 
 def _announce(state: Runtime, end: str) -> None:
@@ -57,7 +73,6 @@ def _announce(state: Runtime, end: str) -> None:
         reason = f" (Podman: {state.why_not_podman})" if state.why_not_podman else ""
         output.say(f"runner: subprocess{reason}; jobs run as your own processes; jobs with an image must wait.")
     output.say(f"data:   {state.data_dir}")
-    used = profile.find().url
-    if used != state.url:
-        output.say(f"note:   your commands use {used}; to use this one: export DEBORGEN_URL={state.url}")
+    if note := _elsewhere(state.url):
+        output.say(f"note:   {note}; to use this one: export DEBORGEN_URL={state.url}")
     output.hint(f"stop it: {end}")

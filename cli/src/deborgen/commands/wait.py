@@ -18,7 +18,7 @@ from deborgen.click_types import duration
 def command(app: App, references: tuple[str, ...], timeout: float | None, quiet: bool) -> int:
     """Wait until runs or jobs have ended (for scripts).
 
-    The exit code is 0 if all of them succeeded. Otherwise it says how the first one that did not succeed ended.
+    The exit code is 0 if all of them succeeded. Otherwise it is the exit code of the first one that did not succeed.
     """
     if quiet:
         app.client.connection.on_trouble = lambda sentence: None
@@ -28,7 +28,7 @@ def command(app: App, references: tuple[str, ...], timeout: float | None, quiet:
         left = None if deadline is None else max(0.0, deadline - time.monotonic())
         what = app.client.named(text)
         with waiting.detachable(what):
-            what.wait(left)
+            what.until_ended(left)
         if not quiet:
             output.say(f"{what.noun} {what.data.id} {what.state}")
         code = code or waiting.exit_code(what)

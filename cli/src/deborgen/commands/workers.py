@@ -10,10 +10,13 @@ from deborgen import machines, output
 from deborgen.cli import CONTEXT, App, did_you_mean, json_option, the_app, url_option, verb
 from deborgen_shared.messages import Worker
 from deborgen_shared.states import RunAs
+from deborgen_shared.terminal import inert
 
 COLUMNS = ["worker", "availability", "cpus", "memory", "gpus", "running", "last_seen", "labels", "reason"]
+#: The columns that a narrow terminal leaves out first.
+SPARE = ["labels", "last_seen", "gpus", "memory"]
 #: A pipe has room for more columns. `state` is kept for scripts written for release 0.1.
-FULL_COLUMNS = [*COLUMNS, "state", "until"]
+FULL_COLUMNS = [*COLUMNS, "state", "until", "troubles"]
 
 
 class WorkersGroup(click.Group):
@@ -43,8 +46,8 @@ class WorkersGroup(click.Group):
 def command(ctx: click.Context, url: str | None, as_json: bool) -> None:
     """Show the machines of the pool; pause, resume or drain them.
 
-    Without arguments it lists all machines; with a NAME it shows everything about that one. `3/8` cpus means that 3 of
-    8 are free.
+    Without arguments, it lists all machines; with a NAME, it shows everything about that machine. `3/8` cpus means
+    that 3 of 8 are free.
     """
     app = the_app(url)
     if ctx.invoked_subcommand is None:
@@ -56,11 +59,13 @@ def _list(app: App, as_json: bool) -> None:
     if as_json:
         output.json("workers", workers)
     elif output.on_terminal():
-        output.table(COLUMNS, map(_row, workers), numeric=["running"])
+        output.table(COLUMNS, map(_row, workers), numeric=["running"], text=["labels", "reason"], spare=SPARE)
     else:
         output.table(FULL_COLUMNS, map(_full_row, workers))
     if not workers:
-        output.hint("no machine has joined yet. On each, run: deborgen-worker run --coordinator URL --name NAME …")
+        output.hint(
+            "no machine has joined yet. On each machine, run: deborgen-worker run --coordinator URL --name NAME …"
+        )
 
 
 def _row(worker: Worker) -> list[object]:
@@ -70,10 +75,10 @@ def _row(worker: Worker) -> list[object]:
         _cpus(worker),
         f"{output.size(worker.free.memory)} of {output.size(worker.capacity.memory)}",
         _gpus(worker),
-        len(worker.running) or "",
+        _running(worker),
         output.age(worker.last_seen_at),
-        _runners(worker.labels),
-        machines.why(worker),
+        _short_labels(worker.labels),
+        "; ".join(filter(None, [machines.why(worker), *machines.troubles(worker)])),
     ]
 
 
@@ -90,7 +95,14 @@ def _full_row(worker: Worker) -> list[object]:
         worker.reason,
         worker.state,
         worker.until,
+        [each.reason for each in worker.troubles],
     ]
+
+
+def _running(worker: Worker) -> str:
+    """How many jobs run, and how many the worker only holds so far: `4`, or `4, 40 assigned`."""
+    running, assigned = len(worker.running) - len(worker.assigned), len(worker.assigned)
+    return f"{running}, {assigned} assigned" if assigned else str(running or "")
 
 
 def _cpus(worker: Worker) -> str:
@@ -101,7 +113,7 @@ def _gpus(worker: Worker) -> str:
     return f"{worker.free.gpus}/{worker.capacity.gpus}" if worker.capacity.gpus else ""
 
 
-def _runners(labels: dict[str, object]) -> str:
+def _short_labels(labels: dict[str, object]) -> str:
     """The labels for a terminal: runners, system, architecture and GPU. A pipe and --json get all labels."""
     runners = [each for each in RunAs if each.offered(labels)]
     return " ".join([*runners, *(str(labels[key]) for key in ("os", "arch", "gpu") if labels.get(key))])
@@ -121,7 +133,7 @@ def show(app: App, name: str, as_json: bool) -> None:
         output.table(["field", "value"], lines)
         return
     for field, value in lines:
-        output.write(f"{field:<13}{output.one_line(output.cell(value))}\n")
+        output.write(f"{field:<13}{inert(output.cell(value))}\n")
 
 
 def _lines(worker: Worker) -> list[tuple[str, object]]:
@@ -130,6 +142,7 @@ def _lines(worker: Worker) -> list[tuple[str, object]]:
         ("worker", worker.name),
         ("availability", machines.availability(worker)),
         ("reason", machines.why(worker)),
+        *[("trouble", each) for each in machines.troubles(worker)],
         ("last seen", output.age(worker.last_seen_at)),
         ("host", worker.hostname),
         ("version", worker.version),
@@ -138,7 +151,8 @@ def _lines(worker: Worker) -> list[tuple[str, object]]:
         ("disk", f"{output.size(worker.free.disk)} of {output.size(worker.capacity.disk)} free"),
         ("gpus", _gpus(worker)),
         *machines.measured(worker.metrics),
-        ("running", worker.running),
+        ("running", [name for name in worker.running if name not in worker.assigned]),
+        ("assigned", worker.assigned),
         ("labels", worker.labels),
     ]
     return [(field, value) for field, value in facts if value]

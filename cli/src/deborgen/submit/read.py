@@ -15,24 +15,27 @@ from deborgen.errors import InvalidJob, WrongUsage
 from deborgen_shared.jobfile import limits
 from deborgen_shared.jobfile.document import Document
 from deborgen_shared.jobfile.model import JobFile
-from deborgen_shared.jobfile.overriding import override
-from deborgen_shared.jobfile.paths import check_path
+from deborgen_shared.jobfile.overriding import near_miss, override
+from deborgen_shared.jobfile.paths import check_file
 from deborgen_shared.jobfile.problems import JobFileInvalid, Problem, did_you_mean
 from deborgen_shared.jobfile.reading import load, parse, parse_document
+from deborgen_shared.jobfile.template import text_of
 
 ProblemPath = tuple[str | int, ...]
 
+#: The end of a report: "2 problems, nothing was submitted."
 NOT_SUBMITTED = "nothing was submitted"
 
 
 @dataclass
-class Prepared:
-    """A job file without local problems: the files to upload, and the data to send."""
+class PreparedJobFile:
+    """A job file that passed all local checks: the files to upload, and the data to send."""
 
     jobfile: JobFile
     data: dict[str, Any]
     document: Document | None
     collections: dict[ProblemPath, files.Collection] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
 
     @property
     def files(self) -> list[files.LocalFile]:
@@ -44,18 +47,18 @@ class Prepared:
         return [text for each in self.collections.values() for text in each.skipped]
 
 
-def prepare(file: str, params: Mapping[str, Any], *, outcome: str = NOT_SUBMITTED) -> Prepared:
+def prepare(file: str, params: Mapping[str, Any], *, consequence: str = NOT_SUBMITTED) -> PreparedJobFile:
     """Read and check the job file that was given to a command; `-` is standard input."""
     if file == "-":
-        return prepare_text(sys.stdin.buffer.read(), "<stdin>", "stdin", Path(), params, outcome=outcome)
-    return prepare_file(Path(file), params, outcome=outcome)
+        return prepare_text(sys.stdin.buffer.read(), "<stdin>", "stdin", Path(), params, consequence=consequence)
+    return prepare_file(Path(file), params, consequence=consequence)
 
 
-def prepare_file(path: Path, params: Mapping[str, Any], *, outcome: str = NOT_SUBMITTED) -> Prepared:
+def prepare_file(path: Path, params: Mapping[str, Any], *, consequence: str = NOT_SUBMITTED) -> PreparedJobFile:
     """Read and check a job file. InvalidJob carries the whole report."""
     try:
         with path.open("rb") as file:
-            # Do not read a huge file to its end: it is data that was named by mistake.
+            # Do not read a huge file to its end: it is not a job file.
             text = file.read(64 * limits.DOCUMENT_BYTES)
     except FileNotFoundError:
         raise InvalidJob(f"there is no file {path}", "deborgen init writes an example") from None
@@ -63,17 +66,24 @@ def prepare_file(path: Path, params: Mapping[str, Any], *, outcome: str = NOT_SU
         raise InvalidJob(f"{path} is a folder", "name the job file in it") from None
     except OSError as why:
         raise InvalidJob(f"{path} cannot be read: {why.strerror}") from None
-    return prepare_text(text, str(path), path.stem, path.parent, params, outcome=outcome)
+    return prepare_text(text, str(path), path.stem, path.parent, params, consequence=consequence)
 
 
 def prepare_text(
-    text: bytes, source: str, default_name: str, base: Path, params: Mapping[str, Any], *, outcome: str = NOT_SUBMITTED
-) -> Prepared:
-    """The same for the text of a job file. `base` is the folder of its files."""
+    text: bytes,
+    source: str,
+    default_name: str,
+    base: Path,
+    params: Mapping[str, Any],
+    *,
+    consequence: str = NOT_SUBMITTED,
+) -> PreparedJobFile:
+    """Check the text of a job file. `base` is the folder of its files."""
     try:
         document = load(text, source)
     except JobFileInvalid as invalid:
-        raise refused(invalid, outcome) from None
+        raise error_from(invalid, consequence) from None
+    warnings = _new_axes(document.data, params)
     document.data = data = _overridden(document.data, params)
     jobfile, problems = None, []
     try:
@@ -81,49 +91,76 @@ def prepare_text(
         problems += jobfile.not_yet
     except JobFileInvalid as invalid:
         problems += invalid.problems
-    return _prepared(data, jobfile, problems, base, document, outcome)
+    prepared = _prepared(data, jobfile, problems, base, document, consequence)
+    prepared.warnings = warnings + _idle_excludes(prepared.jobfile)
+    return prepared
 
 
-def prepare_data(data: dict[str, Any], base: Path, params: Mapping[str, Any]) -> Prepared:
-    """The same for a job file given as data, from Python."""
+def _new_axes(data: Any, params: Mapping[str, Any]) -> list[str]:
+    """A warning for each parameter that the job file does not have, if it has one with a similar name."""
+    meant = {name: near_miss(data, name) for name in params}
+    return [
+        f"-p {name} adds a parameter that the job file does not use; did you mean {near}?"
+        for name, near in meant.items()
+        if near
+    ]
+
+
+def _idle_excludes(jobfile: JobFile) -> list[str]:
+    """A warning for each row of `exclude` that excludes nothing."""
+    rows = [row for step in jobfile.steps if step.sweep for row in step.sweep.idle_excludes()]
+    shown = [", ".join(f"{name}: {text_of(value)}" for name, value in row.items()) for row in rows]
+    return [f"no combination matches the exclude {{{row}}}" for row in shown]
+
+
+def prepare_data(data: dict[str, Any], base: Path, params: Mapping[str, Any]) -> PreparedJobFile:
+    """Check a job file that is given as a dict, from Python."""
     data = _overridden(data, params)
     try:
         jobfile = parse(data, wire=False)
     except JobFileInvalid as invalid:  # files are checked only if the data itself is valid
-        raise located(invalid.problems, None) from None
+        raise error_with_lines(invalid.problems, None) from None
     return _prepared(data, jobfile, list(jobfile.not_yet), base, None, NOT_SUBMITTED)
 
 
 def _prepared(
-    data: Any, jobfile: JobFile | None, problems: list[Problem], base: Path, document: Document | None, outcome: str
-) -> Prepared:
+    data: Any, jobfile: JobFile | None, problems: list[Problem], base: Path, document: Document | None, consequence: str
+) -> PreparedJobFile:
     collections = _collect(data, base, problems)
     if problems or jobfile is None:
-        raise located(problems, document, outcome)
+        raise error_with_lines(problems, document, consequence)
     named = data if "name" in data else {"name": jobfile.name, **data}
-    return Prepared(jobfile, named, document, collections)
+    return PreparedJobFile(jobfile, named, document, collections)
 
 
-def located(problems: list[Problem], document: Document | None, outcome: str = NOT_SUBMITTED) -> InvalidJob:
-    """The report of all problems. If there is a document, each problem has its line in it."""
+def error_with_lines(
+    problems: list[Problem], document: Document | None, consequence: str = NOT_SUBMITTED
+) -> InvalidJob:
+    """An error that reports all problems. If there is a document, it shows each problem with its line."""
     if document is None:
-        return refused(JobFileInvalid(problems, "job"), outcome)
-    return refused(JobFileInvalid(map(document.locate, problems), document.source, document.lines), outcome)
+        return error_from(JobFileInvalid(problems, "job"), consequence)
+    return error_from(JobFileInvalid(map(document.locate, problems), document.source, document.lines), consequence)
 
 
-def refused(invalid: JobFileInvalid, outcome: str) -> InvalidJob:
-    return InvalidJob(str(invalid), details={"report": invalid.render(outcome), "problems": invalid.problems})
+def error_from(invalid: JobFileInvalid, consequence: str) -> InvalidJob:
+    sentences = [f"{each.path_text}: {each.message}" if each.path else each.message for each in invalid.problems]
+    hints = [f" ({each.hint})" if each.hint else "" for each in invalid.problems]
+    message = "; ".join(f"{sentence}{hint}" for sentence, hint in zip(sentences, hints, strict=True))
+    return InvalidJob(message, details={"report": invalid.render(consequence), "problems": invalid.problems})
 
 
 def _overridden(data: Any, params: Mapping[str, Any]) -> Any:
-    axes = {
-        name: list(value) if isinstance(value, list | tuple | range) else value if isinstance(value, dict) else [value]
-        for name, value in params.items()
-    }
     try:
-        return override(data, axes)
+        return override(data, {name: _as_axis(value) for name, value in params.items()})
     except ValueError as why:
         raise WrongUsage(str(why), "the parameters are listed under sweep: in the job file") from None
+
+
+def _as_axis(value: Any) -> Any:
+    """A list is swept over, a dict is a range as in the job file, and anything else is a single value."""
+    if isinstance(value, list | tuple | range):
+        return list(value)
+    return value if isinstance(value, dict) else [value]
 
 
 def _levels(data: Any) -> Iterator[tuple[ProblemPath, dict[str, Any]]]:
@@ -156,16 +193,17 @@ def _collect(data: Any, base: Path, problems: list[Problem]) -> dict[ProblemPath
             collection.files += one.files
             collection.skipped += one.skipped
             for file in one.files:
-                if wrong_path := check_path(file.path):
-                    problems.append(Problem(where, f"the path of the file {file.path!r} {wrong_path}", _EXCLUDE))
+                if wrong_path := check_file(file.path):
+                    problems.append(Problem(where, f"the path of the file {file.path!r} {wrong_path}", _EXCLUDE_ONE))
         if len(collection.files) > limits.FILES:
             message = f"there are {len(collection.files):,} files, but the limit is {limits.FILES:,}"
-            problems.append(Problem((*path, "files"), message, _EXCLUDE))
+            problems.append(Problem((*path, "files"), message, _EXCLUDE_SOME))
         found[path] = collection
     return found
 
 
-_EXCLUDE = "rename them, put them into an archive, or exclude them in a .deborgenignore file"
+_EXCLUDE_ONE = "rename it, put it into an archive, or exclude it in a .deborgenignore file"
+_EXCLUDE_SOME = "put them into an archive, or exclude some in a .deborgenignore file"
 
 
 def _nearby(base: Path, entry: str) -> str:

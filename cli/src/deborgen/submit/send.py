@@ -1,6 +1,6 @@
 """Uploads the files of a job file and submits it exactly once.
 
-Problems that only the coordinator can find are shown with their line in the job file too.
+A problem that only the coordinator can find is shown with its line in the job file, like any other problem.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from typing import Any
 from deborgen import transfers
 from deborgen.connection import Connection
 from deborgen.errors import InvalidJob
-from deborgen.submit.read import NOT_SUBMITTED, Prepared, located
+from deborgen.submit.read import NOT_SUBMITTED, PreparedJobFile, error_with_lines
 from deborgen_shared import contract, messages
 from deborgen_shared.client.blobs import digest_of
 from deborgen_shared.jobfile.document import Document
 from deborgen_shared.jobfile.problems import Problem
 
-#: Opens a progress bar for a verb and a number of bytes. The bar is a function to call with the bytes just sent.
+#: Opens a progress bar for a verb and a total number of bytes. Yields a function to call with the bytes just sent.
 Bar = Callable[[str, int], AbstractContextManager[Callable[[int], None]]]
 
 
-def request_body(prepared: Prepared) -> dict[str, Any]:
+def request_body(prepared: PreparedJobFile) -> dict[str, Any]:
     """The body of the request: the job file, with its files replaced by digests. Reads every file once.
 
     Also stores the digests in `prepared`: the upload needs them.
@@ -48,37 +48,38 @@ def request_body(prepared: Prepared) -> dict[str, Any]:
 
 def send(
     connection: Connection,
-    prepared: Prepared,
+    prepared: PreparedJobFile,
     key: str,
     bar: Bar = lambda verb, total: nullcontext(lambda count: None),
 ) -> messages.Run:
     """Upload the missing files and submit. Sending it again with the same key returns the same run."""
     body = request_body(prepared)
     if prepared.files:
-        wanted = transfers.missing(connection, prepared.files)
-        if wanted:
+        lacking = transfers.missing(connection, prepared.files)
+        if lacking:
             # Let the coordinator refuse an invalid job file before its files are uploaded.
             check(connection, prepared, body, NOT_SUBMITTED)
-        with bar("uploading", sum(file.size for file, _ in wanted)) as on_bytes:
-            transfers.upload(connection, wanted, on_bytes)
+        with bar("uploading", sum(file.size for file, _ in lacking)) as on_bytes:
+            transfers.upload(connection, lacking, on_bytes)
     try:
         return connection.call(contract.SUBMIT, body, key=key)
     except InvalidJob as refusal:
         raise explained(refusal, prepared.document) from None
 
 
-def check(connection: Connection, prepared: Prepared, body: dict[str, Any], outcome: str) -> list[str]:
-    """The coordinator's warnings, or an error if it would refuse the job file. Nothing is stored."""
+def check(connection: Connection, prepared: PreparedJobFile, body: dict[str, Any], consequence: str) -> list[str]:
+    """The warnings that the coordinator would give. Raises if it would refuse the job file. Nothing is stored."""
     try:
         return connection.call(contract.CHECK, body).warnings
     except InvalidJob as refusal:
-        raise explained(refusal, prepared.document, outcome) from None
+        raise explained(refusal, prepared.document, consequence) from None
 
 
+#: One part of a path like `steps[0].run`: an index or a name.
 _PART = re.compile(r"\[(\d+)\]|([^.\[\]]+)")
 
 
-def explained(refusal: InvalidJob, document: Document | None, outcome: str = NOT_SUBMITTED) -> InvalidJob:
+def explained(refusal: InvalidJob, document: Document | None, consequence: str = NOT_SUBMITTED) -> InvalidJob:
     """The refusal as an error that shows each of the coordinator's problems with its line in the job file."""
     found = refusal.details.get("problems")
     if not isinstance(found, list) or not found:
@@ -87,4 +88,4 @@ def explained(refusal: InvalidJob, document: Document | None, outcome: str = NOT
     for item in found:
         path = tuple(int(m[1]) if m[1] else m[2] for m in _PART.finditer(str(item.get("path", ""))))
         problems.append(Problem(path, str(item.get("message", "")), str(item.get("hint", ""))))
-    return located(problems, document, outcome)
+    return error_with_lines(problems, document, consequence)

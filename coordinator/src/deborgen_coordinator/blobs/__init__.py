@@ -1,14 +1,14 @@
 """Immutable byte strings, each stored once and named by its SHA-256.
 
 A blob is visible only when it is complete and verified. Interrupted uploads are kept, invisibly, until they are resumed
-or removed. Nothing here uses the database: `operations/blobs.py` joins the two.
+or removed. Nothing here uses the database: `operations/blobs.py` writes the rows of blobs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 
 class DigestMismatch(Exception):
@@ -35,6 +35,14 @@ class NoSpace(Exception):
     """The disk is full; the upload was removed."""
 
 
+class Unfinished(NamedTuple):
+    """An interrupted upload: how many bytes are stored, and how many seconds ago the last of them arrived."""
+
+    digest: str
+    size: int
+    age: float
+
+
 class BlobStore(Protocol):
     """Where the bytes of blobs are stored.
 
@@ -47,6 +55,15 @@ class BlobStore(Protocol):
 
     def offset(self, digest: str) -> int:
         """The number of stored bytes of an interrupted upload."""
+
+    def for_owner(self, owner: str) -> BlobStore:
+        """A store with the same blobs, whose interrupted uploads are those of this owner only."""
+
+    def unfinished(self) -> list[Unfinished]:
+        """The interrupted uploads, and those in progress, the oldest first."""
+
+    def discard(self, digest: str) -> None:
+        """Remove an interrupted upload, unless it is in progress."""
 
     def put(self, digest: str, chunks: Iterable[bytes], commit: Callable[[int], None]) -> int:
         """Store a whole blob, verified and durable; return its size."""
@@ -67,7 +84,7 @@ class BlobStore(Protocol):
         requested."""
 
     def locked(self, digest: str) -> AbstractContextManager[None]:
-        """Prevent every process from committing or deleting this blob. Never nested."""
+        """Keep every other process from committing or deleting this blob. Locks are never nested."""
 
     def delete(self, digest: str) -> None:
         """Remove a blob; the caller holds its lock and has deleted its row."""

@@ -7,6 +7,7 @@ depend on the size. Locks are `flock`s, so they work between processes and end w
 from __future__ import annotations
 
 import contextlib
+import copy
 import errno
 import fcntl
 import hashlib
@@ -18,14 +19,10 @@ from io import FileIO
 from pathlib import Path
 from typing import Any
 
-from cachetools import LRUCache
-
-from deborgen_coordinator.blobs import Busy, DigestMismatch, NoSpace, OffsetMismatch
-from deborgen_coordinator.caches import SharedCache
+from deborgen_coordinator.blobs import Busy, DigestMismatch, NoSpace, OffsetMismatch, Unfinished
+from deborgen_coordinator.blobs.hash_states import CHUNK_BYTES, HashStates
 from deborgen_shared.durable import sync_file, sync_folder
 
-CHUNK_BYTES = 256 * 1024
-MAX_HASH_STATES = 256
 DISK_FULL_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
@@ -53,15 +50,31 @@ class LocalBlobs:
         except FileNotFoundError:
             return 0
 
+    def for_owner(self, owner: str) -> LocalBlobs:
+        theirs = copy.copy(self)
+        theirs._uploads = self._uploads / owner
+        return theirs
+
+    def unfinished(self) -> list[Unfinished]:
+        found, now = [], time.time()
+        for path in self._uploads.glob("*.part"):
+            with contextlib.suppress(FileNotFoundError):
+                stat = path.stat()
+                found.append(Unfinished(path.stem, stat.st_size, now - stat.st_mtime))
+        return sorted(found, key=lambda each: -each.age)
+
+    def discard(self, digest: str) -> None:
+        _remove_unless_locked(self._part(digest))
+
     def put(self, digest: str, chunks: Iterable[bytes], commit: Callable[[int], None]) -> int:
         part = self._open_part(digest, wait=0)
         resumable = part is not None
         file, path = (part, self._part(digest)) if part is not None else self._temporary()
         with file:
             file.truncate(0)
-            seen = hashlib.sha256()
-            self._write(file, path, seen, chunks, keep=resumable)
-            return self._finish(file, path, seen.hexdigest(), digest, commit)
+            hasher = hashlib.sha256()
+            self._write(file, path, hasher, chunks, keep=resumable)
+            return self._finish(file, path, hasher.hexdigest(), digest, commit)
 
     def append(
         self, digest: str, offset: int, chunks: Iterable[bytes], total: int | None, commit: Callable[[int], None]
@@ -75,21 +88,21 @@ class LocalBlobs:
                 if size == 0:
                     self._part(digest).unlink(missing_ok=True)
                 raise OffsetMismatch(size)
-            seen = self._hash_states.take(digest, file)
+            hasher = self._hash_states.take(digest, file)
             part = self._part(digest)
-            self._write(file, part, seen, chunks, keep=True)
+            self._write(file, part, hasher, chunks, keep=True)
             size = file.tell()
             if total is not None and size < total:
-                self._hash_states.keep(digest, file, seen)
+                self._hash_states.keep(digest, file, hasher)
                 return size, False
-            return self._finish(file, part, seen.hexdigest(), digest, commit), True
+            return self._finish(file, part, hasher.hexdigest(), digest, commit), True
 
     def store(self, chunks: Iterable[bytes], commit: Callable[[str, int], None]) -> tuple[str, int]:
         file, path = self._temporary()
         with file:
-            seen = hashlib.sha256()
-            self._write(file, path, seen, chunks, keep=False)
-            digest = seen.hexdigest()
+            hasher = hashlib.sha256()
+            self._write(file, path, hasher, chunks, keep=False)
+            digest = hasher.hexdigest()
             return digest, self._finish(file, path, digest, digest, lambda size: commit(digest, size))
 
     def open_range(self, digest: str, start: int, end: int) -> Iterator[bytes]:
@@ -106,14 +119,10 @@ class LocalBlobs:
 
     def remove_orphans(self, older_than: float) -> int:
         limit, removed = time.time() - older_than, 0
-        for path in list(self._uploads.iterdir()):
-            with contextlib.suppress(FileNotFoundError, BlockingIOError):
-                if path.stat().st_mtime > limit:
-                    continue
-                with path.open("rb+") as file:
-                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    path.unlink(missing_ok=True)
-                    removed += 1
+        for path in list(self._uploads.rglob("*.*")):
+            with contextlib.suppress(FileNotFoundError):
+                if path.is_file() and path.stat().st_mtime <= limit:
+                    removed += _remove_unless_locked(path)
         return removed
 
     def _path(self, digest: str) -> Path:
@@ -130,8 +139,9 @@ class LocalBlobs:
         return file, path
 
     def _open_part(self, digest: str, wait: float) -> FileIO | None:
-        """The interrupted upload of this blob, locked, at its start; None if another process is writing it."""
+        """Open and lock the file of this blob's upload, or create it. Returns None if another upload holds the lock."""
         path, deadline = self._part(digest), time.monotonic() + wait
+        self._uploads.mkdir(exist_ok=True, mode=0o700)
         while True:
             with _translated_disk_full():
                 file = FileIO(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), "r+")
@@ -149,7 +159,7 @@ class LocalBlobs:
                     return file
             file.close()
 
-    def _write(self, file: FileIO, path: Path, seen: Any, chunks: Iterable[bytes], keep: bool) -> None:
+    def _write(self, file: FileIO, path: Path, hasher: Any, chunks: Iterable[bytes], keep: bool) -> None:
         """Append the chunks. An interrupted upload is kept if it can be resumed, and removed otherwise."""
         try:
             for chunk in chunks:
@@ -157,13 +167,14 @@ class LocalBlobs:
                 while left:
                     with _translated_disk_full():
                         left = left[file.write(left) :]
-                seen.update(chunk)
+                hasher.update(chunk)
         except BaseException as problem:
             if not (keep and _worth_keeping(file, problem)):
                 path.unlink(missing_ok=True)
             raise
 
     def _finish(self, file: FileIO, path: Path, found: str, digest: str, commit: Callable[[int], None]) -> int:
+        """Make a written file the blob `digest`, and return its size. `found` is the digest of the file's bytes."""
         if found != digest:
             path.unlink(missing_ok=True)
             raise DigestMismatch(found)
@@ -185,36 +196,6 @@ class LocalBlobs:
         return size
 
 
-class HashStates:
-    """The hash states of interrupted uploads, so that a blob in many parts is read once, not once per part.
-
-    A hash state is valid only for the same inode, size and modification time. If another process has written to the
-    file since then, the file is read again.
-    """
-
-    def __init__(self) -> None:
-        self._kept: SharedCache[str, tuple[tuple[int, int, int], Any]] = SharedCache(LRUCache(MAX_HASH_STATES))
-
-    def take(self, digest: str, file: FileIO) -> Any:
-        """The hash state of the file's contents. Afterwards the file's position is its end."""
-        kept = self._kept.pop(digest)
-        if kept is not None and kept[0] == self._mark(file):
-            file.seek(0, os.SEEK_END)
-            return kept[1]
-        seen = hashlib.sha256()
-        while piece := file.read(CHUNK_BYTES):
-            seen.update(piece)
-        return seen
-
-    def keep(self, digest: str, file: FileIO, seen: Any) -> None:
-        self._kept.update({digest: (self._mark(file), seen)})
-
-    @staticmethod
-    def _mark(file: FileIO) -> tuple[int, int, int]:
-        found = os.fstat(file.fileno())
-        return found.st_ino, found.st_size, found.st_mtime_ns
-
-
 @contextlib.contextmanager
 def _translated_disk_full() -> Iterator[None]:
     """Turn the operating system's "no space left" into NoSpace."""
@@ -224,6 +205,15 @@ def _translated_disk_full() -> Iterator[None]:
         if problem.errno in DISK_FULL_ERRORS:
             raise NoSpace(str(problem)) from problem
         raise
+
+
+def _remove_unless_locked(path: Path) -> bool:
+    """Remove a file of an interrupted upload; False if it is gone, or being written."""
+    with contextlib.suppress(FileNotFoundError, BlockingIOError), path.open("rb+") as file:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        path.unlink()
+        return True
+    return False
 
 
 def _worth_keeping(file: FileIO, problem: BaseException) -> bool:

@@ -1,1 +1,1 @@
-"""The face of the coordinator: the only place that knows Flask."""
+"""The HTTP API of the coordinator. No other package imports Flask."""

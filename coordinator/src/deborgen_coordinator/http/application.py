@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 from flask import Flask
 
 from deborgen_coordinator.disk_reserve import DiskReserve
-from deborgen_coordinator.http import blobs, events, jobs, logs, runs, service, tokens, workers
+from deborgen_coordinator.http import blobs, events, jobs, logs, runs, secrets, service, tokens, workers
 from deborgen_coordinator.http.answers import answer_problem
+from deborgen_coordinator.http.bodies import BodyAwaited
 from deborgen_coordinator.http.routes import register
 from deborgen_coordinator.http.streams import Streams
 from deborgen_coordinator.operations.context import Context
@@ -19,7 +20,7 @@ from deborgen_shared.errors import Code, Refusal
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIEnvironment
 
-NOUNS = (service, runs, jobs, logs, blobs, events, workers, tokens)
+NOUNS = (service, runs, jobs, logs, blobs, events, workers, tokens, secrets)
 
 
 class Application(Flask):
@@ -37,7 +38,7 @@ class Application(Flask):
         self._problem_answer = partial(answer_problem, reserve=reserve)
         self.register_error_handler(Exception, self._problem_answer)
         self._calls = register(self, ctx, streams, reserve)
-        # The same paths are requested again and again, so the last matches are cached.
+        # Clients request the same paths again and again, so recent matches are cached.
         self._find = lru_cache(1000)(self.url_map.bind("localhost").match)
         self._allowed = {name.strip().lower() for name in ctx.settings.allowed_hosts.split(",") if name.strip()}
 
@@ -47,15 +48,21 @@ class Application(Flask):
             path = path.encode("latin-1").decode(errors="replace")
         try:
             if self._allowed and not _is_allowed(environ.get("HTTP_HOST", "").lower(), self._allowed):
-                raise Refusal(Code.FORBIDDEN, "this coordinator does not answer to that host name")
+                raise Refusal(
+                    Code.FORBIDDEN,
+                    "this coordinator does not answer to that host name",
+                    "use a name in the coordinator's setting allowed-hosts",
+                )
             endpoint, parts = self._find(path, environ["REQUEST_METHOD"])
             view = self._calls.get(endpoint)
             answer = super().wsgi_app if view is None else view(environ, parts)
+        except BodyAwaited:
+            raise
         except Exception as problem:
             answer = self._problem_answer(problem)
         return answer(environ, start_response)
 
 
 def _is_allowed(host: str, allowed: set[str]) -> bool:
-    """Whether the name in a Host header, with or without its port, is one of these."""
+    """Whether a Host header, with or without a port, has an allowed name."""
     return host in allowed or host.rpartition(":")[0] in allowed

@@ -1,4 +1,4 @@
-"""Blobs: list the missing ones, upload, resume an upload, and download."""
+"""Blobs: find out which are missing, upload, resume an upload, and download."""
 
 from __future__ import annotations
 
@@ -16,15 +16,16 @@ from deborgen_shared.queries import NoQuery
 
 
 @serves(contract.MISSING_BLOBS)
-def missing(request: CallRequest[m.BlobsMissing, NoQuery]) -> m.MissingBlobs:
-    return blobs.missing(request.ctx, request.body.digests)
+def missing(request: CallRequest[m.BlobDigests, NoQuery]) -> m.MissingBlobs:
+    return blobs.find_missing(request.ctx, request.body.digests)
 
 
 @serves(contract.PUT_BLOB)
 def put(request: CallRequest[None, NoQuery]) -> m.BlobStored:
+    digest = request.names["sha256"]
     length = bodies.length_of(request.environ, request.ctx.settings.max_blob)
-    with request.streams.receive(length):
-        return blobs.put(request.ctx, request.names["sha256"], bodies.pieces(request.environ, length))
+    with request.streams.receive(request.actor, request.environ, digest, length) as store:
+        return blobs.put(request.ctx, digest, bodies.pieces(request.environ, length), store)
 
 
 @serves(contract.PATCH_BLOB)
@@ -33,13 +34,13 @@ def patch(request: CallRequest[None, NoQuery]) -> HandlerAnswer:
     offset = _byte_count(request, headers.UPLOAD_OFFSET, limit)
     total = _byte_count(request, headers.UPLOAD_LENGTH, limit)
     if offset is None:
-        raise malformed(f"the header {headers.UPLOAD_OFFSET} is missing", "HEAD of the same path returns it")
+        raise malformed(f"the header {headers.UPLOAD_OFFSET} is missing", "a HEAD request returns it")
     length = bodies.length_of(request.environ, limit - offset)
     if total is not None and offset + length > total:
         raise malformed(f"the body goes beyond the {total} bytes of {headers.UPLOAD_LENGTH}")
     digest = request.names["sha256"]
-    with request.streams.receive(length):
-        stored = blobs.patch(request.ctx, digest, offset, bodies.pieces(request.environ, length), total)
+    with request.streams.receive(request.actor, request.environ, digest, offset + length) as store:
+        stored = blobs.patch(request.ctx, store, digest, offset, bodies.pieces(request.environ, length), total)
     if isinstance(stored, int):
         return HandlerAnswer(204, None, {headers.UPLOAD_OFFSET: str(stored)})
     return HandlerAnswer(201, stored)
@@ -49,7 +50,7 @@ def patch(request: CallRequest[None, NoQuery]) -> HandlerAnswer:
 def head(request: CallRequest[None, NoQuery]) -> Response:
     """The headers of the blob or, while its upload is incomplete, the offset at which to resume."""
     digest = request.names["sha256"]
-    offset = blobs.partial(request.ctx, digest)
+    offset = blobs.upload_offset(request.ctx, request.actor, digest)
     if offset is not None:
         return Response(b"", 204, {headers.UPLOAD_OFFSET: str(offset), headers.CACHE_CONTROL: "no-store"})
     return send_blob(request, digest)

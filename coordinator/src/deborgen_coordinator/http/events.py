@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Sequence
 
 import msgspec
 from flask import Response
 
 from deborgen_coordinator.http.decoding import malformed
+from deborgen_coordinator.http.live import Feed
 from deborgen_coordinator.http.routes import CallRequest, serves
-from deborgen_coordinator.http.streams import Streams, client_is_gone
 from deborgen_coordinator.operations import history
 from deborgen_coordinator.operations.attempts import program_events
 from deborgen_coordinator.operations.context import Context
@@ -21,10 +19,10 @@ from deborgen_shared import messages as m
 from deborgen_shared.contract import EVENT_STREAM
 from deborgen_shared.queries import EventsQuery, NoQuery
 
-#: Send a comment after this many silent seconds, so that proxies do not close the stream.
-KEEP_ALIVE_SECONDS = 15.0
-#: Check at least this often whether the client is still connected.
-CLIENT_CHECK_SECONDS = 2.0
+#: A stream gets at most this many events at once.
+PAGE = 1000
+
+_encode = msgspec.json.Encoder().encode
 
 
 @serves(contract.LIST_EVENTS)
@@ -38,9 +36,9 @@ def list_events(request: CallRequest[None, EventsQuery]) -> m.Events | Response:
             return m.Events(items=[], next=str(history.newest(request.ctx)))
         return history.list_events(request.ctx, after=q.after, run=q.run, job=q.job, worker=q.worker, limit=q.limit)
     after = int(last) if last is not None else history.newest(request.ctx) if isinstance(q.after, str) else q.after
-    chunks = _stream(request.ctx, request.streams, request.environ, after, q)
+    stream = request.streams.follow(request.actor, EventFeed(after, q))
     sent = {headers.CACHE_CONTROL: "no-store", headers.NO_BUFFERING: "no"}
-    return Response(request.streams.live.open(chunks), 200, sent, content_type=EVENT_STREAM, direct_passthrough=True)
+    return Response(stream, 200, sent, content_type=EVENT_STREAM, direct_passthrough=True)
 
 
 @serves(contract.APPEND_EVENTS)
@@ -49,23 +47,50 @@ def append(request: CallRequest[m.ProgramEvents, NoQuery]) -> m.EventCount:
     return program_events.append(request.ctx, request.actor, attempt, request.body)
 
 
-def _stream(ctx: Context, streams: Streams, environ: dict[str, Any], after: int, q: EventsQuery) -> Iterator[bytes]:
-    encode = msgspec.json.Encoder().encode
-    yield b"retry: 2000\n\n"
-    spoke = time.monotonic()
-    while not streams.closed:
+class EventFeed(Feed):
+    """The events after a number that match a query, as server-sent events."""
+
+    greeting = b"retry: 2000\n\n"
+    comment = b": all quiet\n\n"
+
+    def __init__(self, after: int, query: EventsQuery) -> None:
+        self._after, self._query = after, query
+        self._frames: list[bytes] = []
+
+    @classmethod
+    def look(cls, ctx: Context, feeds: Sequence[EventFeed]) -> None:
+        """Feeds that are up to date share one page. Each feed that is behind has a page of its own."""
         newest = history.newest(ctx)
-        page = history.list_events(ctx, after=after, run=q.run, job=q.job, worker=q.worker, limit=1000)
-        if page.items:
-            after = page.items[-1].seq
-            yield b"".join(b"id: %d\nevent: %s\ndata: %s\n\n" % (e.seq, e.type.encode(), encode(e)) for e in page.items)
-            spoke = time.monotonic()
-            continue
-        # No event up to this one matches the reader's filters: skip them all next time.
-        after = max(after, newest)
-        if client_is_gone(environ):
-            return
-        if time.monotonic() - spoke >= KEEP_ALIVE_SECONDS:
-            yield b": all quiet\n\n"
-            spoke = time.monotonic()
-        history.wait_for_events(ctx, after, CLIENT_CHECK_SECONDS)
+        current = max((feed._after for feed in feeds if feed._after <= newest), default=newest)
+        page = _page(ctx, current, EventsQuery()) if current < newest else []
+        reached = page[-1][0].seq if page else current
+        for feed in feeds:
+            feed.is_behind = False
+            if feed._after < current:
+                own = _page(ctx, feed._after, feed._query)
+                feed.is_behind = len(own) == PAGE
+                # A page that is not full ends with the newest event: then this feed is as far as the others.
+                feed._after = own[-1][0].seq if feed.is_behind else max(reached, own[-1][0].seq if own else 0)
+                feed._frames = [frame for _, frame in own]
+            elif feed._after == current:
+                feed.is_behind = len(page) == PAGE
+                feed._after = reached
+                feed._frames = [frame for event, frame in page if feed._wants(event)]
+
+    def _wants(self, event: m.Event) -> bool:
+        q = self._query
+        return (
+            (q.run is None or q.run == event.run)
+            and (q.job is None or q.job == event.job)
+            and (q.worker is None or q.worker == event.worker)
+        )
+
+    def more(self, ctx: Context) -> bytes:
+        frames, self._frames = self._frames, []
+        return b"".join(frames)
+
+
+def _page(ctx: Context, after: int, q: EventsQuery) -> list[tuple[m.Event, bytes]]:
+    """The next events that match a query, each with its frame in the stream."""
+    found = history.list_events(ctx, after=after, run=q.run, job=q.job, worker=q.worker, limit=PAGE)
+    return [(e, b"id: %d\nevent: %s\ndata: %s\n\n" % (e.seq, e.type.encode(), _encode(e))) for e in found.items]

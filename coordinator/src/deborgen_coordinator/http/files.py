@@ -32,7 +32,7 @@ def send_blob(request: CallRequest[Any, Any], digest: str, name: str | None = No
         headers.CONTENT_DISPOSITION: "attachment"
         + (f"; filename*=UTF-8''{quote(name.rpartition('/')[2])}" if name else ""),
     }
-    if _matches(environ.get(headers.in_environ(headers.IF_NONE_MATCH)), digest):
+    if _matches(environ.get(headers.environ_key(headers.IF_NONE_MATCH)), digest):
         return Response(b"", 304, sent)
     start, end = 0, size
     wanted = _range(environ, digest, size)
@@ -42,7 +42,7 @@ def send_blob(request: CallRequest[Any, Any], digest: str, name: str | None = No
     sent[headers.CONTENT_LENGTH] = str(end - start)
     body: Iterable[bytes] = ()
     if environ["REQUEST_METHOD"] != "HEAD":
-        body = request.streams.send(blobs.open_range(ctx, digest, start, end), end - start)
+        body = request.streams.send(request.actor, blobs.open_range(ctx, digest, start, end))
     return Response(body, 206 if wanted else 200, sent, content_type=RAW, direct_passthrough=True)
 
 
@@ -53,10 +53,10 @@ def _matches(header: str | None, digest: str) -> bool:
 
 
 def _range(environ: dict[str, Any], digest: str, size: int) -> tuple[int, int] | None:
-    """The requested range. A range that cannot be understood is ignored, as HTTP demands: the answer is the whole
-    blob."""
-    header = environ.get(headers.in_environ(headers.RANGE))
-    condition = environ.get(headers.in_environ(headers.IF_RANGE))
+    """The requested range. As HTTP demands, a range that cannot be understood is ignored, and the whole blob is
+    sent."""
+    header = environ.get(headers.environ_key(headers.RANGE))
+    condition = environ.get(headers.environ_key(headers.IF_RANGE))
     match = _RANGE.fullmatch(header.strip()) if header else None
     if not match or (condition and condition.strip() != f'"{digest}"') or environ["REQUEST_METHOD"] == "HEAD":
         return None

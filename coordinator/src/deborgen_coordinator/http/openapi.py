@@ -16,10 +16,10 @@ from deborgen_shared.errors import Code
 from deborgen_shared.jobfile import json_schema
 
 SCHEMAS = "#/components/schemas/"
-#: Headers that a call requires.
+#: Headers without which a request is refused.
 REQUIRED_HEADERS = {headers.UPLOAD_OFFSET}
-#: Headers that OpenAPI forbids to list as parameters, because HTTP itself describes them.
-HTTP_OWN = {headers.ACCEPT, headers.CONTENT_TYPE, headers.AUTHORIZATION}
+#: Headers that OpenAPI ignores if they are listed as parameters.
+NOT_PARAMETERS = {headers.ACCEPT, headers.CONTENT_TYPE, headers.AUTHORIZATION}
 #: Headers whose values are not arbitrary text.
 HEADER_SCHEMAS: dict[str, dict[str, Any]] = {
     headers.IDEMPOTENCY_KEY: {"type": "string", "pattern": "^[!-~]{1,200}$"},
@@ -31,7 +31,7 @@ HEADER_SCHEMAS: dict[str, dict[str, Any]] = {
 
 
 def document(routes: Iterable[Route], version: str) -> dict[str, object]:
-    """The whole document."""
+    """The OpenAPI document."""
     routes = list(routes)
     types = _types(routes)
     _, components = msgspec.json.schema_components(types, ref_template=SCHEMAS + "{name}")
@@ -53,7 +53,7 @@ def document(routes: Iterable[Route], version: str) -> dict[str, object]:
             "schemas": {**components, "JobFile": job, **parts},
         },
     }
-    # In JSON Schema `$` matches only the very end. The extra guard is for Python's regular expressions.
+    # `m.END` is for Python, where `$` also matches before a final line break. In JSON Schema, `$` alone is enough.
     return json.loads(json.dumps(written).replace(json.dumps(m.END)[1:-1], "$"))  # type: ignore[no-any-return]
 
 
@@ -84,7 +84,7 @@ def _operation(route: Route) -> dict[str, Any]:
         "responses": {str(answer.status): _answer(answer) for answer in call.answers},
     }
     if call.by:
-        operation["description"] = "For tokens of the role " + ", ".join(sorted(call.by)) + "."
+        operation["description"] = f"For tokens of these roles: {', '.join(sorted(call.by))}."
     else:
         operation["security"] = []
     if parameters := _parameters(call):
@@ -118,7 +118,7 @@ def _parameters(call: Call[Any]) -> list[dict[str, Any]]:
             schema = {"type": "string", "enum": defined[schema["$ref"].rpartition("/")[2]]["enum"]}
         found.append(_parameter("query", field.encode_name, field.required, schema))
     for name, explanation in call.headers.items():
-        if name not in HTTP_OWN:
+        if name not in NOT_PARAMETERS:
             schema = HEADER_SCHEMAS.get(name, {"type": "string"})
             required = name in REQUIRED_HEADERS
             found.append(_parameter("header", name, required, schema, description=explanation))

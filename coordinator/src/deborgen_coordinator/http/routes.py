@@ -30,7 +30,7 @@ from deborgen_shared.states import Role
 METHODS = {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE"}
 _NO_QUERY = NoQuery()
 _INTEGER = re.compile(r"-?[0-9]{1,18}", re.ASCII)
-KEY = re.compile(r"[\x21-\x7e]{1,200}")
+_IDEMPOTENCY_KEY = re.compile(r"[\x21-\x7e]{1,200}")
 
 B = TypeVar("B")
 Q = TypeVar("Q")
@@ -38,7 +38,7 @@ Q = TypeVar("Q")
 
 @dataclass(slots=True)
 class CallRequest(Generic[B, Q]):
-    """One request for a handler: who asks, and for what."""
+    """A checked request, as a handler receives it."""
 
     ctx: Context
     streams: Streams
@@ -63,12 +63,12 @@ class CallRequest(Generic[B, Q]):
         return str(self.names["name"])
 
     def header(self, name: str) -> str | None:
-        value: str | None = self.environ.get(headers.in_environ(name))
+        value: str | None = self.environ.get(headers.environ_key(name))
         return value
 
     def idempotency_key(self) -> str | None:
         key = self.header(headers.IDEMPOTENCY_KEY)
-        if key is not None and not KEY.fullmatch(key):
+        if key is not None and not _IDEMPOTENCY_KEY.fullmatch(key):
             raise malformed(f"the header {headers.IDEMPOTENCY_KEY} must have 1 to 200 visible ASCII characters")
         return key
 
@@ -94,14 +94,14 @@ ROUTES: list[Route] = []
 def serves(call: Call[Any]) -> Callable[[Handler], Handler]:
     """Make the decorated function the handler of the call."""
 
-    def enter(handler: Handler) -> Handler:
+    def add_route(handler: Handler) -> Handler:
         ROUTES.append(Route(call, handler))
         return handler
 
-    return enter
+    return add_route
 
 
-#: A function that serves a request: from its environment and the variables of its path to the answer.
+#: Serves a request: takes its WSGI environment and the variables of its path, and returns the WSGI answer.
 View = Callable[[dict[str, Any], Mapping[str, Any]], Callable[..., Iterable[bytes]]]
 
 
@@ -126,7 +126,7 @@ def register(app: Flask, ctx: Context, streams: Streams, reserve: DiskReserve) -
 
 
 def _refuse_other_methods(app: Flask) -> None:
-    """Refuse all other methods of fixed paths, so that /v1/runs/check is never taken for the name of a run."""
+    """Refuse other methods on paths without variables, so that /v1/runs/check is never taken for the name of a run."""
     for path in {route.call.path for route in ROUTES if not route.call.path_names}:
         taken = {route.call.method for route in ROUTES if route.call.path == path}
         taken |= {"HEAD"} if "GET" in taken else set()
@@ -141,26 +141,31 @@ def _refuse_other_methods(app: Flask) -> None:
             rule.methods -= taken
 
 
+def _suggested(roles: frozenset[Role], role: Role) -> frozenset[Role]:
+    """The roles to suggest to a caller: a person has no use for a worker's token."""
+    return roles - {Role.WORKER} or roles if role is not Role.WORKER else roles
+
+
 def _view(route: Route, ctx: Context, streams: Streams, reserve: DiskReserve) -> View:
     call, handler = route
     read_query = _query_reader(call.query)
     limit = getattr(ctx.settings, call.limit)
-    readers = [(name, PATH_NAMES[name].value) for name in call.path_names]
-    usual = call.gives.status
-    roles, expected, optional, grows = call.by, call.takes, call.body_optional, call.grows
+    readers = [(name, PATH_NAMES[name].parse) for name in call.path_names]
+    usual_status = call.gives.status
+    roles, expected, optional, writes_to_disk = call.by, call.takes, call.body_optional, call.writes_to_disk
     nobody = Actor(Role.VIEWER, "", "")
 
     def view(environ: dict[str, Any], parts: Mapping[str, Any]) -> Callable[..., Iterable[bytes]]:
-        actor = authenticated(ctx, environ) if roles else nobody
+        actor = authenticate_request(ctx, environ) if roles else nobody
         if roles and actor.role not in roles:
             raise Refusal(
                 Code.FORBIDDEN,
-                f"a {actor.role}'s token cannot do this",
-                f"use the token of a role that can: {' or '.join(sorted(roles))}",
+                f"a token of the role {actor.role} cannot do this",
+                f"use the token of a role that can: {' or '.join(sorted(_suggested(roles, actor.role)))}",
             )
-        if grows and not reserve.has_room():
+        if writes_to_disk and not reserve.has_space():
             raise disk_full()
-        names = {name: value(parts[name]) for name, value in readers}
+        names = {name: parse(parts[name]) for name, parse in readers}
         query = read_query(environ.get("QUERY_STRING", ""))
         raw, body = b"", None
         if expected is not None and expected is not bytes:
@@ -178,16 +183,16 @@ def _view(route: Route, ctx: Context, streams: Streams, reserve: DiskReserve) ->
             raise
         if isinstance(answer, Response):
             return answer
-        return render(answer) if isinstance(answer, HandlerAnswer) else render(HandlerAnswer(usual, answer))
+        return render(answer) if isinstance(answer, HandlerAnswer) else render(HandlerAnswer(usual_status, answer))
 
     return view
 
 
-_AUTHORIZATION = headers.in_environ(headers.AUTHORIZATION)
+_AUTHORIZATION = headers.environ_key(headers.AUTHORIZATION)
 _BEARER = re.compile(r"[Bb][Ee][Aa][Rr][Ee][Rr] +([A-Za-z0-9._~+/=-]{1,512})")
 
 
-def authenticated(ctx: Context, environ: Mapping[str, Any]) -> Actor:
+def authenticate_request(ctx: Context, environ: Mapping[str, Any]) -> Actor:
     header = environ.get(_AUTHORIZATION)
     found = _BEARER.fullmatch(header) if header else None
     if not found:
@@ -211,7 +216,7 @@ def _query_reader(kind: Any) -> Callable[[str], Any]:
         for name, value in _pairs(text):
             if name not in fields:
                 near = difflib.get_close_matches(name, fields, 1)
-                known = f"it has {', '.join(fields)}" if fields else "it has none"
+                known = f"its query parameters are: {', '.join(fields)}" if fields else "it has no query parameters"
                 raise malformed(
                     f"this call has no query parameter {name[:100]!r}",
                     f"did you mean {near[0]!r}?" if near else known,

@@ -1,4 +1,4 @@
-"""Runs: submit, list, show, cancel, retry, and their results table."""
+"""Runs: submit, list, show, cancel and retry them, and fetch their results and artifacts."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from deborgen_coordinator.operations.attempts import artifacts
 from deborgen_coordinator.operations.jobs import look as jobs
 from deborgen_coordinator.operations.runs import cancel
 from deborgen_coordinator.operations.runs import look as runs
+from deborgen_coordinator.operations.runs import overview as overviews
 from deborgen_coordinator.operations.runs import submit as submitting
 from deborgen_coordinator.operations.runs.retry import retry_run as retry
 from deborgen_shared import contract, headers
@@ -35,7 +36,7 @@ def submit(request: CallRequest[Any, NoQuery]) -> HandlerAnswer:
 
 @serves(contract.CHECK)
 def check(request: CallRequest[Any, NoQuery]) -> m.Checked:
-    return submitting.check(request.ctx, request.body)
+    return submitting.check(request.ctx, request.actor, request.body)
 
 
 @serves(contract.LIST_RUNS)
@@ -53,6 +54,11 @@ def get_run(request: CallRequest[None, NoQuery]) -> m.Run:
     return runs.get_run(request.ctx, request.run)
 
 
+@serves(contract.RUN_OVERVIEW)
+def overview(request: CallRequest[None, NoQuery]) -> m.RunOverview:
+    return overviews.overview(request.ctx, request.run)
+
+
 @serves(contract.LIST_RUN_JOBS)
 def list_run_jobs(request: CallRequest[None, RunJobsQuery]) -> m.Jobs:
     q = request.query
@@ -61,13 +67,16 @@ def list_run_jobs(request: CallRequest[None, RunJobsQuery]) -> m.Jobs:
 
 @serves(contract.RESULTS)
 def results(request: CallRequest[None, ResultsQuery]) -> Response:
-    rows = runs.results(request.ctx, request.run)
+    retries = bool(request.query.retries)
+    rows = runs.results(request.ctx, request.run, retries=retries)
     if request.query.format == "json":
-        return Response(_json_rows(rows), 200, mimetype=JSON)
+        body = request.streams.send(request.actor, _json_rows(rows))
+        return Response(body, 200, content_type=JSON, direct_passthrough=True)
     columns = Columns.of(rows)
     sent = {headers.CONTENT_DISPOSITION: f'attachment; filename="run-{request.run}.csv"'}
-    lines = csv_of(columns.names, map(columns.cells, runs.results(request.ctx, request.run)))
-    return Response((line.encode() for line in lines), 200, sent, content_type=f"{contract.CSV}; charset=utf-8")
+    lines = csv_of(columns.names, map(columns.cells, runs.results(request.ctx, request.run, retries=retries)))
+    body = request.streams.send(request.actor, (line.encode() for line in lines))
+    return Response(body, 200, sent, content_type=f"{contract.CSV}; charset=utf-8", direct_passthrough=True)
 
 
 @serves(contract.LIST_RUN_ARTIFACTS)
@@ -83,7 +92,7 @@ def cancel_run(request: CallRequest[m.Cancel, NoQuery]) -> m.CancelAnswer:
 @serves(contract.RETRY_RUN)
 def retry_run(request: CallRequest[m.Retry, NoQuery]) -> HandlerAnswer:
     key = request.idempotency_key()
-    # The run is part of the request: the same key for another run is a conflict.
+    # The digest covers the run's number: the same key for another run is a conflict.
     digest = _digest(b"retry %d %s" % (request.run, request.body.only.encode()))
     run, created = retry(request.ctx, request.actor, request.run, request.body.only, key, digest)
     return HandlerAnswer(201 if created else 200, run)

@@ -23,6 +23,19 @@ def own_version() -> str:
     return version("deborgen-coordinator")
 
 
+# The contract and the schema stay the same while the coordinator runs, and take long to compute.
+
+
+@cache
+def _contract() -> dict[str, object]:
+    return document(ROUTES, own_version())
+
+
+@cache
+def _job_schema() -> dict[str, object]:
+    return schema(wire=True)
+
+
 @serves(contract.HEALTH)
 def get_health(request: CallRequest[None, NoQuery]) -> m.Health:
     metrics.check_health(request.ctx)
@@ -36,9 +49,9 @@ def get_metrics(request: CallRequest[None, NoQuery]) -> Response:
 
 @serves(contract.OPENAPI)
 def get_openapi(request: CallRequest[None, NoQuery]) -> dict[str, object]:
-    return document(ROUTES, own_version())
+    return _contract()
 
 
 @serves(contract.JOB_SCHEMA)
 def get_job_schema(request: CallRequest[None, NoQuery]) -> dict[str, object]:
-    return schema(wire=True)
+    return _job_schema()

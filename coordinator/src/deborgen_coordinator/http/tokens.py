@@ -28,4 +28,4 @@ def revoke(request: CallRequest[None, NoQuery]) -> HandlerAnswer:
 
 @serves(contract.ME)
 def me(request: CallRequest[None, NoQuery]) -> m.Me:
-    return m.Me(name=request.actor.name, role=str(request.actor.role))
+    return m.Me(name=request.actor.name, role=str(request.actor.role), default_image=request.ctx.settings.default_image)

@@ -1,4 +1,4 @@
-"""Workers: the calls of workers themselves, and the calls of people about them."""
+"""Workers: the calls that workers make, and the calls that people make about them."""
 
 from __future__ import annotations
 

@@ -9,14 +9,15 @@ from deborgen_shared import contract, headers
 from deborgen_shared.errors import Code, Refusal
 from deborgen_shared.messages import BlobStored, MissingBlob, MissingBlobs
 
-from ..blobs import Busy, DigestMismatch, NoSpace, OffsetMismatch
+from ..blobs import BlobStore, Busy, DigestMismatch, NoSpace, OffsetMismatch
 from ..storage import blobs as rows
 from ..storage.transactions import Tx
-from .context import Context
+from .context import Actor, Context
+from .uploads import owner
 
 
-def missing(ctx: Context, digests: list[str]) -> MissingBlobs:
-    """The missing blobs, each once, with the URL for its upload. The others are kept for at least one more day."""
+def find_missing(ctx: Context, digests: list[str]) -> MissingBlobs:
+    """The missing blobs, each once, with the URL for its upload. Existing blobs are kept for at least another day."""
     now = ctx.clock.wall()
 
     def touch(tx: Tx) -> dict[str, int]:
@@ -31,32 +32,34 @@ def missing(ctx: Context, digests: list[str]) -> MissingBlobs:
     )
 
 
-def put(ctx: Context, digest: str, chunks: Iterable[bytes]) -> BlobStored:
+def put(ctx: Context, digest: str, chunks: Iterable[bytes], store: BlobStore | None = None) -> BlobStored:
     """Store a whole blob. If the blob exists already, its bytes are checked and nothing changes."""
     with _refusals(digest):
-        size = ctx.blobs.put(digest, chunks, lambda size: register(ctx, digest, size))
+        size = (store or ctx.blobs).put(digest, chunks, lambda size: register(ctx, digest, size))
     return BlobStored(sha256=digest, size=size)
 
 
-def patch(ctx: Context, digest: str, offset: int, chunks: Iterable[bytes], total: int | None) -> BlobStored | int:
+def patch(
+    ctx: Context, store: BlobStore, digest: str, offset: int, chunks: Iterable[bytes], total: int | None
+) -> BlobStored | int:
     """Resume an interrupted upload. Return the blob if it is complete, otherwise the number of bytes stored so far."""
     stored = _known(ctx, digest)
     if stored is not None:
         return BlobStored(sha256=digest, size=stored)
     with _refusals(digest):
-        size, whole = ctx.blobs.append(digest, offset, chunks, total, lambda size: register(ctx, digest, size))
+        size, whole = store.append(digest, offset, chunks, total, lambda size: register(ctx, digest, size))
     return BlobStored(sha256=digest, size=size) if whole else size
 
 
-def partial(ctx: Context, digest: str) -> int | None:
-    """The stored bytes of an interrupted upload; None if there is none, or if the blob is complete."""
+def upload_offset(ctx: Context, actor: Actor, digest: str) -> int | None:
+    """How many bytes of this person's interrupted upload are stored; None if there is none or the blob is complete."""
     if _known(ctx, digest) is not None:
         return None
-    return ctx.blobs.offset(digest) or None
+    return ctx.blobs.for_owner(owner(actor)).offset(digest) or None
 
 
 def size(ctx: Context, digest: str) -> int:
-    """The size of the blob. It does not exist without both its row and its bytes."""
+    """The size of the blob. A blob exists only if it has both its row and its bytes."""
     found = _known(ctx, digest)
     if found is None or ctx.blobs.size(digest) != found:
         raise Refusal(Code.NOT_FOUND, f"there is no blob {digest}")

@@ -1,4 +1,4 @@
-"""The context of every operation: the store, the blobs, the clock, the settings, and the waiting requests."""
+"""What every operation is given: the settings, the store, the blobs, the clock, the waiting requests and caches."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeVar
 
-from cachetools import TTLCache
-
 from deborgen_shared.states import Role
 
 from ..caches import SharedCache
 from ..clock import Clock
+from ..secret_keys import SecretKeys
 from ..storage.rows import TokenRow
 from ..storage.store import Store
 from ..storage.transactions import Tx
 from .metrics import CoordinatorMetrics
+from .renewal_waits import RenewalWaits
 from .spec_cache import SpecCache
 from .wakeups import Wakeups
 from .work import RefusedTransition, Work
@@ -24,30 +24,36 @@ from .worker_fit import WorkerFit
 
 if TYPE_CHECKING:
     from ..blobs import BlobStore
-    from ..settings import Settings
+    from ..settings import CoordinatorSettings
+    from .runs.overview import KeptOverview
 
-#: Cache tokens for this many seconds, so that a busy caller costs one read per second. A revocation in another process
-#: takes effect within this time; a revocation in this process takes effect at once.
+#: Cache tokens for this many seconds, so that a busy client costs one read per second. A token that is revoked by
+#: another process stops working within this time; a token that is revoked by this process stops working at once.
 TOKEN_CACHE_SECONDS = 1.0
 MOST_TOKENS = 1000
+MOST_OVERVIEWS = 200
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Context:
-    settings: Settings
+    settings: CoordinatorSettings
     store: Store
     blobs: BlobStore
+    secret_keys: SecretKeys
     clock: Clock
     wakeups: Wakeups
     metrics: CoordinatorMetrics = field(default_factory=CoordinatorMetrics)
     spec_cache: SpecCache = field(default_factory=SpecCache)
+    #: Recently used tokens, each with the moment on the steady clock until which it is valid.
+    known_tokens: SharedCache[str, tuple[TokenRow, float]] = field(default_factory=lambda: SharedCache(MOST_TOKENS))
+    #: Overviews of ended and of large runs, by run.
+    overviews: SharedCache[int, KeptOverview] = field(default_factory=lambda: SharedCache(MOST_OVERVIEWS))
 
     @cached_property
-    def known_tokens(self) -> SharedCache[str, TokenRow]:
-        """Recently used tokens."""
-        return SharedCache(TTLCache(MOST_TOKENS, TOKEN_CACHE_SECONDS, self.clock.steady))
+    def renewal_waits(self) -> RenewalWaits:
+        return RenewalWaits(self.clock.steady, self.settings.heartbeat_seconds)
 
     @cached_property
     def worker_fit(self) -> WorkerFit:
@@ -56,8 +62,8 @@ class Context:
     def work(self, actor: Actor, body: Callable[[Work], T]) -> T:
         """Run the body as one unit of work, and return its result after the commit.
 
-        The body may run more than once (an earlier run is undone), so its only effect must be on its unit. A refused
-        transition undoes the whole unit, so the refusal is recorded in the history in a separate transaction.
+        The body may run more than once (its earlier changes are undone), so its only effect must be on its unit. A
+        refused transition undoes the whole unit, so the refusal is recorded in a separate transaction.
         """
 
         def run(tx: Tx) -> T:

@@ -14,7 +14,7 @@ from ..storage.rows import JobRow, RunRow, StepRow, WorkerRow
 from ..storage.transactions import Tx
 from .context import Actor
 
-#: Every run's number is smaller. The limit keeps a job's key, which contains the run's number, within 64 bits.
+#: The numbers of runs stay below this, so that a job's key, which contains the number of its run, fits into 64 bits.
 MOST_RUNS = 2**40
 
 
@@ -28,6 +28,7 @@ class Noun(Enum):
     ARTIFACT = auto()
     WORKER = auto()
     TOKEN = auto()
+    SECRET = auto()
 
 
 class UnknownName(Refusal):
@@ -63,11 +64,11 @@ def find_worker(reader: Tx | DatabaseConnection, name: str, *, lock: bool = Fals
     return row
 
 
-def check_may_change(actor: Actor, owner: RunRow) -> None:
-    if actor.role is not Role.ADMIN and actor.name != owner.submitter:
+def check_may_change(actor: Actor, run: RunRow) -> None:
+    if actor.role is not Role.ADMIN and actor.name != run.submitter:
         raise Refusal(
             Code.FORBIDDEN,
-            f"run {owner.id} was submitted by {owner.submitter}",
+            f"run {run.id} was submitted by {run.submitter}",
             "only its submitter or an admin may change it",
         )
 

@@ -20,9 +20,8 @@ if TYPE_CHECKING:
 
 BUCKETS = (0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0, 3600.0, 14400.0, 86400.0)
 OLD_STATE, NEW_STATE = EVENT_COLUMNS.index("old_state"), EVENT_COLUMNS.index("new_state")
-REQUEUED = (State.RUNNING, State.QUEUED)
 
-# The creation time of a counter says nothing: it is the start of this process.
+# The creation time of every counter would be the start of this process, which is of no use.
 disable_created_metrics()  # type: ignore[no-untyped-call]
 
 
@@ -37,18 +36,25 @@ class CoordinatorMetrics:
         self.lease_expired = Counter("deborgen_lease_expired", "Leases that expired.", registry=own)
         self.job_retries = Counter("deborgen_job_retries", "Jobs queued again.", registry=own)
         self.stale_results = Counter("deborgen_stale_results", "Results refused as stale.", registry=own)
-        self._waits = Histogram("deborgen_queue_wait_seconds", "From queued to claimed.", registry=own, buckets=BUCKETS)
-        self._runs = Histogram("deborgen_run_seconds", "From claimed to ended.", registry=own, buckets=BUCKETS)
+        self._waits = Histogram(
+            "deborgen_queue_wait_seconds",
+            "Seconds from the submission of a job to its claim.",
+            registry=own,
+            buckets=BUCKETS,
+        )
+        self._runs = Histogram("deborgen_run_seconds", "Seconds that attempts ran.", registry=own, buckets=BUCKETS)
 
-    def recorded(self, events: list[Row]) -> None:
+    def count_events(self, events: list[Row]) -> None:
         """Count the events of a commit: each job that goes back into the queue is one retry."""
-        self.job_retries.inc(sum(1 for event in events if (event[OLD_STATE], event[NEW_STATE]) == REQUEUED))
+        for event in events:
+            if event[NEW_STATE] == State.QUEUED and event[OLD_STATE] == State.RUNNING:
+                self.job_retries.inc()
 
-    def waited(self, seconds: list[float]) -> None:
+    def observe_waits(self, seconds: list[float]) -> None:
         for value in seconds:
             self._waits.observe(max(0.0, value))
 
-    def ran(self, seconds: list[float]) -> None:
+    def observe_runs(self, seconds: list[float]) -> None:
         for value in seconds:
             self._runs.observe(value)
 

@@ -19,7 +19,7 @@ from .work import About, Work
 
 
 def create(ctx: Context, actor: Actor, body: NewToken) -> CreatedToken:
-    """Create a token. This answer is the only one that contains its secret."""
+    """Create a token. No other answer contains its secret."""
     token_id = secrets.token_hex(6)
     text = f"dbg_{body.role}_{token_id}_{secrets.token_urlsafe(32).replace('_', '-')}"
     digest = hashlib.sha256(text.encode()).hexdigest()
@@ -35,7 +35,7 @@ def create(ctx: Context, actor: Actor, body: NewToken) -> CreatedToken:
 
 
 def _fields(row: TokenRow) -> dict[str, Any]:
-    """The fields of a token that everyone who may list tokens can see."""
+    """The fields of a token that a list of tokens shows."""
     return {
         "id": row.id,
         "role": row.role,

@@ -33,7 +33,7 @@ def run(row: RunRow) -> Run:
     counts = JobCounts(
         queued=row.queued, running=row.running, succeeded=row.succeeded, failed=row.failed, canceled=row.canceled
     )
-    state = run_state(row.queued, row.running, row.succeeded, row.failed, row.canceled)
+    state = run_state(row.queued, row.running, row.succeeded, row.failed, row.canceled, row.whole_canceled)
     return Run(
         id=row.id,
         name=row.name,
@@ -48,7 +48,9 @@ def run(row: RunRow) -> Run:
     )
 
 
-def job_fields(row: JobRow, owner: RunRow, step: StepRow, spec: CachedSpec) -> dict[str, Any]:
+def job_fields(
+    row: JobRow, owner: RunRow, step: StepRow, spec: CachedSpec, began_at: float | None = None
+) -> dict[str, Any]:
     """The fields of a job in lists and in its own answer."""
     return {
         "id": ids.name(row.id),
@@ -72,8 +74,9 @@ def job_fields(row: JobRow, owner: RunRow, step: StepRow, spec: CachedSpec) -> d
         "finished_at": maybe_when(row.finished_at),
         "message": row.message or "",
         "warnings": loads(row.warnings) or [],
+        "began_at": maybe_when(began_at),
     }
 
 
-def job(row: JobRow, owner: RunRow, step: StepRow, spec: CachedSpec) -> Job:
-    return Job(**job_fields(row, owner, step, spec))
+def job(row: JobRow, owner: RunRow, step: StepRow, spec: CachedSpec, began_at: float | None = None) -> Job:
+    return Job(**job_fields(row, owner, step, spec, began_at))

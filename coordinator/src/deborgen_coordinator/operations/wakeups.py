@@ -1,8 +1,8 @@
-"""Waiting requests: claims that wait for jobs, streams that wait for events. A commit wakes them, and so does a stop.
+"""Waiting requests: claims wait for jobs, streams wait for events. A commit wakes them, and so does a stop.
 
-New events and log bytes wake everyone who waits for them. A new job wakes only one claim: the newest one, whose worker
-is the most likely to be still connected. A claim that leaves jobs behind wakes the next ones. So one job costs one
-transaction however many workers are idle, and a job that the first worker cannot run still reaches one that can.
+New events and log bytes wake all streams that wait for them. A new job wakes only one claim: the newest one, whose
+worker is the most likely to be still connected. A claim that leaves jobs behind wakes the next claims. So one job costs
+one transaction however many workers are idle, and a job that the first worker cannot run still reaches one that can.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from msgspec.structs import replace
 
 from deborgen_shared.messages import Claim, NextClaim
 
+from ..shares import Share
+
 #: The signal that wakes one claim at a time.
 JOBS = "jobs"
 #: A claim that leaves jobs behind wakes this many others, so that many jobs reach many workers quickly.
@@ -21,6 +23,8 @@ WAKE_AFTER_LEFTOVERS = 2
 
 
 class _Waiter:
+    """A request that waits for the release of its lock `wake`. `seen` is the signal's count when it last looked."""
+
     __slots__ = ("seen", "wake")
 
     def __init__(self, seen: int) -> None:
@@ -30,7 +34,7 @@ class _Waiter:
 
 
 class OpenClaim:
-    """A claim that may wait. A finish with the same request id updates what is free, or answers the claim."""
+    """A claim that may wait. A finish with the same request id updates its free resources, or answers it."""
 
     def __init__(self, worker: str, claim: Claim) -> None:
         self.worker, self.claim = worker, claim
@@ -39,18 +43,20 @@ class OpenClaim:
 
 
 class Wakeups:
-    """Each signal has a count: read the count, try, and wait until the count has changed. So no signal is missed.
+    """Each signal has a count. Read the count, look for work, then wait until the count has changed: so no signal is
+    missed.
 
-    At most `most` claims wait at the same time.
+    At most `most` claims wait at the same time, and of one worker at most a quarter of that.
     """
 
     def __init__(self, most: int = 32) -> None:
         self._lock = threading.Lock()
         self._counts: Counter[str] = Counter()
         self._waiters: defaultdict[str, list[_Waiter]] = defaultdict(list)
-        self._most = most
-        self._waiting = 0
+        self._slots = Share(most)
         self._open_claims: dict[tuple[str, str], OpenClaim] = {}
+        #: Set after each commit: each belongs to a thread that serves many waiting clients.
+        self.bells: set[threading.Event] = set()
         self.closed = False
 
     def notify(self, signals: set[str]) -> None:
@@ -58,9 +64,11 @@ class Wakeups:
             for signal in signals:
                 self._counts[signal] += 1
                 self._wake(signal, 1 if signal == JOBS else None)
+        for bell in tuple(self.bells):
+            bell.set()
 
     def wake_next(self) -> None:
-        """Wake the next claims because jobs are left, except those that have looked since the last signal."""
+        """Wake the next claims because jobs are left, except claims that have looked since the last signal."""
         with self._lock:
             self._wake(JOBS, WAKE_AFTER_LEFTOVERS)
 
@@ -75,7 +83,7 @@ class Wakeups:
             return self._counts[signal]
 
     def wait(self, signal: str, seen: int, timeout: float, open_claim: OpenClaim | None = None) -> bool:
-        """Wait at most `timeout` seconds for the signal, unless its count is no longer `seen`; return whether it came.
+        """Wait at most `timeout` seconds until the signal's count is no longer `seen`; return whether it has changed.
         An answered claim does not wait."""
         with self._lock:
             if self.closed or self._counts[signal] != seen or (open_claim is not None and open_claim.answered):
@@ -104,8 +112,8 @@ class Wakeups:
                 del self._open_claims[key]
 
     def update_claim(self, worker: str, claim: NextClaim, *, answered: bool) -> None:
-        """A finish carried the same request id: update what the waiting claim asks for, or end it if it was
-        answered."""
+        """A finish carried the same request id. End the waiting claim if the finish answered it; otherwise update what
+        it asks for."""
         with self._lock:
             open_claim = self._open_claims.get((worker, claim.request_id))
             if open_claim is None:
@@ -118,20 +126,15 @@ class Wakeups:
             elif not claim.ahead:  # a request for jobs ahead of need never waits
                 open_claim.claim = replace(open_claim.claim, free=claim.free, max=claim.max)
 
-    def take_slot(self) -> bool:
-        """Take one of the slots for waiting claims; False if all are taken."""
-        with self._lock:
-            if self._waiting >= self._most or self.closed:
-                return False
-            self._waiting += 1
-            return True
+    def take_slot(self, worker: str) -> bool:
+        """Take a slot for a waiting claim; False if none is free, or if this worker has as many as one may have."""
+        return not self.closed and self._slots.take(worker)
 
-    def release_slot(self) -> None:
-        with self._lock:
-            self._waiting -= 1
+    def release_slot(self, worker: str) -> None:
+        self._slots.give_back(worker)
 
     def close(self) -> None:
-        """Wake every waiting request, now and from now on."""
+        """Wake every waiting request, and let no request wait any more."""
         with self._lock:
             self.closed = True
             for waiters in self._waiters.values():

@@ -1,14 +1,14 @@
 """A unit of work: one transaction with its actor and its time. Only this module changes the state of a job, with one
 method per transition.
 
-Each transition asks the table in lifecycle.py, then changes the job, its attempt and the history in the unit's
+Each transition consults the table in lifecycle.py, then changes the job, its attempt and the history in the unit's
 transaction. If the job is no longer in the expected state, the transition is refused and nothing is overwritten. The
 counts of runs and steps are updated when the unit closes.
 """
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -31,15 +31,15 @@ if TYPE_CHECKING:
 
     from .context import Actor, Context
 
-#: A worker that could not run a job, or gave it back, does not get the same job for this many seconds.
+#: For this many seconds, a worker that could not run a job, or gave it back, gets it only if no other worker could.
 AVOID_SECONDS = 60.0
 _encode = msgspec.json.Encoder().encode
 _encode_in_order = msgspec.json.Encoder(order="deterministic").encode
 
 
 class About(NamedTuple):
-    """The subject of an event: a job or one of its attempts, and a worker. The job is given by its id; the id of a
-    whole run has the index 0."""
+    """The subject of an event: a job or one of its attempts, and a worker. `job` is the job's id. For an event of a
+    whole run it is an id with the index 0."""
 
     job: int | None = None
     attempt: int | None = None
@@ -59,7 +59,8 @@ class RefusedTransition(InvalidTransition):
 
 
 class AttemptEnding(NamedTuple):
-    """How an attempt ended. `named` says that a heartbeat has named it at least once; a result always names it."""
+    """How an attempt ended. `named` says that a heartbeat mentioned it at least once; with a result it always counts as
+    named."""
 
     outcome: Outcome
     reason: str
@@ -73,7 +74,7 @@ class AttemptEnding(NamedTuple):
 class Work:
     """`ctx.work(actor, body)` runs a body with a new unit. Inside a transaction use `with Work(ctx, tx, actor)`.
 
-    The time is read once, when the unit opens: inside its transaction, after all waiting.
+    `now` is read once, when the transaction has begun: after any wait for other transactions, not before it.
     """
 
     def __init__(self, ctx: Context, tx: Tx, actor: Actor) -> None:
@@ -81,8 +82,10 @@ class Work:
         self.now = ctx.clock.wall()
         self._by = str(actor)
         self._clock: float | None = None
-        self._counts: defaultdict[int, Counter[str]] = defaultdict(Counter)
-        self._ended: defaultdict[tuple[int, int], Counter[str]] = defaultdict(Counter)
+        #: By run: how the numbers of its jobs in each state change.
+        self._counts: defaultdict[int, defaultdict[str, int]] = defaultdict(lambda: defaultdict(int))
+        #: By run and step: how many jobs have ended in each state.
+        self._ended: defaultdict[tuple[int, int], defaultdict[str, int]] = defaultdict(lambda: defaultdict(int))
 
     def __enter__(self) -> Work:
         return self
@@ -91,7 +94,7 @@ class Work:
         if kind is None:
             self.settle_steps()
             if self._counts:
-                runs.move(self.tx, self._counts, self.now)
+                runs.change_counts(self.tx, self._counts, self.now)
 
     @property
     def clock(self) -> float:
@@ -113,11 +116,11 @@ class Work:
         self.tx.record((self.now, type_, *about, self._by, old, new, text))
 
     def wake(self, signal: str) -> None:
-        """Wake everyone who waits for the signal, after the commit."""
+        """Wake the requests that wait for the signal, after the commit."""
         self.tx.wake(signal)
 
     def start(self, picked: Sequence[tuple[int, int]], worker: WorkerRow, expires_at: datetime) -> None:
-        """queued → running, for jobs with the numbers of their new attempts. The caller inserts the attempts' rows."""
+        """queued → running. `picked` has each job with the number of its new attempt, whose row the caller inserts."""
         state = advance(State.QUEUED, LifecycleEvent.CLAIMED)
         if jobs.start(self.tx, [job for job, _ in picked], worker.id, self.now) != len(picked):
             about = About(self._not_started(picked, worker.name), worker=worker.name)
@@ -136,7 +139,8 @@ class Work:
         return picked[0][0]
 
     def resume(self, held: HeldAttempt, session: str) -> None:
-        """queued → running: a worker that was given up is back before another one has claimed the job."""
+        """queued → running: the coordinator gave the attempt up, but its worker is back before another claimed the
+        job."""
         state = self._advance(held, LifecycleEvent.RESUMED)
         if not jobs.resume(self.tx, held.job, held.number, held.worker_id, held.claimed_at, count=held.never_named):
             raise RefusedTransition(held.job_state, LifecycleEvent.RESUMED, About.attempt_of(held))
@@ -144,9 +148,9 @@ class Work:
         self._record_move("lease.resumed", About.attempt_of(held), State.QUEUED, state)
 
     def note_program_start(self, held: HeldAttempt, seconds_ago: float | None) -> float | None:
-        """The start of an attempt's program, as its worker reports it. The first report counts and is recorded.
+        """When an attempt's program started, according to its worker. The first report counts and is recorded.
 
-        The caller stores this moment together with its other changes to the attempt.
+        The caller stores the start together with its other changes to the attempt.
         """
         if seconds_ago is None or held.began_at is not None:
             return held.began_at
@@ -160,7 +164,7 @@ class Work:
         result = ending.result
         reported = dict[str, Any]() if result is None else {
             "exit_code": result.exit_code, "cpu_seconds": result.cpu_seconds, "peak_memory": result.peak_memory,
-            "image": result.image, "log_told": result.log_size,
+            "image": result.image, "announced_size": result.log_size,
         }  # fmt: skip
         ended = attempts.end(
             self.tx, held.job, held.number, ending.outcome, reason=ending.reason, now=self.now, seconds=ending.seconds,
@@ -240,7 +244,7 @@ class Work:
     def settle_steps(self) -> None:
         """Update the steps whose jobs have ended: the steps that need them become ready, or are canceled.
 
-        The unit does this when it closes. A body that goes on to look for ready jobs calls it earlier.
+        The unit does this when it closes. A body that looks for ready jobs before that must call it first.
         """
         while self._ended:
             (run, number), states = self._ended.popitem()

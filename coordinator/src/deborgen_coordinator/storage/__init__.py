@@ -1,1 +1,1 @@
-"""Where rows live: the only place that knows SQL, peewee and the two databases. Values leave it, rows do not."""
+"""The database. No other package uses SQL or Peewee, and callers get plain values, never Peewee's objects."""

@@ -1,6 +1,6 @@
-"""The conditions that must never hold in the database: one query per sentence.
+"""Checks of the database: each is a sentence that must never be true, and a query for the rows where it is.
 
-Each query returns the job (or run, or digest) concerned, and the attempt if there is one.
+A query returns a job, a run or a digest, and the attempt if there is one.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ LOST, DUPLICATED, UNEXPECTED = "lost", "duplicated", "unexpected"
 
 NONE = SQL("NULL")
 ONE = SQL("1")
-#: A literal in the text: PostgreSQL treats two parameters as different expressions even if their values are equal.
+#: A literal, not a parameter: PostgreSQL treats two parameters as different expressions even if their values are equal.
 RUN_SIZE = SQL(str(ids.key(1, 0)))
 
 
 class Check(NamedTuple):
-    """A sentence that must never be true; `subject` says what the query's first column is."""
+    """A sentence that must never be true. `subject` says what the query's first column identifies."""
 
     kind: str
     name: str
@@ -37,6 +37,7 @@ class Check(NamedTuple):
 
 
 def _words(words: Any) -> list[str]:
+    """The words of states or outcomes, as the database stores them."""
     return sorted(word.value for word in words)
 
 
@@ -55,7 +56,7 @@ def _count_of(condition: Any) -> Any:
     return fn.SUM(Case(None, [(condition, 1)], 0))
 
 
-def _counted() -> Any:
+def _wrong_counts() -> Any:
     """The runs whose stored counts differ from the actual number of their jobs in each state."""
     counts = [_count_of(Job.state == state.value).alias(state.value) for state in State]
     counted = Job.select((Job.id / RUN_SIZE).alias("run_id"), *counts).group_by(Job.id / RUN_SIZE).alias("counted")
@@ -81,6 +82,7 @@ def _attempts_charged() -> Any:
     released = Attempt.outcome == Outcome.RELEASED.value
     had = _per_job(fn.SUM(Case(None, [(released, 0)], 1)).alias("used"))
     used = fn.COALESCE(had.c.used, 0)
+    # If a job is canceled when its attempt is released, that attempt stays counted.
     canceled = (Job.state == State.CANCELED.value) & (Job.attempts == used + 1)
     query = Job.select(Job.id, NONE).join(had, JOIN.LEFT_OUTER, on=(had.c.job_id == Job.id))
     return query.where(Job.attempts != used, ~canceled)
@@ -105,8 +107,8 @@ def _state_and_outcome() -> Any:
 
 
 def _jobs_with_step() -> Any:
-    mine = (Step.run == Job.id / RUN_SIZE) & (Step.number == Job.step)
-    return Job.select(Job.id, NONE).join(Step, on=mine)
+    own_step = (Step.run == Job.id / RUN_SIZE) & (Step.number == Job.step)
+    return Job.select(Job.id, NONE).join(Step, on=own_step)
 
 
 def _grants() -> Any:
@@ -114,7 +116,7 @@ def _grants() -> Any:
 
 
 def _chunks(condition: Any) -> Any:
-    """The chunks of each log that do not begin where the previous chunk ends."""
+    """The chunks whose first byte, compared with the end of the previous chunk, meets the condition."""
     ends = fn.LAG(LogChunk.first + fn.LENGTH(LogChunk.data)).over(
         partition_by=[LogChunk.job, LogChunk.number], order_by=[LogChunk.first]
     )
@@ -178,7 +180,7 @@ CHECKS = [
         UNEXPECTED, "jobs_too_many", "the run has more jobs than were submitted", "run",
         Run.select(Run.id, NONE).where(Run.jobs < JOBS_OF_RUN),
     ),
-    Check(UNEXPECTED, "run_counts", "the run's counts do not match its jobs", "run", _counted()),
+    Check(UNEXPECTED, "run_counts", "the run's counts do not match its jobs", "run", _wrong_counts()),
     Check(
         UNEXPECTED, "step_counts", "the step's counts do not match its jobs", "run",
         Step.select(Step.run, NONE).where(
@@ -264,12 +266,12 @@ CHECKS = [
     Check(LOST, "log_size", "the log's size does not match its attempt", "job", _log_size()),
     Check(
         LOST, "log_unfinished", "the log was sealed before it was complete", "job",
-        Attempt.select(*ATTEMPT).where(SEALED, Attempt.log_size < Attempt.log_told),
+        Attempt.select(*ATTEMPT).where(SEALED, Attempt.log_size < Attempt.announced_size),
     ),
     Check(
         UNEXPECTED, "log_beyond", "the log is longer than its result announced", "job",
         Attempt.select(*ATTEMPT).where(
-            Attempt.log_size > Attempt.log_told,
+            Attempt.log_size > Attempt.announced_size,
             Attempt.outcome.not_in([Outcome.RELEASED.value, Outcome.ERROR.value]),
         ),
     ),
@@ -308,7 +310,7 @@ CHECKS = [
 
 
 def totals(reader: DatabaseConnection) -> dict[str, int]:
-    """The number of rows per table: for people, and to show that the audit was not empty."""
+    """The number of rows per table, to show that the audit examined something."""
     tables = (Run, Job, Attempt, Event, Artifact, Blob)
     return {f"{each._meta.table_name}s": int(reader.value(each.select(fn.COUNT(ONE)))) for each in tables}
 

@@ -38,14 +38,14 @@ def touch_known(tx: Tx, digests: Iterable[str], now: float) -> None:
 
 
 def known_blobs(reader: Tx | DatabaseConnection, digests: Iterable[str]) -> dict[str, int]:
-    """The sizes of those of the blobs that exist. In a transaction that writes, they are locked until it ends."""
+    """The sizes of the blobs that exist, by digest. A transaction that writes locks them until it ends."""
     statement = hot.lock_blob if isinstance(reader, Tx) else hot.size_of_blob
     found = ((digest, statement.one(reader, digest)) for digest in digests)
     return {digest: row[0] for digest, row in found if row is not None}
 
 
 def postpone_collection(tx: Tx, touched_at: float) -> None:
-    """Treat every blob as requested at this moment or later, so that it is not collected for a while."""
+    """Treat every blob as requested at this moment or later, so that it is not removed for a while."""
     tx.run(Blob.update({Blob.touched_at: touched_at}).where(Blob.touched_at < touched_at))
 
 
@@ -60,10 +60,10 @@ def unreferenced(reader: DatabaseConnection, before: float, most: int) -> list[s
 
 
 def delete_row(tx: Tx, digest: str, before: float) -> bool:
-    """Delete the row of a blob if nothing refers to it; return whether it was deleted.
+    """Delete the row of a blob if nothing refers to the blob; return whether the row was deleted.
 
-    The row is locked before references are looked up: a writer that is about to refer to the blob either came first, or
-    finds the row gone.
+    The row is locked before references are looked up. So a writer that is about to refer to the blob has either done so
+    already, or finds the row gone.
     """
     tx.rows(Locked(Blob.select(Blob.digest).where(Blob.digest == digest)))
     if not tx.rows(_unreferenced(before).where(Blob.digest == digest)):
@@ -81,7 +81,7 @@ def _newest_number(job: Any) -> Any:
 
 
 def artifacts(reader: Tx | DatabaseConnection, job: int, number: int | None = None) -> list[tuple[str, str, int]]:
-    """The artifacts of one attempt of a job, or of its newest attempt that has any: path, digest, size."""
+    """The artifacts of one attempt of a job, or of the newest attempt that has artifacts: path, digest, size."""
     wanted = _newest_number(job) if number is None else number
     query = Artifact.select(*FILES).where(Artifact.job == job, Artifact.number == wanted)
     return reader.rows(query.order_by(Artifact.path))
@@ -90,8 +90,8 @@ def artifacts(reader: Tx | DatabaseConnection, job: int, number: int | None = No
 def artifacts_of_jobs(
     reader: DatabaseConnection, first: int, last: int, skip: int, most: int
 ) -> list[tuple[int, str, str, int]]:
-    """The artifacts of the ended jobs in a span, for each job those of its newest attempt that has any, without the
-    first `skip`: job, path, digest, size."""
+    """The artifacts of the ended jobs in a span, without the first `skip`: job, path, digest, size. For each job they
+    come from the newest attempt that has artifacts."""
     ended = Job.state.in_([state.value for state in TERMINAL])
     query = Artifact.select(Artifact.job, *FILES).join(Job, on=(Job.id == Artifact.job))
     query = query.where(Artifact.job.between(first, last), ended, Artifact.number == _newest_number(Artifact.job))
@@ -107,7 +107,7 @@ def artifacts_of_span(reader: Tx | DatabaseConnection, first: int, last: int) ->
 
 
 def referenced_size(reader: DatabaseConnection) -> int:
-    """The number of bytes in the blobs of logs and artifacts, counting each blob once."""
+    """The total size of the blobs of logs and artifacts, counting each blob once."""
     named = _named_by(Artifact.digest) | _named_by(Attempt.log_digest)
     return int(reader.value(Blob.select(fn.COALESCE(fn.SUM(Blob.size), 0)).where(named)))
 
@@ -122,7 +122,7 @@ def prune_run(tx: Tx, run: int, first: int, last: int, now: float) -> None:
     """Remove the logs and artifacts of a finished run. Its history stays."""
     tx.run(Artifact.delete().where(Artifact.job.between(first, last)))
     tx.run(LogChunk.delete().where(LogChunk.job.between(first, last)))
-    # Reset `log_told` too. Otherwise the log would count as incomplete, and would accept more bytes.
-    nothing = {Attempt.log_digest: None, Attempt.log_size: 0, Attempt.log_told: 0}
+    # Reset `announced_size` too. Otherwise the log would count as incomplete, and would accept more bytes.
+    nothing = {Attempt.log_digest: None, Attempt.log_size: 0, Attempt.announced_size: 0}
     tx.run(Attempt.update(nothing).where(Attempt.job.between(first, last)))
     tx.run(Run.update({Run.pruned_at: now}).where(Run.id == run, Run.finished_at.is_null(False)))

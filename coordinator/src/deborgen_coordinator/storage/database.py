@@ -1,4 +1,4 @@
-"""What storage asks of a database, and the choice between the two implementations: sqlite.py and postgres.py.
+"""The interface of a database, and the choice between its two implementations: sqlite.py and postgres.py.
 
 Queries are built with Peewee on the models. A connection executes them with the driver that it wraps, so errors are the
 driver's own and rows are plain tuples. Every difference between the two databases is a method here. No other module
@@ -126,7 +126,7 @@ class DatabaseConnection(ABC):
 
     @abstractmethod
     def begin_writing(self, writer: str) -> int:
-        """Begin a transaction that writes; return the number by which `was_committed` finds it later."""
+        """Begin a transaction that writes; return its number, for `was_committed`."""
 
     @abstractmethod
     def begin_reading(self) -> None:
@@ -151,8 +151,8 @@ class DatabaseConnection(ABC):
     def announce(self, signals: Iterable[str], *, history: bool) -> None:
         """Send these signals to the other processes when the transaction commits.
 
-        `history` says that the transaction adds events. From here on no other process adds any, so that the order of
-        the events' numbers is the order of their commits.
+        `history` says that the transaction adds events. Until it ends, no other process adds events, so that the order
+        of the events' numbers is the order of their commits.
         """
 
     @abstractmethod
@@ -161,7 +161,7 @@ class DatabaseConnection(ABC):
 
     @abstractmethod
     def announcements(self, timeout: float) -> list[tuple[int, set[str]]]:
-        """The signals that arrive within this many seconds, each with the backend process that sent them."""
+        """The signals that arrive within this many seconds, each set with the backend process that sent it."""
 
     @abstractmethod
     def was_committed(self, lost: DatabaseConnection, writer: str, number: int) -> bool:
@@ -181,7 +181,7 @@ class DatabaseConnection(ABC):
 
     @abstractmethod
     def rename_constraint(self, old: str, new: str) -> None:
-        """Rename a UNIQUE constraint, if this database gives such constraints names."""
+        """Rename a UNIQUE constraint. In SQLite such constraints have no names."""
 
     def columns_of(self, table: str) -> list[str]:
         """The names of a table's columns."""
@@ -189,7 +189,7 @@ class DatabaseConnection(ABC):
 
     @abstractmethod
     def reset_counter(self, model: Any) -> None:
-        """Continue to number a table's keys after the largest existing key."""
+        """Make generated keys of a table continue after its largest key."""
 
     def close(self) -> None:
         self.db.close()
@@ -199,6 +199,9 @@ class Database(Protocol):
     """A database that can be connected to."""
 
     def connect(self, *, readonly: bool) -> DatabaseConnection: ...
+
+    def exists(self) -> bool:
+        """Whether there is anything to connect to. Connecting to a file that does not exist would create it."""
 
     def is_transient(self, error: Exception) -> bool:
         """Whether the same transaction is likely to succeed if it is retried at once on a new connection."""
@@ -235,7 +238,7 @@ def database_for(url: str, data_dir: Path) -> Database:
 
 @contextlib.contextmanager
 def transaction(connection: DatabaseConnection) -> Iterator[None]:
-    """Commit the transaction that has begun when the block ends, or roll it back if the block raises."""
+    """Commit the open transaction when the block ends, or roll it back if the block raises."""
     try:
         yield
     except BaseException:

@@ -17,7 +17,7 @@ from .transactions import Tx
 def select(
     reader: DatabaseConnection, *, after: int, run: int | None, job: int | None, worker: str | None, limit: int
 ) -> list[Row]:
-    """Events with a number above `after`, in order: the number, then the values in the order of the columns."""
+    """Events with a number above `after`, oldest first. A row is the number, then the values in column order."""
     query = Event.select().where(Event.seq > after).order_by(Event.seq).limit(limit)
     if run is not None:
         query = query.where(Event.job.between(ids.key(run, 0), ids.span(run)[1]))
@@ -52,10 +52,10 @@ def _attempt(job: int, number: int) -> Any:
     return (Attempt.job == job) & (Attempt.number == number)
 
 
-def count_sent(tx: Tx, job: int, number: int) -> int:
+def count_program_events(tx: Tx, job: int, number: int) -> int:
     """The number of program events that an attempt has sent."""
     return int(tx.value(Attempt.select(Attempt.events).where(_attempt(job, number))))
 
 
-def set_sent(tx: Tx, job: int, number: int, count: int) -> None:
+def set_program_events(tx: Tx, job: int, number: int, count: int) -> None:
     tx.run(Attempt.update({Attempt.events: count}).where(_attempt(job, number)))

@@ -1,8 +1,8 @@
 """The statements that every claim, heartbeat, result and submit needs: compiled once, or written by hand.
 
-Everything else in storage is a Peewee query that is built for each call. The statements here run for every job. Each
-docstring gives the cost: built for each call / compiled, in microseconds, on SQLite and two busy cores.
-`benchmarks/statements.py` measures both, and a test checks that each statement does what its plain query does.
+Everything else in storage is a Peewee query that is built for each call. Each docstring here gives two costs, built for
+each call / compiled, in microseconds, on SQLite and two busy cores. `benchmarks/statements.py` measures both, and a
+test checks that each statement does what its plain query does.
 """
 
 from __future__ import annotations
@@ -21,17 +21,22 @@ from .models import (
     Blob,
     Claim,
     Event,
+    Experience,
     Job,
+    JobClass,
     LeaseClock,
     LogChunk,
     Run,
     RunLabel,
+    Spec,
+    SpecFile,
     Step,
     Submission,
     Submitter,
+    Token,
     Worker,
 )
-from .rows import HeldAttempt, RunRow, StepRow, WorkerRow, columns
+from .rows import HeldAttempt, RunRow, StepRow, TokenRow, WorkerRow, columns
 from .statements import Locked, Reader, Statement
 
 V = Any
@@ -39,8 +44,9 @@ V = Any
 
 LIVE = Attempt.outcome.is_null()
 
-#: A walk along the index with one seek per lane, however long the lanes are. The three ways to the next lane are
-#: written out because SQLite uses only the first column of a row comparison, and would scan all jobs of a class.
+#: The first job of each lane. The query walks along the index with one seek per lane, even if the lanes are long. The
+#: three ways to the next lane are written out because SQLite uses only the first column of a row comparison, and would
+#: scan all jobs of a class.
 LANES = """
 WITH RECURSIVE lane (class_id, submitter_id, avoid, rank, id) AS (
     SELECT * FROM (
@@ -61,6 +67,15 @@ WITH RECURSIVE lane (class_id, submitter_id, avoid, rank, id) AS (
 )
 SELECT rank, id, class_id, submitter_id, avoid FROM lane
 """
+
+
+# Every request
+
+
+@Statement
+def token_numbered(token: V) -> Any:
+    """110 / 2 us. It is cached for a second, so a caller who asks less often reads it each time."""
+    return Token.select(*columns(TokenRow, Token)).where(Token.id == token)
 
 
 # Every request of a worker
@@ -110,6 +125,25 @@ def first_of_lane(job_class: V, submitter: V, avoid: V, most: V) -> Any:
 
 
 @Statement
+def spec_numbered(spec: V) -> Any:
+    """64 / 1 us. Nearly every single job has a spec of its own."""
+    return Spec.select(Spec.job_class, Spec.body).where(Spec.id == spec)
+
+
+@Statement
+def needs_of_class(job_class: V) -> Any:
+    """54 / 1 us."""
+    return JobClass.select(JobClass.needs).where(JobClass.id == job_class)
+
+
+@Statement
+def avoided_subjects(worker: V, clock: V) -> Any:
+    """Every claim needs it. Its costs have not been measured."""
+    failing = (Experience.worker == worker) & (Experience.failures > 0) & (Experience.avoid_clock > clock)
+    return Experience.select(Experience.subject).where(failing)
+
+
+@Statement
 def start_job(worker: V, now: V, job: V) -> Any:
     """276 / 10 us."""
     change = {
@@ -132,7 +166,7 @@ def add_attempt(job: V, number: V, worker: V, session: V, claim: V, granted: V, 
     return Attempt.insert({
         Attempt.job: job, Attempt.number: number, Attempt.worker: worker, Attempt.session: session,
         Attempt.claim: claim, Attempt.granted_clock: granted, Attempt.deadline_clock: deadline,
-        Attempt.lease_clock: lease, Attempt.started_at: now,
+        Attempt.lease_clock: lease, Attempt.claimed_at: now,
     })  # fmt: skip
 
 
@@ -149,7 +183,7 @@ def runs_among(count: int) -> Statement:
 
 @Statement
 def move_run(queued: V, running: V, succeeded: V, failed: V, canceled: V, unfinished: V, now: V, run: V) -> Any:
-    """607 / 3 us. `unfinished` is the sum of the first two: a run is finished when all its jobs are terminal."""
+    """607 / 3 us. `unfinished` is `queued` plus `running`: a run is finished when all its jobs are terminal."""
     finished = Case(None, [(Run.queued + Run.running + unfinished == 0, now)], None)
     change = {
         Run.queued: Run.queued + queued, Run.running: Run.running + running, Run.succeeded: Run.succeeded + succeeded,
@@ -174,8 +208,8 @@ def record_heartbeat(state: V, reason: V, until: V, free: V, metrics: V, clock: 
 
 def attempts_where(*conditions: Any) -> Any:
     renamed = {
-        "worker_id": Attempt.worker, "worker": Worker.name, "named": Attempt.confirmed,
-        "claimed_at": Attempt.started_at, "job_state": Job.state, "job_attempts": Job.attempts,
+        "worker_id": Attempt.worker, "worker": Worker.name, "named": Attempt.named,
+        "claimed_at": Attempt.claimed_at, "job_state": Job.state, "job_attempts": Job.attempts,
         "job_last_attempt": Job.last_attempt, "job_step": Job.step, "spec_id": Job.spec, "submitter_id": Job.submitter,
         "cancel_requested": Job.cancel_requested, "cancel_reason": Job.reason,
     }  # fmt: skip
@@ -198,10 +232,10 @@ def live_attempts_of(worker: V) -> Any:
 def renew_lease(lease: V, began: V, deadline: V, job: V, number: V, worker: V, session: V) -> Any:
     """171 / 4 us."""
     change = {
-        Attempt.lease_clock: lease, Attempt.confirmed: 1, Attempt.began_at: began, Attempt.deadline_clock: deadline,
+        Attempt.lease_clock: lease, Attempt.named: 1, Attempt.began_at: began, Attempt.deadline_clock: deadline,
     }  # fmt: skip
-    mine = (Attempt.job == job) & (Attempt.number == number) & (Attempt.worker == worker) & (Attempt.session == session)
-    return Attempt.update(change).where(mine & LIVE)
+    held = (Attempt.job == job) & (Attempt.number == number) & (Attempt.worker == worker) & (Attempt.session == session)
+    return Attempt.update(change).where(held & LIVE)
 
 
 @Statement
@@ -223,16 +257,24 @@ def attempt_numbered(job: V, number: V) -> Any:
 @Statement
 def end_attempt(
     outcome: V, reason: V, now: V, exit_code: V, seconds: V, cpu_seconds: V, peak_memory: V, image: V, digest: V,
-    log_told: V, began: V, named: V, job: V, number: V,
+    announced_size: V, began: V, named: V, job: V, number: V,
 ) -> Any:  # fmt: skip
     """346 / 9 us."""
     change = {
         Attempt.outcome: outcome, Attempt.reason: reason, Attempt.finished_at: now, Attempt.lease_clock: None,
         Attempt.exit_code: exit_code, Attempt.seconds: seconds, Attempt.cpu_seconds: cpu_seconds,
-        Attempt.peak_memory: peak_memory, Attempt.image: image, Attempt.digest: digest, Attempt.log_told: log_told,
-        Attempt.began_at: began, Attempt.confirmed: Case(None, [(named == 1, 1)], Attempt.confirmed),
+        Attempt.peak_memory: peak_memory, Attempt.image: image, Attempt.digest: digest,
+        Attempt.announced_size: announced_size, Attempt.began_at: began,
+        Attempt.named: Case(None, [(named == 1, 1)], Attempt.named),
     }  # fmt: skip
     return Attempt.update(change).where((Attempt.job == job) & (Attempt.number == number) & LIVE)
+
+
+@Statement
+def experience(subject: V, worker: V) -> Any:
+    """Every result of a program needs it. Its costs have not been measured."""
+    this = (Experience.subject == subject) & (Experience.worker == worker)
+    return Experience.select(Experience.failures, Experience.at).where(this)
 
 
 @Statement
@@ -309,8 +351,34 @@ def add_submission(submitter: V, key: V, digest: V, run: V) -> Any:
 
 
 @Statement
+def spec_under(digest: V) -> Any:
+    """64 / 1 us."""
+    return Spec.select(Spec.id, Spec.job_class).where(Spec.digest == digest)
+
+
+@Statement
+def add_spec(digest: V, body: V, job_class: V) -> Any:
+    """62 / 2 us."""
+    row = {Spec.digest: digest, Spec.body: body, Spec.job_class: job_class}
+    return Spec.insert(row).on_conflict(action="nothing", conflict_target=[Spec.digest])
+
+
+@Statement
+def add_spec_file(spec: V, digest: V) -> Any:
+    """57 / 1 us."""
+    row = {SpecFile.spec: spec, SpecFile.digest: digest}
+    return SpecFile.insert(row).on_conflict(action="nothing", conflict_target=[SpecFile.digest, SpecFile.spec])
+
+
+@Statement
+def class_under(digest: V) -> Any:
+    """60 / 1 us."""
+    return JobClass.select(JobClass.id).where(JobClass.digest == digest)
+
+
+@Statement
 def add_run(name: V, submitter: V, labels: V, warnings: V, retry_of: V, jobs: V, steps: V, now: V) -> Any:
-    """218 / 7 us. All its jobs are queued."""
+    """218 / 7 us. All jobs of a new run are queued."""
     return Run.insert({
         Run.name: name, Run.submitter: submitter, Run.labels: labels, Run.warnings: warnings, Run.retry_of: retry_of,
         Run.jobs: jobs, Run.steps: steps, Run.queued: jobs, Run.created_at: now,
@@ -365,13 +433,13 @@ def silent_workers(clock: V) -> Any:
 @Statement
 def lock_lease_clock() -> Any:
     """50 / 1 us."""
-    return Locked(LeaseClock.select(LeaseClock.value, LeaseClock.sweeper, LeaseClock.turns))
+    return Locked(LeaseClock.select(LeaseClock.value, LeaseClock.mover, LeaseClock.moves))
 
 
 @Statement
-def move_lease_clock(value: V, sweeper: V) -> Any:
+def move_lease_clock(value: V, mover: V) -> Any:
     """56 / 2 us."""
-    change = {LeaseClock.value: value, LeaseClock.sweeper: sweeper, LeaseClock.turns: LeaseClock.turns + 1}
+    change = {LeaseClock.value: value, LeaseClock.mover: mover, LeaseClock.moves: LeaseClock.moves + 1}
     return LeaseClock.update(change)
 
 

@@ -1,4 +1,4 @@
-"""Jobs. Every state change expects a certain state. If it changes no row, another change has come first."""
+"""Jobs. Every state change names the state that it expects. If it changes no row, another change came first."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class JobWithResult(NamedTuple):
 
 
 def lane_heads(tx: Tx | DatabaseConnection) -> list[Head]:
-    """The first ready job of each lane. It takes one index seek per lane, however long the lanes are."""
+    """The first ready job of each lane. It takes one index seek per lane, even if the lanes are long."""
     return [Head(*row) for row in tx.rows(hot.LANES)]
 
 
@@ -58,15 +58,14 @@ def first_of_lane(tx: Tx, head: Head, most: int) -> list[ReadyJob]:
 
 
 def insert(tx: Tx, rows: Iterable[Sequence[Any]], *, large: bool) -> None:
-    """Insert queued jobs. Each row holds id, step, spec, class, submitter, rank, params and ready.
+    """Insert jobs. Each row holds the values of `hot.JOB_FIELDS`.
 
     `large` chooses the way that is faster for many rows.
     """
-    full = ((*row, State.QUEUED.value) for row in rows)
     if large:
-        tx.connection.bulk_insert(Job, [field.column_name for field in hot.JOB_FIELDS], full)
+        tx.connection.bulk_insert(Job, [field.column_name for field in hot.JOB_FIELDS], rows)
     else:
-        hot.add_job.run_many(tx, full)
+        hot.add_job.run_many(tx, rows)
 
 
 def start(tx: Tx, jobs: Sequence[int], worker_id: int, now: float) -> int:
@@ -75,7 +74,7 @@ def start(tx: Tx, jobs: Sequence[int], worker_id: int, now: float) -> int:
 
 
 def resume(tx: Tx, job: int, number: int, worker_id: int, started_at: float, *, count: bool) -> int:
-    """queued → running, under the attempt that was given up. With `count`, it counts as an attempt after all."""
+    """queued → running, under an attempt that was given up. With `count`, the attempt counts after all."""
     change = {
         Job.state: State.RUNNING.value, Job.ready: 0, Job.avoid: 0, Job.avoid_clock: None, Job.wait_clock: None,
         Job.worker: worker_id, Job.started_at: started_at, Job.attempts: Job.attempts + int(count), Job.reason: "",
@@ -123,7 +122,8 @@ def lock_unfinished(tx: Tx, first: int, last: int) -> None:
 
 
 def request_cancel(tx: Tx, first: int, last: int, reason: str) -> tuple[list[int], list[int]]:
-    """Mark the running jobs in the span for cancellation; return the newly marked jobs, and those marked before."""
+    """Request a cancel of the running jobs in the span; return the jobs for which it is the first request, and those
+    for which it is not."""
     running = Job.id.between(first, last) & (Job.state == State.RUNNING.value)
     rows = tx.rows(Locked(Job.select(Job.id, Job.cancel_requested).where(running)))
     fresh = [job for job, asked in rows if not asked]
@@ -132,14 +132,20 @@ def request_cancel(tx: Tx, first: int, last: int, reason: str) -> tuple[list[int
     return fresh, [job for job, asked in rows if asked]
 
 
+def all_succeeded(tx: Tx, first: int, last: int) -> bool:
+    """Whether all jobs in the span of ids have succeeded."""
+    other = Job.select(Job.id).where(Job.id.between(first, last), Job.state != State.SUCCEEDED.value)
+    return not tx.rows(other.limit(1))
+
+
 def unblock(tx: Tx, first: int, last: int) -> int:
-    """Make the queued jobs of a step claimable, now that the steps it needs have succeeded."""
+    """Make the queued jobs of a step ready, now that the steps that it needs have succeeded."""
     held = (Job.state == State.QUEUED.value) & (Job.ready == 0) & Job.wait_clock.is_null()
     return tx.run(Job.update({Job.ready: 1}).where(Job.id.between(first, last), held))
 
 
 def end_backoffs(tx: Tx, clock: float) -> int:
-    """Make jobs claimable whose backoff has ended, and let jobs return to a worker that they have avoided long enough.
+    """Make jobs ready when their backoff has ended, and let jobs return to a worker that they have avoided long enough.
 
     Returns the number of changes.
     """
@@ -182,16 +188,18 @@ def select(
     return [_job(row) for row in reader.rows(query)]
 
 
-def results(reader: DatabaseConnection, first: int, last: int, limit: int) -> list[JobWithResult]:
-    """The jobs of a span, for the results table."""
+def results(
+    reader: DatabaseConnection, first: int, last: int, limit: int, *, state: State | None = None
+) -> list[JobWithResult]:
+    """The jobs of a span, for the results table; with a `state`, only the jobs in it."""
     newest = (Attempt.job == Job.id) & (Attempt.number == Job.last_attempt)
     query = Job.select(Job.id, Job.step, Job.params, Job.result, Job.state, Attempt.seconds, Worker.name)
     query = query.join(Attempt, JOIN.LEFT_OUTER, on=newest)
     query = query.join(Worker, JOIN.LEFT_OUTER, on=(Worker.id == Job.worker))
-    return [
-        JobWithResult(*row)
-        for row in reader.rows(query.where(Job.id.between(first, last)).order_by(Job.id).limit(limit))
-    ]
+    query = query.where(Job.id.between(first, last)).order_by(Job.id).limit(limit)
+    if state is not None:
+        query = query.where(Job.state == state.value)
+    return [JobWithResult(*row) for row in reader.rows(query)]
 
 
 def running_per_submitter(tx: Tx) -> dict[int, int]:

@@ -25,5 +25,5 @@ def move(tx: Tx, value: float, mover: str) -> None:
 
 
 def check_writable(tx: Tx) -> None:
-    """Write the clock's own value back: it fails if the database cannot be written, and changes nothing."""
+    """Write the clock's own value back. This changes nothing, and raises if the database cannot be written."""
     tx.run(LeaseClock.update({LeaseClock.value: LeaseClock.value}))

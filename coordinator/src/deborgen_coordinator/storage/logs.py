@@ -1,4 +1,4 @@
-"""Log bytes: chunks in the database while an attempt runs, so that every process can read them; afterwards one blob."""
+"""Log bytes. While an attempt runs they are chunks in the database, which every process can read; then one blob."""
 
 from __future__ import annotations
 
@@ -30,16 +30,28 @@ def append(tx: Tx, job: int, number: int, offset: int, data: bytes) -> int:
     return size
 
 
-def view(reader: DatabaseConnection, job: int, number: int | None) -> tuple[int, int, bool, str | None] | None:
-    """The log of one attempt (of the newest, if no number is given): the attempt's number, the log's size, whether it
-    is complete, and the blob that holds it once it is sealed."""
-    query = Attempt.select(Attempt.number, Attempt.log_size, Attempt.outcome, Attempt.log_told, Attempt.log_digest)
-    query = query.where(Attempt.job == job).order_by(Attempt.number.desc()).limit(1)
+#: The number of an attempt, the size of its log, whether the log is complete, and the blob that holds it once it is
+#: sealed.
+LogState = tuple[int, int, bool, str | None]
+
+_STATE = (Attempt.number, Attempt.log_size, Attempt.outcome, Attempt.announced_size, Attempt.log_digest)
+
+
+def _state(number: int, size: int, outcome: str | None, announced: int | None, digest: str | None) -> LogState:
+    return number, size, outcome is not None and (announced is None or size >= announced), digest
+
+
+def view(reader: DatabaseConnection, job: int, number: int | None) -> LogState | None:
+    """The log of one attempt, of the newest if no number is given."""
+    query = Attempt.select(*_STATE).where(Attempt.job == job).order_by(Attempt.number.desc()).limit(1)
     row = reader.one(query if number is None else query.where(Attempt.number == number))
-    if row is None:
-        return None
-    found, size, outcome, announced, digest = row
-    return found, size, outcome is not None and (announced is None or size >= announced), digest
+    return None if row is None else _state(*row)
+
+
+def views(reader: DatabaseConnection, jobs: list[int]) -> list[tuple[int, LogState]]:
+    """The logs of all attempts of these jobs, each with its job."""
+    query = Attempt.select(Attempt.job, *_STATE).where(Attempt.job.in_(jobs))
+    return [(job, _state(*row)) for job, *row in reader.rows(query)]
 
 
 def read(reader: DatabaseConnection, job: int, number: int, offset: int, limit: int) -> bytes:
@@ -56,12 +68,12 @@ def read(reader: DatabaseConnection, job: int, number: int, offset: int, limit: 
 
 
 def ready_to_seal(reader: DatabaseConnection, before: float, most: int) -> list[tuple[int, int, int]]:
-    """The logs of ended attempts that are complete, or whose attempt ended before this moment: job, number, size.
+    """The logs of ended attempts that are complete, or that ended before the time `before`: job, number, size.
 
-    A lost attempt whose job was not claimed again may be resumed, and then writes more. Its log is not sealed.
+    The log of a lost attempt is left out while its job is queued: the attempt may be resumed, and then writes more.
     """
     unsealed = Attempt.outcome.is_null(False) & (Attempt.log_size > 0) & Attempt.log_digest.is_null()
-    complete = (Attempt.log_size >= Attempt.log_told) | (Attempt.finished_at < before)
+    complete = (Attempt.log_size >= Attempt.announced_size) | (Attempt.finished_at < before)
     still_queued = Job.select(Job.id).where(
         Job.id == Attempt.job, Job.state == State.QUEUED.value, Job.last_attempt == Attempt.number
     )
@@ -80,7 +92,7 @@ def seal(tx: Tx, job: int, number: int, size: int, digest: str) -> bool:
 
 
 def announced_size(tx: Tx, job: int, number: int) -> int | None:
-    """The log's size as the attempt's result announced it. For a sealed log, its actual size."""
-    size = Case(None, [(Attempt.log_digest.is_null(), Attempt.log_told)], Attempt.log_size)
+    """The log's size as the attempt's result announced it; for a sealed log, the actual size."""
+    size = Case(None, [(Attempt.log_digest.is_null(), Attempt.announced_size)], Attempt.log_size)
     row = tx.one(Attempt.select(size).where(_attempt(job, number)))
     return row[0] if row else None

@@ -32,7 +32,7 @@ from peewee import (
 from deborgen_shared.states import Outcome, Role, State, WorkerState
 
 UNIQUE = SQL("UNIQUE")
-#: The states that a worker's row can have. The coordinator derives the other two.
+#: The states that a worker's row can have. The coordinator derives `resting` and `offline`.
 WORKER_STATES = [state for state in WorkerState if state not in (WorkerState.RESTING, WorkerState.OFFLINE)]
 
 
@@ -42,7 +42,7 @@ def default(value: float | str) -> SQL:
 
 
 class KeyField(BigIntegerField):
-    """A primary key that we choose ourselves. SQLite stores the row under it, without an extra index."""
+    """A primary key that is not generated. In SQLite it is the rowid, so it needs no extra index."""
 
     field_type = "KEY"
 
@@ -97,12 +97,12 @@ class TableModel(Model):
 
 
 class LeaseClock(TableModel):
-    """One row: the lease clock's value, the process that moves it (`sweeper`), and how often it was moved (`turns`)."""
+    """One row: the lease clock's value, the process that moves it, and how often it was moved."""
 
     id = IntegerField(primary_key=True, constraints=[Check("id = 1")])
     value = DoubleField()
-    sweeper = TextField(constraints=[default("")])
-    turns = BigIntegerField(constraints=[default(0)])
+    mover = TextField(constraints=[default("")], column_name="sweeper")
+    moves = BigIntegerField(constraints=[default(0)], column_name="turns")
 
 
 class Token(TableModel):
@@ -124,6 +124,21 @@ class Submitter(TableModel):
     used = DoubleField(constraints=[default(0)])
 
 
+class Secret(TableModel):
+    """A value that jobs get in their environment, encrypted. Without an owner, it is shared with the pool."""
+
+    id = BigAutoField()
+    owner = ReferenceField(Submitter, null=True)
+    name = TextField()
+    value = BlobField()
+    set_at = DoubleField()
+    last_used_at = DoubleField(null=True)
+
+
+Secret.add_index(Secret.owner, Secret.name, unique=True, where=Secret.owner.is_null(False), name="secret_own")
+Secret.add_index(Secret.name, unique=True, where=Secret.owner.is_null(), name="secret_shared")
+
+
 class Run(TableModel):
     """A submission, with the number of its jobs in each state."""
 
@@ -143,6 +158,8 @@ class Run(TableModel):
     created_at = DoubleField()
     finished_at = DoubleField(null=True)
     pruned_at = DoubleField(null=True)
+    #: Whether a person canceled the whole run, and not only some of its jobs.
+    whole_canceled = FlagField(constraints=[default(0)])
 
     class Meta:
         constraints = (
@@ -170,7 +187,7 @@ class RunLabel(TableModel):
 
 
 class Submission(TableModel):
-    """The submission under an idempotency key."""
+    """The run that was submitted under an idempotency key, and the digest of the request."""
 
     submitter = ReferenceField(Submitter)
     key = TextField()
@@ -229,6 +246,9 @@ class Step(TableModel):
 
 
 class Worker(TableModel):
+    """`failures` counts the infrastructure failures in a row, and `failed` describes the last of them as JSON. Until
+    `rest_clock` the worker gets no jobs; `rests` counts how often it has rested in a row."""
+
     id = BigAutoField()
     name = TextField(constraints=[UNIQUE])
     session = TextField()
@@ -249,6 +269,27 @@ class Worker(TableModel):
     state = OneOfField(WORKER_STATES, constraints=[default(WorkerState.OPEN.value)])
     until_at = DoubleField(null=True)
     metrics = TextField(null=True)
+    failed = TextField(constraints=[default("[]")])
+
+
+class Experience(TableModel):
+    """Whether an image or a workspace works on a worker. If not, `failures` is how many times in a row it has failed
+    there, and other workers come first until `avoid_clock`."""
+
+    subject = TextField()
+    worker = ReferenceField(Worker)
+    failures = CountField()
+    avoid_clock = DoubleField()
+    reason = TextField()
+    at = DoubleField()
+
+    class Meta:
+        primary_key = CompositeKey("subject", "worker")
+        without_rowid = True
+
+
+Experience.add_index(Experience.worker, where=(Experience.failures > 0), name="experience_trouble")
+Experience.add_index(Experience.at, name="experience_age")
 
 
 class Session(TableModel):
@@ -275,6 +316,11 @@ class Claim(TableModel):
 
 
 class Job(TableModel):
+    """`rank` is the priority with the opposite sign. A `ready` job can be claimed: it is queued, the steps that it
+    needs have succeeded, and it does not wait for `wait_clock` before its next attempt. Until `avoid_clock`, the worker
+    `avoid` gets it only if no other worker could. `attempts` leaves out released attempts; `last_attempt` is the number
+    of the newest attempt."""
+
     id = KeyField(primary_key=True)
     step = BigIntegerField()
     spec = ReferenceField(Spec)
@@ -322,21 +368,21 @@ Job.add_index(Job.worker, Job.id, where=Job.worker.is_null(False), name="job_wor
 
 
 class Attempt(TableModel):
-    """`outcome` is null while the attempt is live; only live attempts have a lease. `confirmed` says that a heartbeat
-    or a result has named the attempt. `started_at` is the time of the claim, `began_at` the start of the program.
-    `log_told` is the log's size as the result announced it. `events` counts the program's own events, including dropped
-    ones."""
+    """`outcome` is null while the attempt is live. Only live attempts have a lease, which ends at `lease_clock`.
+    `named` says that a heartbeat or a result has named the attempt. `began_at` is the start of the program. The
+    coordinator ends the attempt at `deadline_clock` if its worker has not. `announced_size` is the log's size according
+    to the result. `events` counts the program's own events, including dropped ones."""
 
     job = ReferenceField(Job)
     number = PositiveField()
     worker = ReferenceField(Worker)
     session = TextField()
     claim = ReferenceField(Claim)
-    confirmed = FlagField(constraints=[default(0)])
+    named = FlagField(constraints=[default(0)], column_name="confirmed")
     granted_clock = DoubleField()
     deadline_clock = DoubleField()
     lease_clock = DoubleField(null=True)
-    started_at = DoubleField()
+    claimed_at = DoubleField(column_name="started_at")
     finished_at = DoubleField(null=True)
     outcome = OneOfField(Outcome, null=True)
     reason = TextField(constraints=[default("")])
@@ -348,7 +394,7 @@ class Attempt(TableModel):
     digest = TextField(null=True)
     stale = FlagField(constraints=[default(0)])
     log_size = CountField(constraints=[default(0)])
-    log_told = BigIntegerField(null=True)
+    announced_size = BigIntegerField(null=True, column_name="log_told")
     log_digest = TextField(null=True)
     began_at = DoubleField(null=True)
     events = CountField(constraints=[default(0)])
@@ -365,8 +411,6 @@ class Attempt(TableModel):
 _LIVE = Attempt.outcome.is_null()
 Attempt.add_index(Attempt.job, where=_LIVE, unique=True, name="attempt_live")
 Attempt.add_index(Attempt.worker, Attempt.job, where=_LIVE, name="attempt_held")
-Attempt.add_index(Attempt.lease_clock, where=_LIVE, name="attempt_lease")
-Attempt.add_index(Attempt.claim, name="attempt_claim")
 Attempt.add_index(
     Attempt.finished_at,
     where=Attempt.outcome.is_null(False) & (Attempt.log_size > 0) & Attempt.log_digest.is_null(),
@@ -441,8 +485,9 @@ class Writer(TableModel):
     commits = BigIntegerField()
 
 
-#: All tables, in an order in which they can be created and filled: a table comes before those that refer to it.
+#: All tables, in an order in which they can be created and filled: a table comes before the tables that refer to it.
 TABLES: tuple[Any, ...] = (
-    LeaseClock, Token, Submitter, Run, RunLabel, Submission, JobClass, Spec, SpecFile, Step, Worker, Session, Claim,
+    LeaseClock, Token, Submitter, Secret, Run, RunLabel, Submission, JobClass, Spec, SpecFile, Step, Worker, Experience,
+    Session, Claim,
     Job, Attempt, LogChunk, Blob, Artifact, Event, Writer,
 )  # fmt: skip

@@ -67,7 +67,7 @@ class PostgresConnection(DatabaseConnection):
         self.driver = self._connection.cursor()
         for name, value in (SESSION | {"default_transaction_read_only": "on" if readonly else "off"}).items():
             self.run(f"SET {name} = {value}")
-        #: The backend's process id and start time. Process ids are reused, such pairs are not.
+        #: The backend's process id and start time. A process id alone may be reused.
         self.backend = self.rows("SELECT pid, backend_start FROM pg_stat_activity WHERE pid = pg_backend_pid()")[0]
         self.process = self.backend[0]
 
@@ -92,8 +92,8 @@ class PostgresConnection(DatabaseConnection):
             yield from cursor.execute(sql, params)
 
     def begin_writing(self, writer: str) -> int:
-        """Count the transaction in its writer's row. If the answer to the commit is lost, that number tells whether the
-        commit succeeded. The server's own transaction id would not do: after a crash the server reuses the ids of
+        """Count the transaction in its writer's row. If the answer to the commit is lost, the count tells whether the
+        commit succeeded. The server's own transaction id cannot: after a crash the server reuses the ids of
         transactions that had not reached its disk."""
         self.run("BEGIN")
         counted = self.one("UPDATE writer SET commits = commits + 1 WHERE id = ? RETURNING commits", (writer,))
@@ -174,6 +174,9 @@ class PostgresDatabase:
             return PostgresConnection(self.url, readonly=readonly)
         except psycopg.Error as error:
             raise DatabaseUnavailable(f"PostgreSQL does not answer: {without_password(str(error))}") from error
+
+    def exists(self) -> bool:
+        return True
 
     def is_transient(self, error: Exception) -> bool:
         return is_server_error(error)

@@ -18,30 +18,36 @@ from .transactions import Tx
 #: The columns of a run that count its jobs, one per state, in the order of the parameters of `hot.move_run`.
 COUNTS = (State.QUEUED, State.RUNNING, State.SUCCEEDED, State.FAILED, State.CANCELED)
 
-#: A run's state is derived from its counts. These are the conditions.
+#: The condition for each state of a run, which is derived from the run's counts.
 FINISHED = Run.finished_at.is_null(False)
 STATE_CONDITIONS: dict[str, Any] = {
     State.QUEUED: Run.finished_at.is_null() & (Run.queued == Run.jobs),
     State.RUNNING: Run.finished_at.is_null() & (Run.queued < Run.jobs),
-    State.FAILED: FINISHED & (Run.failed > 0),
-    State.CANCELED: FINISHED & (Run.failed == 0) & (Run.canceled > 0),
+    State.FAILED: FINISHED & (Run.failed > 0) & ((Run.whole_canceled == 0) | (Run.canceled == 0)),
+    State.CANCELED: FINISHED & (Run.canceled > 0) & ((Run.failed == 0) | (Run.whole_canceled == 1)),
     State.SUCCEEDED: FINISHED & (Run.succeeded == Run.jobs),
 }
 
 
+def find_submitter(reader: Tx | DatabaseConnection, name: str) -> int | None:
+    """The id of a person who has submitted something or set a secret."""
+    row = reader.one(Submitter.select(Submitter.id).where(Submitter.name == name))
+    return int(row[0]) if row else None
+
+
 def submitter_id(tx: Tx, name: str) -> int:
-    """The submitter's number. A new submitter gets the next one."""
-    known = Submitter.select(Submitter.id).where(Submitter.name == name)
-    row = tx.one(known)
-    if row is None:
+    """The submitter's id. A new submitter gets a row."""
+    known = find_submitter(tx, name)
+    if known is None:
         new = Submitter.insert({Submitter.name: name})
         tx.run(new.on_conflict(action="nothing", conflict_target=[Submitter.name]))
-        return int(tx.value(known))
-    return int(row[0])
+        known = find_submitter(tx, name)
+        assert known is not None
+    return known
 
 
 def submission(tx: Tx, submitter: int, key: str) -> tuple[str, int] | None:
-    """The submission under an idempotency key: the digest of its body, and its run."""
+    """The digest and the run of the request that used this idempotency key."""
     return hot.submission_under.one(tx, submitter, key)
 
 
@@ -59,6 +65,7 @@ def insert(tx: Tx, *, submitter_id: int, submitter: str, now: float, **columns: 
     return RunRow(
         id=run, name=name, submitter=submitter, labels=labels, warnings=warnings, retry_of=retry_of, jobs=jobs,
         steps=steps, queued=jobs, running=0, succeeded=0, failed=0, canceled=0, created_at=now, finished_at=None,
+        whole_canceled=False,
     )  # fmt: skip
 
 
@@ -66,7 +73,7 @@ def add_labels(tx: Tx, run: int, labels: Mapping[str, str]) -> None:
     hot.add_label.run_many(tx, [(run, name, value) for name, value in labels.items()])
 
 
-def move(tx: Tx, changes: Mapping[int, Mapping[str, int]], now: float) -> None:
+def change_counts(tx: Tx, changes: Mapping[int, Mapping[str, int]], now: float) -> None:
     """Change the counts of runs. A run is finished when all its jobs are terminal."""
     rows = []
     for run, moved in sorted(changes.items()):
@@ -77,18 +84,34 @@ def move(tx: Tx, changes: Mapping[int, Mapping[str, int]], now: float) -> None:
         hot.move_run.run_many(tx, rows)
 
 
+def mark_canceled(tx: Tx, run: int) -> None:
+    """Remember that a person canceled the whole run. A run that has finished stays as it ended."""
+    tx.run(Run.update({Run.whole_canceled: 1}).where((Run.id == run) & Run.finished_at.is_null()))
+
+
 def get(reader: Tx | DatabaseConnection, run: int) -> RunRow | None:
-    return get_briefs(reader, [run]).get(run)
+    return get_many(reader, [run]).get(run)
 
 
-def get_briefs(reader: Tx | DatabaseConnection, runs: Iterable[int]) -> dict[int, RunRow]:
-    """Those of the runs that exist, read by one statement because claims look up many."""
+def get_many(reader: Tx | DatabaseConnection, runs: Iterable[int]) -> dict[int, RunRow]:
+    """The runs that exist, by number. One statement reads them all, because a claim may need many."""
     wanted = list(runs)
     return {row[0]: RunRow(*row) for row in hot.runs_among(len(wanted)).rows(reader, *wanted)}
 
 
-def get_brief(tx: Tx, run: int) -> RunRow:
-    return get_briefs(tx, [run])[run]
+def retries(reader: DatabaseConnection, run: int) -> list[int]:
+    """The retries of a run, their retries and so on, oldest first."""
+    query = Run.select(Run.id, Run.retry_of).where(Run.id > run, Run.retry_of >= run).order_by(Run.id)
+    found = {run: None}
+    for retry, old in reader.rows(query):
+        if old in found:
+            found[retry] = None
+    return list(found)[1:]
+
+
+def get_existing(tx: Tx, run: int) -> RunRow:
+    """A run that must exist."""
+    return get_many(tx, [run])[run]
 
 
 def select(

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from importlib import import_module
 from pkgutil import iter_modules
-from typing import Any
-
-import peewee
 
 from . import migrations
 from .database import DatabaseConnection, transaction
+from .migrations import create_table
 from .models import TABLES, LeaseClock
 
 Migration = Callable[[DatabaseConnection], None]
@@ -65,11 +63,3 @@ def create(connection: DatabaseConnection) -> None:
     for model in TABLES:
         create_table(connection, model)
     connection.run(LeaseClock.insert({LeaseClock.id: 1, LeaseClock.value: 0.0}))
-
-
-def create_table(connection: DatabaseConnection, model: type[peewee.Model]) -> None:
-    manager: Any = peewee.SchemaManager(model, connection.db)
-    definition, _ = manager._create_table(safe=False).query()
-    connection.driver.execute(connection.without_rowid(definition))
-    for index in manager._create_indexes(safe=False):
-        connection.driver.execute(index.query()[0])

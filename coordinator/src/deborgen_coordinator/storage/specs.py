@@ -5,11 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable
-from typing import Any
 
 from . import hot
 from .database import DatabaseConnection
-from .models import JobClass, Spec, SpecFile, Step
+from .models import JobClass, Step
 from .rows import StepRow, builder, columns
 from .statements import Locked
 from .transactions import Tx
@@ -23,34 +22,38 @@ def digest_of(needs: str) -> str:
 
 def find(tx: Tx, digest: str) -> tuple[int, int] | None:
     """The id of the spec with this digest, and the id of its class."""
-    return tx.one(Spec.select(Spec.id, Spec.job_class).where(Spec.digest == digest))
+    return hot.spec_under.one(tx, digest)
 
 
 def insert(tx: Tx, digest: str, body: bytes, needs: str, files: Iterable[str]) -> tuple[int, int]:
-    """Store a spec, its class and the digests of its files, unless they are stored already; return the ids of spec and
-    class."""
-    _insert_once(tx, JobClass.insert(digest=digest_of(needs), needs=needs), JobClass.digest)
-    class_id = tx.value(JobClass.select(JobClass.id).where(JobClass.digest == digest_of(needs)))
-    _insert_once(tx, Spec.insert(digest=digest, body=body.decode(), job_class=class_id), Spec.digest)
+    """Store a spec, its class and the digests of its files, if they are new; return the ids of spec and class."""
+    hot.add_spec.run(tx, digest, body.decode(), _class_id(tx, needs))
     found = find(tx, digest)
     assert found is not None
-    for file in files:
-        _insert_once(tx, SpecFile.insert(spec=found[0], digest=file), SpecFile.digest, SpecFile.spec)
+    hot.add_spec_file.run_many(tx, [(found[0], file) for file in files])
     return found
 
 
-def _insert_once(tx: Tx, query: Any, *key: Any) -> None:
-    tx.run(query.on_conflict(action="nothing", conflict_target=key))
+def _class_id(tx: Tx, needs: str) -> int:
+    """The id of the class with these needs, which is stored if it is new."""
+    digest = digest_of(needs)
+    known = hot.class_under.one(tx, digest)
+    if known is None:
+        new = JobClass.insert(digest=digest, needs=needs)
+        tx.run(new.on_conflict(action="nothing", conflict_target=[JobClass.digest]))
+        known = hot.class_under.one(tx, digest)
+        assert known is not None
+    return int(known[0])
 
 
 def get(reader: Tx | DatabaseConnection, spec_id: int) -> tuple[int, bytes]:
     """The spec's class, and its body."""
-    [(class_id, body)] = reader.rows(Spec.select(Spec.job_class, Spec.body).where(Spec.id == spec_id))
+    [(class_id, body)] = hot.spec_numbered.rows(reader, spec_id)
     return class_id, body.encode()
 
 
 def needs_of_class(reader: Tx | DatabaseConnection, class_id: int) -> str:
-    return str(reader.value(JobClass.select(JobClass.needs).where(JobClass.id == class_id)))
+    return str(hot.needs_of_class.value(reader, class_id))
 
 
 def add_step(tx: Tx, step: StepRow) -> None:
@@ -65,17 +68,17 @@ def steps(reader: Tx | DatabaseConnection, run: int, *, lock: bool = False) -> l
 
 
 def finish_jobs_of_only_step(tx: Tx, run: int, count: int) -> bool:
-    """Note that `count` more jobs of a run without named steps have ended. Returns False if the run has named steps."""
+    """Note that `count` more jobs of a run without named steps have ended; False if the run has named steps."""
     return hot.finish_jobs_of_only_step.run(tx, count, run) == 1
 
 
 def finish_jobs_of_step(tx: Tx, run: int, number: int, count: int) -> int:
-    """Note that `count` more jobs of a step have ended; return how many have not."""
+    """Note that `count` more jobs of a step have ended; return how many of its jobs have not."""
     query = Step.update({Step.unfinished: Step.unfinished - count}).where(Step.run == run, Step.number == number)
     return int(tx.value(query.returning(Step.unfinished)))
 
 
 def lift_blocker(tx: Tx, run: int, number: int) -> int:
-    """Note that one of the steps that this step needs has succeeded; return how many have not."""
+    """Note that a step that this step needs has succeeded; return how many of the needed steps have not."""
     query = Step.update({Step.blockers: Step.blockers - 1}).where(Step.run == run, Step.number == number)
     return int(tx.value(query.returning(Step.blockers)))

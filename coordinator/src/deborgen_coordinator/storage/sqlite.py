@@ -26,8 +26,8 @@ from .models import TABLES
 PRAGMAS = {"foreign_keys": 1, "temp_store": "memory", "fullfsync": 1, "checkpoint_fullfsync": 1}
 WRITER_PRAGMAS = {"journal_mode": "wal", "synchronous": "full", "cache_size": -32000, "wal_autocheckpoint": 4000}
 READER_PRAGMAS = {"query_only": 1, "cache_size": -1000}
-#: The SQL types of the models' fields. Only `INTEGER` makes a primary key the row's own key. Rows with generated keys
-#: are never deleted, so the next key is always new without AUTOINCREMENT, which would cost a second write.
+#: The SQL types of the models' fields. Only an `INTEGER` primary key is SQLite's own rowid. Rows with generated keys
+#: are never deleted, so new keys are unique without AUTOINCREMENT, which would cost a second write.
 TYPES = {"BIGINT": "BIGINT", "BIGAUTO": "INTEGER", "KEY": "INTEGER", "DOUBLE": "REAL"}
 #: A file of at most this many bytes is read completely before it is used.
 READ_AT_START = 64 << 20
@@ -74,7 +74,7 @@ class SqliteConnection(DatabaseConnection):
         return ConnectionMark(self.driver.total_changes)
 
     def undo(self, mark: ConnectionMark) -> bool:
-        """SQLite counts changes, so no savepoint is needed: work that fails has hardly ever changed anything."""
+        """Work that fails has rarely changed anything. SQLite's counter of changes shows that, without savepoints."""
         return self.driver.total_changes == mark.changes
 
     def keep(self, mark: ConnectionMark) -> None:
@@ -90,7 +90,7 @@ class SqliteConnection(DatabaseConnection):
         raise AssertionError("SQLite has no other process to listen to")
 
     def was_committed(self, lost: DatabaseConnection, writer: str, number: int) -> bool:
-        raise AssertionError("only a server can lose its answer to a commit")
+        raise AssertionError("SQLite never loses the answer to a commit")
 
     def remove_writer(self, writer: str) -> None:
         """Transactions are not counted."""
@@ -121,12 +121,15 @@ class SqliteDatabase:
                 raise DatabaseUnavailable(f"{self.path}: {error}") from error
             raise DatabaseDamaged(f"{self.path}: {error}") from error
 
+    def exists(self) -> bool:
+        return self.path.exists()
+
     def is_transient(self, error: Exception) -> bool:
         return False
 
     def check(self, connection: DatabaseConnection) -> None:
-        """Read a small file completely, which takes a fraction of a second. Of a large file read only the schema:
-        SQLite itself refuses a truncated file, and `examine` reads the rest while the coordinator serves."""
+        """Read a small file completely, which takes a fraction of a second, but only the schema of a large file. SQLite
+        itself refuses a truncated file, and `examine` reads the rest while the coordinator serves."""
         try:
             if self.path.stat().st_size <= READ_AT_START:
                 problems = [row[0] for row in connection.rows("PRAGMA quick_check(3)")]
@@ -135,7 +138,7 @@ class SqliteDatabase:
                 connection.rows("SELECT name FROM sqlite_master")
         except sqlite3.Error as error:
             problems = [str(error)]
-        _refuse(problems)
+        _raise_if_damaged(problems)
 
     def examine(self, stop: threading.Event) -> None:
         """Check table by table, each on its own snapshot, so that the write-ahead log can be truncated in between."""
@@ -144,7 +147,9 @@ class SqliteDatabase:
         connection.driver.set_progress_handler(stop.is_set, 10_000)
         try:
             for model in TABLES:
-                _refuse([row[0] for row in connection.rows(f"PRAGMA quick_check({model._meta.table_name!r})")])
+                _raise_if_damaged(
+                    [row[0] for row in connection.rows(f"PRAGMA quick_check({model._meta.table_name!r})")]
+                )
         except sqlite3.DatabaseError as error:
             if not stop.is_set():
                 raise DatabaseDamaged(str(error)) from error
@@ -156,7 +161,8 @@ class SqliteDatabase:
         return isinstance(error, sqlite3.DatabaseError) and any(word in str(error) for word in words)
 
 
-def _refuse(problems: list[str]) -> None:
+def _raise_if_damaged(problems: list[str]) -> None:
+    """`problems` are the lines that SQLite's check returns: only `ok` if there are none."""
     found = [problem for problem in problems if problem != "ok"]
     if found:
         raise DatabaseDamaged("; ".join(found[:3]))

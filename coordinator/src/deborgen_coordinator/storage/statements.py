@@ -1,7 +1,7 @@
 """Statements that are compiled once: a Peewee query with parameters, in the dialect of each database.
 
-Building a query costs many times as much as running it if its row is found by key. The statements that are worth
-compiling are in `hot.py`; nothing else is compiled.
+Building a query costs many times as much as finding a row by its key. The statements that are worth compiling are in
+`hot.py`; all others are built for each call.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Parameter(peewee.ColumnBase):
 
     def __sql__(self, ctx: Any) -> Any:
         ctx._values.append(self.at)
-        return ctx.literal("\0")
+        return ctx.literal("\0")  # `_compiled` replaces it by the driver's own mark for a parameter
 
 
 class Locked(peewee.Node):
@@ -46,13 +46,13 @@ class Reader(Protocol):
 
 
 class Statement:
-    """A query as a function of its values. `build` makes the plain query for the same values; a test compares the
-    two."""
+    """A query as a function of its values. `build` makes the plain query for the same values; a test compares both."""
 
     def __init__(self, build: Callable[..., Any], arity: int | None = None) -> None:
         self.build = build
         self.__doc__ = build.__doc__
         self.arity = len(inspect.signature(build).parameters) if arity is None else arity
+        #: By the driver's mark for a parameter: the text of the statement, and what orders the values for it.
         self._made: dict[str, tuple[str, Callable[[Sequence[Any]], tuple[Any, ...]]]] = {}
 
     def _compiled(self, db: Any) -> tuple[str, Callable[[Sequence[Any]], tuple[Any, ...]]]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from .database import Database, DatabaseConnection, DatabaseDamaged, DatabaseUnavailable, Row, database_for
-from .schema import migrate
+from .schema import migrate, version
 from .transactions import Tx
 from .writer import GroupWriter
 
@@ -25,28 +25,28 @@ READERS = 8
 class Store:
     """A change is durable when `write` returns; `read` sees a consistent snapshot.
 
-    `committed` is called with the signals of each commit: of this process and, on PostgreSQL, of the other processes.
-    `recorded` is called with the events of each commit of this process. Both run in threads of the store.
+    `on_commit` is called with the signals of each commit: of this process and, on PostgreSQL, of the other processes.
+    `on_events` is called with the events that this process has committed.
     """
 
     def __init__(
         self,
         url: str,
         data_dir: Path,
-        committed: Callable[[set[str]], None] = lambda signals: None,
-        recorded: Callable[[list[Row]], None] = lambda events: None,
+        on_commit: Callable[[set[str]], None] = lambda signals: None,
+        on_events: Callable[[list[Row]], None] = lambda events: None,
     ) -> None:
         """Open the database, bring its schema up to date, and start the writer."""
         self.database = database_for(url, data_dir)
         shared = prepare(self.database)
-        self._on_commit = committed
-        self._writer = GroupWriter(self.database, committed, recorded)
+        self._on_commit = on_commit
+        self._writer = GroupWriter(self.database, on_commit, on_events)
         self.write_later = self._writer.write_later
         self._readers: queue.LifoQueue[DatabaseConnection | None] = queue.LifoQueue()
         for _ in range(READERS):
             self._readers.put(None)
         self._closed = threading.Event()
-        #: What is wrong with the database file, once damage was found. From then on nothing is written to it.
+        #: The damage that was found in the database file. Once there is any, nothing more is written to it.
         self.damage = ""
         self._listener: threading.Thread | None = None
         if shared:
@@ -60,7 +60,7 @@ class Store:
         try:
             return self._writer.write(work)
         except DatabaseUnavailable as error:
-            self._notice(error.__cause__)
+            self._notice_damage(error.__cause__)
             raise
 
     def examine(self) -> None:
@@ -70,7 +70,7 @@ class Store:
         except DatabaseDamaged as damaged:
             self._note_damage(str(damaged))
 
-    def _notice(self, error: BaseException | None) -> None:
+    def _notice_damage(self, error: BaseException | None) -> None:
         if isinstance(error, Exception) and self.database.is_damage(error):
             self._note_damage(str(error))
 
@@ -85,18 +85,19 @@ class Store:
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[DatabaseConnection]:
-        """A connection for reading, on one snapshot. It comes from a small pool: return it soon."""
-        kept, connection = self._readers.get(), None
+        """A connection for reading, on one snapshot. It comes from a small pool, so do not keep it for long."""
+        pooled, connection = self._readers.get(), None
         try:
-            connection = self._begun(kept)
+            connection = self._begin_reading(pooled)
             yield connection
             connection.run("COMMIT")
         except BaseException as error:
-            self._notice(error)
+            self._notice_damage(error)
             if connection is not None:
                 with contextlib.suppress(Exception):
                     connection.run("ROLLBACK")
-                if self.database.is_transient(error) if isinstance(error, Exception) else True:
+                may_be_lost = not isinstance(error, Exception) or self.database.is_transient(error)
+                if may_be_lost:
                     with contextlib.suppress(Exception):
                         connection.close()
                     connection = None
@@ -108,15 +109,15 @@ class Store:
         finally:
             self._readers.put(connection)
 
-    def _begun(self, kept: DatabaseConnection | None) -> DatabaseConnection:
-        """A connection with an open transaction: the pooled one, or a new one if its server has gone away."""
-        if kept is not None:
+    def _begin_reading(self, pooled: DatabaseConnection | None) -> DatabaseConnection:
+        """A connection with an open transaction: the pooled one, or a new one if the pooled one is lost."""
+        if pooled is not None:
             try:
-                kept.begin_reading()
-                return kept
+                pooled.begin_reading()
+                return pooled
             except Exception as error:
                 with contextlib.suppress(Exception):
-                    kept.close()
+                    pooled.close()
                 if not self.database.is_transient(error):
                     raise
         connection = self.database.connect(readonly=True)
@@ -142,7 +143,7 @@ class Store:
             self._listener.join()
 
     def _listen(self) -> None:
-        """Pass on the signals of other processes. After a lost connection wake all waiters: a signal may be missing."""
+        """Pass on the signals of other processes. After a reconnect wake all waiters, because a signal may be lost."""
         while not self._closed.is_set():
             try:
                 connection = self.database.connect(readonly=True)
@@ -158,6 +159,22 @@ class Store:
                     "lost the connection that listens for other processes, reconnecting: %s", type(error).__name__
                 )
                 self._closed.wait(0.5)
+
+
+def stored_schema(url: str, data_dir: Path) -> int:
+    """The schema version of the stored data, or 0 if there is none. Creates and migrates nothing."""
+    database = database_for(url, data_dir)
+    if not database.exists():
+        return 0
+    connection = database.connect(readonly=True)
+    try:
+        return version(connection)
+    except Exception as error:
+        if database.is_damage(error):
+            raise DatabaseDamaged(str(error)) from error
+        raise
+    finally:
+        connection.close()
 
 
 def prepare(database: Database) -> bool:

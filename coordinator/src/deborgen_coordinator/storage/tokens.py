@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from msgspec.structs import asdict
 
+from . import hot
 from .database import DatabaseConnection
 from .models import Token
 from .rows import TokenRow, columns
@@ -15,7 +16,7 @@ def insert(tx: Tx, token: TokenRow) -> None:
 
 
 def get(reader: Tx | DatabaseConnection, token_id: str) -> TokenRow | None:
-    row = reader.one(Token.select(*columns(TokenRow, Token)).where(Token.id == token_id))
+    row = hot.token_numbered.one(reader, token_id)
     return TokenRow(*row) if row else None
 
 

@@ -59,7 +59,7 @@ class Tx:
         self.signals = set(mark.signals if mark else ())
 
     def keep(self, mark: Mark | None) -> None:
-        """Keep a piece of work."""
+        """Keep the changes of a piece of work."""
         if mark is not None:
             self.connection.keep(mark.connection)
 
@@ -71,16 +71,16 @@ class Tx:
         """Append events that one query inserts."""
         self._events.append(query)
 
-    def recorded(self) -> list[Event]:
+    def single_events(self) -> list[Event]:
         """The events of this transaction that were recorded one by one."""
         return [event for event in self._events if isinstance(event, tuple)]
 
     def wake(self, signal: str) -> None:
-        """Wake everyone who waits for the signal, in this process and in others, after the commit."""
+        """Wake the requests that wait for the signal, in this process and in others, after the commit."""
         self.signals.add(signal)
 
     def flush(self) -> None:
-        """Write the events, and let the commit announce the signals."""
+        """Write the events, and announce the signals with the commit."""
         if self._events:
             self.signals.add("events")
         if self.signals:

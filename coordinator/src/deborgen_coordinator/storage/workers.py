@@ -44,8 +44,7 @@ def save(tx: Tx, name: str, *, seen_clock: float, now: float, **columns: Any) ->
 
 
 def record_heartbeat(tx: Tx, worker_id: int, *, seen_clock: float, now: float, **columns: Any) -> None:
-    """Store a worker as its heartbeat describes it: state, reason, until, free, metrics. A heartbeat without metrics
-    leaves the last ones in place."""
+    """Store what a heartbeat reports: state, reason, until, free, metrics. Without metrics, the last ones stay."""
     values = (columns[name] for name in ("state", "reason", "until", "free", "metrics"))
     hot.record_heartbeat.run(tx, *values, seen_clock, now, worker_id)
 
@@ -63,12 +62,16 @@ def leave(tx: Tx, worker_id: int, reason: str) -> None:
 
 
 def mark_silent_offline(tx: Tx, before_clock: float) -> list[str]:
-    """Mark workers as offline if their last heartbeat is older than this; return the names of those that change."""
+    """Mark online workers as offline if their last heartbeat is older than this; return their names."""
     return sorted(name for (name,) in hot.silent_workers.rows(tx, before_clock))
 
 
-def set_failures(tx: Tx, worker_id: int, failures: int, rests: int, rest_clock: float) -> None:
-    _update(tx, worker_id, failures=failures, rests=rests, rest_clock=rest_clock)
+def set_failures(tx: Tx, worker: WorkerRow) -> None:
+    """Store the worker's failures in a row, and its pauses because of them."""
+    _update(
+        tx, worker.id,
+        failures=worker.failures, failed=worker.failed, rests=worker.rests, rest_clock=worker.rest_clock,
+    )  # fmt: skip
 
 
 def lost_by_session(tx: Tx, worker_id: int, session: str) -> list[str] | None:

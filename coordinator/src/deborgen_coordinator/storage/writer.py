@@ -1,4 +1,4 @@
-"""The one writer: it groups pending transactions into one commit, and returns their results after that commit.
+"""The only writer of a process: it groups pending transactions into one commit, and then returns their results.
 
 So no acknowledged change can be lost, one disk flush serves many requests, and writers never compete for a lock. Each
 piece of work behaves like a transaction of its own: it sees all earlier work, and if it raises, its changes are undone
@@ -24,7 +24,7 @@ log = logging.getLogger("deborgen.storage")
 
 #: At most this many transactions share one commit.
 MAX_GROUP = 256
-#: If the database is unreachable, a transaction is retried for this many seconds before it is refused.
+#: While the database is unreachable, retry a transaction for this many seconds before refusing it.
 PATIENCE_SECONDS = 20.0
 
 
@@ -45,21 +45,20 @@ class _PendingWrite:
 
 class GroupWriter:
     """`write` may be called from any thread. There is one connection, and one thread at a time is the leader: it runs
-    all pending work, including its own, commits it, wakes the other threads, and passes the lead to the next one.
+    all pending work, including its own, commits it, wakes the other threads, and passes the lead to one that waits.
 
-    So a single write needs no switch of threads, and each of many concurrent writes needs one. After each commit,
-    `committed` gets its signals, and `recorded` gets its events, sometimes together with those of later commits.
+    So a single write needs no switch of threads, and each of many concurrent writes needs one. `on_commit` is called
+    with the signals of each commit, and `on_events` with its events.
     """
 
     def __init__(
-        self, database: Database, committed: Callable[[set[str]], None], recorded: Callable[[list[Row]], None]
+        self, database: Database, on_commit: Callable[[set[str]], None], on_events: Callable[[list[Row]], None]
     ) -> None:
         self._database = database
-        self._committed = committed
-        self._recorded = recorded
+        self._on_commit = on_commit
+        self._on_events = on_events
         self._lock = threading.Lock()
         self._waiting: deque[_PendingWrite] = deque()
-        self._unreported: list[Row] = []
         self._has_leader = False
         self._closed = False
         self._connection: DatabaseConnection | None = database.connect(readonly=False)
@@ -73,7 +72,7 @@ class GroupWriter:
     def write(self, work: Callable[[Tx], T]) -> T:
         """Run the work in a transaction, and return its result once the commit is durable.
 
-        The work may run more than once (an earlier run is undone), so its only effect must be on its transaction.
+        The work may run more than once (its earlier changes are undone), so its only effect must be on its transaction.
         """
         item = _PendingWrite(work)
         with self._lock:
@@ -119,20 +118,21 @@ class GroupWriter:
         try:
             done = self._commit_all(group)
         except BaseException:
-            # The leader's thread was interrupted, for example by Ctrl-C: no other thread may wait for it forever.
+            # The leader's thread was interrupted, for example by Ctrl-C. No other thread must wait for it forever.
             self._undo()
             for item in group:
                 item.error = DatabaseUnavailable("the commit was interrupted")
             raise
         finally:
-            more = self._hand_over(leader, group)
+            self._hand_over(leader, group)
         for tx in done:
             if tx.signals:
-                self._committed(tx.signals)
-        self._report_events([event for tx in done for event in tx.recorded()], at_once=not more)
+                self._on_commit(tx.signals)
+        if events := [event for tx in done for event in tx.single_events()]:
+            self._on_events(events)
 
-    def _hand_over(self, leader: _PendingWrite, group: list[_PendingWrite]) -> bool:
-        """Wake the threads whose work is done, and make the next one the leader; False if there is none."""
+    def _hand_over(self, leader: _PendingWrite, group: list[_PendingWrite]) -> None:
+        """Make the next waiting thread the leader, and wake the threads whose work is done."""
         with self._lock:
             following = next((item for item in self._waiting if item.awaited), None)
             self._has_leader = following is not None
@@ -142,19 +142,9 @@ class GroupWriter:
         for item in group:
             if item is not leader:
                 item.wake.release()
-        return following is not None
-
-    def _report_events(self, events: list[Row], *, at_once: bool) -> None:
-        """Pass recorded events on: at once if no other work is pending, otherwise in larger batches."""
-        with self._lock:
-            self._unreported += events
-            if not self._unreported or not (at_once or len(self._unreported) >= MAX_GROUP):
-                return
-            told, self._unreported = self._unreported, []
-        self._recorded(told)
 
     def _commit_all(self, group: list[_PendingWrite]) -> list[Tx]:
-        """Commit the group together; if one failed piece would undo others, commit each piece separately."""
+        """Commit the group together. If the failure of one piece would undo others, commit each piece separately."""
         try:
             return [self._commit(group)]
         except Entangled:
@@ -230,7 +220,7 @@ class GroupWriter:
             self._connection = None
 
     def _was_committed(self, tx: Tx, deadline: float) -> bool:
-        """Ask the database whether a commit whose answer was lost has succeeded."""
+        """Ask the database whether a commit succeeded, after its answer was lost."""
         tries = 0
         while True:
             with contextlib.suppress(Exception):
@@ -248,8 +238,8 @@ class GroupWriter:
 
     @staticmethod
     def _pause(error: Exception, tries: int) -> None:
-        # There is no signal to wait for. An unreachable server is tried less and less often, because each try also
-        # looks its name up.
+        # There is no signal to wait for. Retries of an unreachable server become rarer, because each also looks up its
+        # name.
         time.sleep(min(1.0, 0.07 * 1.5 ** min(tries, 10)) if isinstance(error, DatabaseUnavailable) else 0.01)
 
     @staticmethod

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field
 
-#: The pause stops doubling after this many failures; every limit is reached long before.
+#: The pause stops doubling after this many failures. Every caller's limit is reached long before.
 MOST_DOUBLINGS = 16
 
 

@@ -11,11 +11,12 @@ from typing import Any, BinaryIO
 from deborgen_shared import contract
 from deborgen_shared import headers as h
 from deborgen_shared.calls import Call
-from deborgen_shared.client.transport import CHUNK, Body, Refused, Transport, Unreachable
+from deborgen_shared.client.transport import CHUNK, Body, NoAnswer, Refused, Transport
 from deborgen_shared.errors import Code
 
 #: A blob of at most this many bytes is sent in one request; a larger one is sent in parts of this size.
 PART = 8 << 20
+#: How long the upload of one part, or of a whole blob in one request, may take.
 PART_SECONDS = 120.0
 WHOLE_SECONDS = 3600.0
 
@@ -56,7 +57,9 @@ def upload(
     if offset is None:
         progress.reached(size)
         return
-    if offset > size or (offset == 0 and size <= PART):
+    # The store cannot have more bytes of this blob than the blob has: something else was stored, so start over.
+    start_over = offset > size
+    if start_over or (offset == 0 and size <= PART):
         seconds = PART_SECONDS if size <= PART else WHOLE_SECONDS
         transport.ask(contract.PUT_BLOB, _body(path, 0, size, progress), seconds=seconds, sha256=sha256)
         return
@@ -111,7 +114,7 @@ def download(
 ) -> None:
     """Fetch bytes into an open file, resuming after the bytes of an earlier try. The file may be truncated first.
 
-    Raises `Unreachable` if fewer than `size` bytes arrived. The caller checks the digest.
+    Raises `NoAnswer` if fewer than `size` bytes arrived. The caller checks the digest.
     """
     progress = progress or Progress()
     have = os.fstat(file.fileno()).st_size
@@ -135,7 +138,7 @@ def download(
         if refused.status != 416:  # 416: the file already has all bytes
             raise
     if size is not None and file.tell() < size:
-        raise Unreachable("the answer was cut short")
+        raise NoAnswer("the answer was cut short")
 
 
 def fetch(transport: Transport, sha256: str, target: Path) -> None:
@@ -145,7 +148,7 @@ def fetch(transport: Transport, sha256: str, target: Path) -> None:
         download(transport, contract.GET_BLOB, file, None, sha256=sha256)
     if digest_of(part) != sha256:
         part.unlink()
-        raise Unreachable(f"blob {sha256} arrived damaged")
+        raise NoAnswer(f"blob {sha256} arrived damaged")
     part.rename(target)
 
 

@@ -1,7 +1,7 @@
 """Looks up host names, and keeps using the last answer while the name server does not respond.
 
 A name server that hangs must not cost a worker its leases: the coordinator's address is most likely the same as a
-minute ago. An answer that the name does not exist is believed, though.
+minute ago. If the name server answers that the name does not exist, that answer counts.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Names:
             return [host]
         with self._lock:
             known = self._known.get(host)
-            answer = self._in_flight.get(host) or self._ask(host)
+            answer = self._in_flight.get(host) or self._start_lookup(host)
         try:
             return answer.result(min(self._patience, seconds) if known else seconds)
         except TimeoutError:
@@ -50,17 +50,17 @@ class Names:
             return known
         raise error
 
-    def _ask(self, host: str) -> Future[list[str]]:
+    def _start_lookup(self, host: str) -> Future[list[str]]:
         answer: Future[list[str]] = Future()
         try:
-            threading.Thread(target=self._answer, args=(host, answer), name="names", daemon=True).start()
+            threading.Thread(target=self._look_up, args=(host, answer), name="names", daemon=True).start()
         except RuntimeError as error:  # cannot start a thread: fail now instead of waiting for it
             answer.set_exception(socket.gaierror(socket.EAI_AGAIN, str(error)))
         else:
             self._in_flight[host] = answer
         return answer
 
-    def _answer(self, host: str, answer: Future[list[str]]) -> None:
+    def _look_up(self, host: str, answer: Future[list[str]]) -> None:
         """Look the name up. An answer that is too late for this call serves the next one."""
         try:
             found = self._lookup(host, None, type=socket.SOCK_STREAM)

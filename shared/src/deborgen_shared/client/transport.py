@@ -1,7 +1,7 @@
 """HTTP to one coordinator, for the worker and the command. Connections are reused, and every call has a deadline.
 
 A call ends in one of three ways. It returns an answer. Or it raises `Refused`: the coordinator understood the call and
-said no. Or it raises `Unreachable`: nobody knows whether the call took effect, and it may be sent again.
+said no. Or it raises `NoAnswer`: nobody knows whether the call took effect, and it may be sent again.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
+from http.client import BadStatusLine, RemoteDisconnected
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import urljoin, urlsplit
 
@@ -40,19 +41,20 @@ class Trouble(Enum):
 
     NAME = "the name of the coordinator cannot be resolved to an address"
     NOTHING_LISTENS = "the coordinator does not answer (connection refused)"
-    NO_ANSWER = "the coordinator's machine does not answer"
+    HOST_SILENT = "the coordinator's machine does not answer"
     CERTIFICATE = "the coordinator's certificate is not trusted"
     TOO_SLOW = "the coordinator did not answer in time"
+    NOT_HTTP = "the port of the coordinator does not speak HTTP"
     CUT = "the connection to the coordinator was cut"
     BUSY = "the coordinator cannot answer right now"
     NONSENSE = "the coordinator's answer cannot be understood"
 
 
 @dataclass(eq=False)
-class Unreachable(Exception):
+class NoAnswer(Exception):
     """No usable answer. The call may or may not have taken effect: send it again, after `retry_after` if given.
 
-    `status`, `code` and `hint` come from an answer that says that the coordinator cannot answer right now.
+    `status`, `code` and `hint` are set if the coordinator answered that it is busy.
     """
 
     message: str
@@ -108,14 +110,14 @@ class Incoming:
                 yield chunk
                 late = self.end is not None and time.monotonic() > self.end
                 if late and getattr(self._raw, "length_remaining", None) != 0:
-                    raise Unreachable("the answer arrived too slowly", trouble=Trouble.TOO_SLOW)
+                    raise NoAnswer("the answer arrived too slowly", trouble=Trouble.TOO_SLOW)
         except urllib3.exceptions.ReadTimeoutError:
-            raise Unreachable(Trouble.TOO_SLOW.value, trouble=Trouble.TOO_SLOW) from None
+            raise NoAnswer(Trouble.TOO_SLOW.value, trouble=Trouble.TOO_SLOW) from None
         except (urllib3.exceptions.HTTPError, OSError):
-            raise Unreachable(Trouble.CUT.value) from None
+            raise NoAnswer(Trouble.CUT.value) from None
         # urllib3 itself checks the length only when the body is read in one call.
         if left := getattr(self._raw, "length_remaining", None):
-            raise Unreachable(f"the answer was cut {left} bytes short")
+            raise NoAnswer(f"the answer was cut {left} bytes short")
         self.whole = True
 
     def read(self) -> bytes:
@@ -157,12 +159,12 @@ class Transport:
             raise ValueError(f"{url!r} is not the address of a coordinator: write http://HOST:PORT or https://HOST")
         self.url = url.rstrip("/")
         self._token, self._connect, self._resend = token, connect_seconds, resend
-        #: Trusted certificates: those of the file, otherwise the system's and those that come with requests.
-        given = ca_file or os.environ.get("REQUESTS_CA_BUNDLE") or os.environ.get("CURL_CA_BUNDLE")
-        self._verify: str | bool = given or True
+        # Trusted certificates: those of the file, otherwise the system's and those that come with requests.
+        chosen_file = ca_file or os.environ.get("REQUESTS_CA_BUNDLE") or os.environ.get("CURL_CA_BUNDLE")
+        self._verify: str | bool = chosen_file or True
         context = ssl.create_default_context() if parts.scheme == "https" and self._verify is True else None
         self._proxies = requests.utils.get_environ_proxies(self.url) if use_proxies else {}
-        self._given = {h.USER_AGENT: agent, h.ACCEPT_ENCODING: "identity"}
+        self._common_headers = {h.USER_AGENT: agent, h.ACCEPT_ENCODING: "identity"}
         self._adapter = NamedAdapter(names or Names(), connections, context)
 
     def close(self) -> None:
@@ -194,10 +196,10 @@ class Transport:
     ) -> Iterator[Incoming]:
         """Make a call whose answer is read while it arrives. `seconds` limits the silence between two pieces.
 
-        `names` fill in the variable parts of the path.
+        `end` is the deadline for the whole answer. `names` fill in the variable parts of the path.
         """
-        data, kind = _encoded(body)
-        sent = {**self._given, **kind, **(headers or {})}
+        data, content_type = _encoded(body)
+        sent = {**self._common_headers, **content_type, **(headers or {})}
         if token := self._token():
             sent[h.AUTHORIZATION] = f"Bearer {token}"
         url = self.url + call.url(query, **names)
@@ -214,7 +216,7 @@ class Transport:
 
     def put_elsewhere(self, url: str, body: Body, seconds: float) -> None:
         """Upload bytes to a presigned address on another host, without sending the token."""
-        response = self._send("PUT", url, body, self._given, seconds)
+        response = self._send("PUT", url, body, self._common_headers, seconds)
         with self._checked(response, seconds, None) as answer:
             answer.read()
 
@@ -236,7 +238,7 @@ class Transport:
             request.headers[h.CONTENT_LENGTH] = str(length)
         request.hooks = {}
         timeout = (min(self._connect, seconds), seconds)
-        again = self._resend
+        may_resend = self._resend
         while True:
             request.body = body.pieces() if isinstance(body, Body) else body  # type: ignore[assignment]
             try:
@@ -246,13 +248,13 @@ class Transport:
             except (requests.RequestException, OSError) as error:
                 trouble = _trouble(error)
                 # The coordinator may have closed an idle connection in the meantime.
-                if not again or trouble is not Trouble.CUT:
-                    raise Unreachable(trouble.value, trouble=trouble) from error
-                again = False
+                if not may_resend or trouble is not Trouble.CUT:
+                    raise NoAnswer(trouble.value, trouble=trouble) from error
+                may_resend = False
 
     @contextmanager
     def _checked(self, response: requests.Response, seconds: float, end: float | None) -> Iterator[Incoming]:
-        """The answer, released at the end; an error status raises."""
+        """The answer, whose connection is released at the end. An error status raises."""
         answer = Incoming(response, end)
         try:
             if answer.status >= 400:
@@ -270,12 +272,13 @@ def decode(call: Call[T], reply: Reply) -> T:
     try:
         return msgspec.json.decode(reply.data, type=call.gives.body)
     except msgspec.MsgspecError as error:
-        raise Unreachable(
+        raise NoAnswer(
             f"the answer to {call.method} {call.path} cannot be understood: {error}", trouble=Trouble.NONSENSE
         ) from None
 
 
 def _encoded(body: Any) -> tuple[bytes | Body | None, dict[str, str]]:
+    """The bytes of a body, and the header with their type."""
     if body is None:
         return None, {}
     if isinstance(body, bytes | Body):
@@ -288,7 +291,8 @@ def _sliced(data: bytes) -> Body:
     return Body(len(data), lambda: (data[at : at + CHUNK] for at in range(0, len(data), CHUNK)))
 
 
-def _refusal(reply: Reply) -> Refused | Unreachable:
+def _refusal(reply: Reply) -> Refused | NoAnswer:
+    """The exception for an answer with an error status. A temporary error counts as no answer."""
     code, message, hint, details = "", f"HTTP status {reply.status}", "", {}
     try:
         details = dict(msgspec.json.decode(reply.data)["error"])
@@ -296,7 +300,7 @@ def _refusal(reply: Reply) -> Refused | Unreachable:
     except (msgspec.MsgspecError, KeyError, TypeError, ValueError):
         pass
     if reply.status >= 500 or reply.status in {408, 429}:
-        return Unreachable(
+        return NoAnswer(
             message, retry_after(reply.headers), trouble=Trouble.BUSY, status=reply.status, code=code, hint=hint
         )
     return Refused(reply.status, code, message, hint, details)
@@ -314,7 +318,7 @@ def _trouble(error: Exception) -> Trouble:
     if isinstance(error, requests.exceptions.SSLError):
         return Trouble.CERTIFICATE
     if isinstance(error, requests.ConnectTimeout):
-        return Trouble.NO_ANSWER
+        return Trouble.HOST_SILENT
     if isinstance(error, requests.Timeout):
         return Trouble.TOO_SLOW
     cause = error.args[0] if error.args else None
@@ -323,5 +327,10 @@ def _trouble(error: Exception) -> Trouble:
         return Trouble.NAME
     if isinstance(reason, urllib3.exceptions.NewConnectionError):
         refused = isinstance(reason.__cause__, ConnectionRefusedError)
-        return Trouble.NOTHING_LISTENS if refused else Trouble.NO_ANSWER
+        return Trouble.NOTHING_LISTENS if refused else Trouble.HOST_SILENT
+    # A server of another protocol greets with a line that is not a status line. `RemoteDisconnected` is a
+    # `BadStatusLine` too, but it means that no line came at all.
+    greeted = [each for each in getattr(cause, "args", ()) if isinstance(each, BadStatusLine)]
+    if greeted and not isinstance(greeted[0], RemoteDisconnected):
+        return Trouble.NOT_HTTP
     return Trouble.CUT

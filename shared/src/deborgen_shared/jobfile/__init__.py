@@ -1,4 +1,4 @@
 """The job file: what people write, what it means, and everything that can be wrong with it.
 
-Import from the modules directly: code that only needs `units` should not pay for the parser.
+Import from the modules directly: code that needs only `units` should not have to load the parser.
 """

@@ -58,14 +58,14 @@ class Node:
     __slots__ = ("block", "children", "depth", "end_mark", "keys", "size", "start_mark", "value")
 
     #: Scalars have neither children nor keys. There are many scalars, so they share this empty mapping.
-    NONE: dict[Any, Node] = {}  # noqa: RUF012 - never written to
+    EMPTY: dict[Any, Node] = {}  # noqa: RUF012 - never written to
 
     def __init__(self, value: Any, event: Any, *, scalar: bool = False, block: bool = False) -> None:
         self.value = value
         self.start_mark, self.end_mark = event.start_mark, event.end_mark
         self.block = block
-        self.children: dict[Any, Node] = Node.NONE if scalar else {}
-        self.keys: dict[Any, Node] = Node.NONE if scalar else {}
+        self.children: dict[Any, Node] = Node.EMPTY if scalar else {}
+        self.keys: dict[Any, Node] = Node.EMPTY if scalar else {}
         self.size = 1
         self.depth = 0
 
@@ -82,34 +82,41 @@ class Document:
         self.problems = problems
         self._root = root
 
-    def where(self, path: Path, *, key: bool = False, find: str = "", last: bool = False) -> tuple[int, int, int]:
+    def where(self, path: Path, *, key: bool = False, find: str = "", nth: int = 0) -> tuple[int, int, int]:
         """The line, the column and the width of the value at a path, or of its key. Lines and columns count from 1.
 
-        If there is nothing at the path, the position is that of the nearest enclosing value. `find` narrows it to the
-        first occurrence of this text in the value; with `last`, to its last occurrence.
+        If there is nothing at the path, the position is that of the nearest enclosing value. `find` narrows it to
+        an occurrence of this text in the value: `nth` is its number, counted from 0.
         """
-        node, name = self._root, None
+        node, key_node = self._root, None
         for part in path:
             if part not in node.children:
                 key = False
                 break
-            name = node.keys.get(part)
+            key_node = node.keys.get(part)
             node = node.children[part]
         if find and not key:
-            search = self.text.rfind if last else self.text.find
-            index = search(find, node.start_mark.index, node.end_mark.index)
+            index = self._occurrence(find, nth, node.start_mark.index, node.end_mark.index)
             if index >= 0:
                 line = bisect_right(self._starts, index)
                 return line, index - self._starts[line - 1] + 1, len(split_lines(find)[0])
-        if name is not None and (key or (node.block and node.children)):
-            node = name
+        # A block may be many lines long: point at its key instead.
+        if key_node is not None and (key or (node.block and node.children)):
+            node = key_node
         return self._span(node)
 
+    def _occurrence(self, text: str, nth: int, start: int, end: int) -> int:
+        """The index of an occurrence of a text between two indexes; -1 if there is none."""
+        index = self.text.find(text, start, end)
+        while index >= 0 and nth > 0:
+            index, nth = self.text.find(text, index + len(text), end), nth - 1
+        return index
+
     def locate(self, problem: Problem) -> Problem:
-        """The problem with its line and column. A problem of the file as a whole has none."""
+        """The problem with its line and column. A problem of the whole file gets neither."""
         if not problem.path and isinstance(self.data, dict):
             return problem
-        return problem.at(*self.where(problem.path, key=problem.key, find=problem.find, last=problem.last))
+        return problem.at(*self.where(problem.path, key=problem.key, find=problem.find, nth=problem.nth))
 
     def _span(self, node: Node) -> tuple[int, int, int]:
         line, column = node.start_mark.line, node.start_mark.column

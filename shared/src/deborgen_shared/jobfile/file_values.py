@@ -8,11 +8,12 @@ from operator import attrgetter
 from typing import Any
 
 from deborgen_shared.jobfile import limits
-from deborgen_shared.jobfile.kinds import Shape, ValueKind, choice, shaped, template_refused
+from deborgen_shared.jobfile.globs import check_glob
+from deborgen_shared.jobfile.kinds import Shape, ValueKind, choice, refuse_template, shaped
 from deborgen_shared.jobfile.model import ArtifactPattern, File
-from deborgen_shared.jobfile.paths import check_path, find_twins
+from deborgen_shared.jobfile.paths import OWN, check_file, check_path, find_twins
 from deborgen_shared.jobfile.problems import Path, Problems, show, subject
-from deborgen_shared.jobfile.structure import listed, mapping, record, record_shape, unknown_key
+from deborgen_shared.jobfile.structure import check_mapping, listed, record, record_shape, report_unknown_key
 from deborgen_shared.jobfile.template import without_references
 
 SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -20,12 +21,23 @@ SHA256 = re.compile(r"[0-9a-f]{64}")
 #: start with `./` and end with a slash.
 RELATIVE = r"^(\./)?(?![A-Za-z]:)(?!\.{1,2}(/|$))[^/\\\u0000]+(/(?!\.{1,2}(/|$))[^/\\\u0000]+)*/?$"
 PATH = {"type": "string", "minLength": 1, "maxLength": limits.PATH_BYTES, "pattern": RELATIVE}
+#: The same, except for paths in deborgen's own folder, whose name may be in capital or small letters.
+_OWN = "".join(f"[{letter}{letter.upper()}]" for letter in OWN[1:])
+NOT_OWN = RELATIVE.replace(r"(\./)?", rf"(\./)?(?!\.{_OWN}(/|$))")
 
 
-def file_path(example: str, *, templates: bool = False, folder: str | None = None, beside: bool = False) -> ValueKind:
+def file_path(
+    example: str,
+    *,
+    templates: bool = False,
+    folder: str | None = None,
+    beside: bool = False,
+    glob: bool = False,
+    check_one: Callable[[str], str | None] = check_path,
+) -> ValueKind:
     """A path in the workspace or, with `beside`, in the job file's folder. A leading `./` is removed.
 
-    With `folder`, the path may end with a slash, which is replaced by that text.
+    With `folder`, the path may end with a slash, which is replaced by that text. With `glob`, it is a pattern of paths.
     """
     hint = f"write a path inside the workspace, for example {example}"
     if beside:
@@ -35,18 +47,23 @@ def file_path(example: str, *, templates: bool = False, folder: str | None = Non
         if not isinstance(value, str):
             problems.wrong_kind(value, path, "a path", f"write for example {example}")
             return ""
-        if not templates and template_refused(value, path, problems):
+        if not templates and refuse_template(value, path, problems):
             return ""
         done, end = value, ""
         while done.startswith("./"):
             done = done[2:].lstrip("/")
         if folder is not None and len(done) > 1 and done.endswith("/"):
             done, end = done[:-1], folder
-        reason = check_path(without_references(done, "x"))
+        filled = without_references(done, "x")
+        reason = check_one(filled)
         if beside and done.startswith("~"):
             reason = "starts with '~', which is not expanded here"
         if reason:
-            problems.add(path, f"the path '{show(value)}' {reason}", "" if reason.endswith("bytes") else hint)
+            # A path that is too long needs no hint, and one in deborgen's own folder is already inside the workspace.
+            advice = "choose another name" if reason.endswith("deborgen") else hint
+            problems.add(path, f"the path '{show(value)}' {reason}", "" if reason.endswith("bytes") else advice)
+        elif glob and (broken := check_glob(filled)) is not None:
+            problems.add(path, f"the pattern '{show(value)}' {show(broken[0])}", show(broken[1]))
         return done + end
 
     return ValueKind(check, PATH)
@@ -54,19 +71,19 @@ def file_path(example: str, *, templates: bool = False, folder: str | None = Non
 
 result = file_path("metrics.json", templates=True)
 inner_path = file_path("data/state", folder="")
-_beside_path = file_path("sim.py", folder="", beside=True)
-_wire_path = file_path("data/a.csv")
-_artifact_path = file_path("out/*.png", templates=True, folder="/**")
+_beside_path = file_path("sim.py", folder="", beside=True, check_one=check_file)
+_wire_path = file_path("data/a.csv", check_one=check_file)
+_artifact_path = file_path("out/*.png", templates=True, folder="/**", glob=True)
 
 
-@shaped({"anyOf": [PATH, {"enum": [".", "./"]}]})
+@shaped({"anyOf": [PATH | {"pattern": NOT_OWN}, {"enum": [".", "./"]}]})
 def _local_file(value: Any, path: Path, problems: Problems) -> str:
     """A file or folder next to the job file. `.` is the folder of the job file itself."""
     return "." if value in (".", "./") else str(_beside_path.check(value, path, problems))
 
 
 _WIRE_FILE: dict[str, Shape] = {
-    "path": {**PATH, "pattern": RELATIVE.replace("/?$", "$")},
+    "path": {**PATH, "pattern": NOT_OWN.replace("/?$", "$")},
     "sha256": {"type": "string", "pattern": f"^{SHA256.pattern}$", "minLength": 64, "maxLength": 64},
     "size": {"type": "integer", "minimum": 0, "maximum": limits.FILE_BYTES},
     "mode": {
@@ -79,12 +96,12 @@ _WIRE_FILE: dict[str, Shape] = {
 @shaped(record_shape(_WIRE_FILE, ("path", "sha256", "size")))
 def _wire_file(value: Any, path: Path, problems: Problems) -> File | None:
     """A file with the digest of its blob. There may be thousands, so paths for problems are built only when needed."""
-    if not mapping(value, path, problems, 'upload the blob, then write {"path", "sha256", "size", "mode"}'):
+    if not check_mapping(value, path, problems, 'upload the blob, then write {"path", "sha256", "size", "mode"}'):
         return None
     before = len(problems)
     for key in value:
         if key not in _WIRE_FILE:
-            unknown_key(key, _WIRE_FILE, path, problems)
+            report_unknown_key(key, _WIRE_FILE, path, problems)
     found = _wire_path.check(value.get("path"), (*path, "path"), problems)
     digest, count, mode = value.get("sha256"), value.get("size"), value.get("mode", 0o644)
     if not isinstance(digest, str) or not SHA256.fullmatch(digest):

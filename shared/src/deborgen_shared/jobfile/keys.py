@@ -18,7 +18,7 @@ from deborgen_shared.jobfile.values import GIT_EXAMPLE
 class Key:
     """One key of the job file: the kind of its value, a sentence about it, and its default in words.
 
-    `not_yet` is the end of the sentence that refuses a key which this version does not support.
+    `not_yet` is set if this version does not support the key: it is the end of the message that refuses it.
     """
 
     name: str
@@ -97,7 +97,8 @@ KEYS: tuple[Key, ...] = (
     ),
     Key(
         "files", file_values.local_files,
-        "Files and folders next to the job file. They are uploaded on submit and copied into the workspace.",
+        "Files, folders and patterns like `data/*.csv`, next to the job file. They are uploaded on submit and copied "
+        "into the workspace.",
     ),
     Key(
         "workspace", workspace, "A repository to check out, or a folder that the worker's owner shares.",
@@ -108,7 +109,6 @@ KEYS: tuple[Key, ...] = (
     Key(
         "secrets", values.secrets,
         "Names of secrets that the coordinator holds. Their values appear only in the job's environment.",
-        not_yet="is not supported by this version yet",
     ),
     Key(
         "resources", RESOURCES, "The resources that the job gets and may not exceed.",
@@ -133,9 +133,12 @@ KEYS: tuple[Key, ...] = (
         "`{program: false, backoff: 10s}`",
     ),
     Key("priority", kinds.number(*limits.PRIORITY, whole=True), "Jobs with a higher priority go first.", "`0`"),
-    Key("artifacts", file_values.artifacts, "Globs in the workspace, collected when the job succeeds, or always."),
     Key(
-        "result", file_values.result, "A file with a flat JSON object: its entries are columns of the results table.",
+        "artifacts", file_values.artifacts,
+        "Files in the workspace to keep, as globs. With `when: always`, they are kept even if the job fails.",
+    ),
+    Key(
+        "result", file_values.result, "A file with a JSON object: its entries are columns of the results table.",
         "what the job writes to `$DEBORGEN_RESULT`",
     ),
     Key(
@@ -157,7 +160,7 @@ STEP_ONLY = ("id", "needs")
 
 
 _BY_HAND: dict[str, Check] = {key.name: key.kind.check for key in KEYS}
-#: The checks per key; the index tells whether the document came over the wire.
+#: The check of each key, for a hand-written job file (False) and for one that came over the wire (True).
 TOP: dict[bool, dict[str, Check]] = {False: _BY_HAND, True: _BY_HAND | {"files": file_values.wire_files.check}}
 STEP = {wire: {name: check for name, check in top.items() if name not in RUN_ONLY} for wire, top in TOP.items()}
 NOT_YET: dict[str, str] = {key.name: key.not_yet for key in KEYS if key.not_yet}

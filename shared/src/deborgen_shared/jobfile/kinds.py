@@ -20,10 +20,10 @@ Check = Callable[[Any, Path, Problems], Any]
 Shape = dict[str, Any]
 
 #: Text with at least one visible character, and without NUL.
-SOMETHING = r"^\s*[^\s\u0000][^\u0000]*$"
+VISIBLE_TEXT = r"^\s*[^\s\u0000][^\u0000]*$"
 NO_NUL = r"^[^\u0000]*$"
 
-TEMPLATES_HINT = "it works only in name, run, image, env, artifacts, result and build.tag"
+TEMPLATES_HINT = "it can be used only in name, run, image, env, artifacts, result and build.tag"
 
 
 class ValueKind(NamedTuple):
@@ -39,7 +39,7 @@ def shaped(shape: Shape) -> Callable[[Check], ValueKind]:
 
 
 def text_shape(limit: int) -> Shape:
-    return {"type": "string", "minLength": 1, "maxLength": limit, "pattern": SOMETHING}
+    return {"type": "string", "minLength": 1, "maxLength": limit, "pattern": VISIBLE_TEXT}
 
 
 def scalar_shape(limit: int) -> Shape:
@@ -47,8 +47,8 @@ def scalar_shape(limit: int) -> Shape:
     return {"anyOf": [text, {"type": "number"}, {"type": "boolean"}]}
 
 
-def shown(value: object) -> str:
-    """A value for a message: `'017'` for a scalar, otherwise its type, such as `a list`."""
+def describe(value: object) -> str:
+    """What a message calls a value: `'017'` for a scalar, otherwise its type, such as `a list`."""
     return f"'{show(value)}'" if isinstance(value, (str, int, float)) else kind(value)
 
 
@@ -68,8 +68,8 @@ def unstorable(text: str) -> str | None:
     return None
 
 
-def storable(value: str, path: Path, problems: Problems, limit: int) -> bool:
-    """Whether a text can be stored and has at most `limit` characters."""
+def check_storable(value: str, path: Path, problems: Problems, limit: int) -> bool:
+    """Whether a text can be stored and has at most `limit` characters. If not, add a problem."""
     if problems.exceeds(path, len(value), limit, "characters"):
         return False
     if (reason := unstorable(value)) is not None:
@@ -87,15 +87,15 @@ def text(limit: int, example: str, *, templates: bool = False) -> ValueKind:
             problems.wrong_kind(value, path, "text", hint)
         elif not value.strip():
             problems.about(path, "is empty", hint)
-        elif storable(value, path, problems, limit) and not templates:
-            template_refused(value, path, problems)
+        elif check_storable(value, path, problems, limit) and not templates:
+            refuse_template(value, path, problems)
         return value
 
     return ValueKind(check, text_shape(limit))
 
 
-def template_refused(value: object, path: Path, problems: Problems) -> bool:
-    """Whether a value has a lookup where none is allowed, which is then a problem."""
+def refuse_template(value: object, path: Path, problems: Problems) -> bool:
+    """Add a problem if a value contains ${{ }}, in a place where that is not allowed. Returns whether it does."""
     if not isinstance(value, str) or OPEN not in value:
         return False
     written = next(references(value))[0]
@@ -103,9 +103,9 @@ def template_refused(value: object, path: Path, problems: Problems) -> bool:
     return True
 
 
-def pattern(limit: int, shape: str, wanted: str, example: str) -> ValueKind:
-    """Text that a regular expression matches."""
-    compiled = re.compile(shape)
+def pattern(limit: int, regex: str, wanted: str, example: str) -> ValueKind:
+    """Text that a regular expression matches. `wanted` is what messages call such a text."""
+    compiled = re.compile(regex)
     plain = text(limit, example)
 
     def check(value: Any, path: Path, problems: Problems) -> Any:
@@ -115,7 +115,7 @@ def pattern(limit: int, shape: str, wanted: str, example: str) -> ValueKind:
             problems.about(path, f"is not {wanted}: '{show(value)}'", f"write for example {example}")
         return value
 
-    return ValueKind(check, {"type": "string", "maxLength": limit, "pattern": f"^{shape}$"})
+    return ValueKind(check, {"type": "string", "maxLength": limit, "pattern": f"^{regex}$"})
 
 
 def choice(*words: str) -> ValueKind:
@@ -123,9 +123,9 @@ def choice(*words: str) -> ValueKind:
     listed = " or ".join(words)
 
     def check(value: Any, path: Path, problems: Problems) -> Any:
-        if not (isinstance(value, str) and value in words) and not template_refused(value, path, problems):
+        if not (isinstance(value, str) and value in words) and not refuse_template(value, path, problems):
             hint = did_you_mean(value, words, f"write {listed}")
-            problems.about(path, f"must be {listed}, not {shown(value)}", hint)
+            problems.about(path, f"must be {listed}, not {describe(value)}", hint)
         return value
 
     return ValueKind(check, {"enum": list(words)})
@@ -139,7 +139,7 @@ def boolean(value: Any, path: Path, problems: Problems) -> Any:
             hint = "write true"
         elif isinstance(value, str) and value.lower() in ("no", "off", "n"):
             hint = "write false"
-        problems.about(path, f"must be true or false, not {shown(value)}", hint)
+        problems.about(path, f"must be true or false, not {describe(value)}", hint)
     return value
 
 
@@ -149,8 +149,8 @@ def number(least: float, most: float, *, whole: bool = False) -> ValueKind:
 
     def check(value: Any, path: Path, problems: Problems) -> Any:
         if not is_number(value) or (whole and isinstance(value, float)):
-            if not template_refused(value, path, problems):
-                problems.about(path, f"must be {wanted}, not {shown(value)}", hint)
+            if not refuse_template(value, path, problems):
+                problems.about(path, f"must be {wanted}, not {describe(value)}", hint)
         elif not least <= value <= most:
             problems.about(path, f"is {show(value)}, which is out of range", hint)
         else:
@@ -163,14 +163,14 @@ def number(least: float, most: float, *, whole: bool = False) -> ValueKind:
 def measure(
     what: str, read: Callable[[object], float], spell: Callable[[Any], str], least: float, most: float
 ) -> Check:
-    """A number with a unit, as people write it."""
+    """A number with a unit, as people write it. `what` is what messages call it."""
     hint = f"write {what} from {spell(least)} to {spell(most)}"
 
     def check(value: Any, path: Path, problems: Problems) -> Any:
         try:
             amount = read(value)
         except ValueError as error:
-            if not template_refused(value, path, problems):
+            if not refuse_template(value, path, problems):
                 problems.about(path, f"is not {what}", str(error))
             return least
         if not least <= amount <= most:
@@ -200,12 +200,12 @@ def size(least: int, most: int) -> ValueKind:
     return ValueKind(measure("a size", units.parse_size, units.format_size, least, most), shape)
 
 
-def scalar(value: Any, path: Path, problems: Problems, limit: int) -> bool:
-    """Whether a value is text of at most `limit` characters, a finite number, or a boolean."""
+def check_scalar(value: Any, path: Path, problems: Problems, limit: int) -> bool:
+    """Whether a value is text of at most `limit` characters, a finite number, or a boolean. If not, add a problem."""
     if isinstance(value, str):
         # Fast path: a sweep may have many texts, and nearly all are plain.
         plain = len(value) <= limit and value.isascii() and "\0" not in value
-        return plain or storable(value, path, problems, limit)
+        return plain or check_storable(value, path, problems, limit)
     if isinstance(value, float):
         if isfinite(value):
             return True

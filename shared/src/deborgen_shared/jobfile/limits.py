@@ -1,4 +1,8 @@
-"""Every limit of the job file. A message about something too large names the limit."""
+"""Every limit of the job file. A message about something too large names the limit.
+
+The limit of a text is in characters, unless its name says bytes. Other single numbers are counts. A pair is the
+smallest and the largest allowed value; durations are in seconds, sizes in bytes.
+"""
 
 from __future__ import annotations
 
@@ -26,8 +30,8 @@ NAME = 200
 STEP_ID = 63
 PARAMETER_NAME = 64
 PARAMETER_TEXT = 4_096
-#: The parameters of all jobs of a run may take the first number of bytes per job that a run may have, and in any case
-#: the second number.
+#: The parameters of all jobs of a run together may take the first number of bytes times the maximum number of jobs, or
+#: the second number of bytes if that is more.
 PARAMETER_BYTES_PER_JOB, PARAMETER_BYTES = 640, 16 * MIB
 IMAGE = 500
 URL = 2_000

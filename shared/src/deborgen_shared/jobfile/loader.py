@@ -18,7 +18,7 @@ from deborgen_shared.jobfile.syntax import explain
 _VERBATIM = ("env", "labels", "requires")
 
 _INTEGER = re.compile(r"[-+]?(?:0|[1-9][0-9]*)")
-_BASED = re.compile(r"0o[0-7]+|0x[0-9a-fA-F]+")
+_OCTAL_OR_HEX = re.compile(r"0o[0-7]+|0x[0-9a-fA-F]+")
 _FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|(?:0|[1-9][0-9]*)(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
 _WORDS: dict[str, bool | float | None] = {
     **dict.fromkeys(("", "~", "null", "Null", "NULL")),
@@ -28,8 +28,8 @@ _WORDS: dict[str, bool | float | None] = {
     **dict.fromkeys(("-.inf", "-.Inf", "-.INF"), float("-inf")),
     **dict.fromkeys((".nan", ".NaN", ".NAN"), float("nan")),
 }
-#: Nobody means a number with more digits than this as a number, and Python may refuse to convert it.
-_LONGEST = 400
+#: Text with more characters than this is not meant as a number, and Python may refuse to convert it.
+_LONGEST_NUMBER = 400
 
 
 def compose(text: str | bytes, source: str = "job.yml") -> Document:
@@ -44,11 +44,11 @@ def resolve(text: str) -> str | int | float | bool | None:
     """
     if text in _WORDS:
         return _WORDS[text]
-    if len(text) > _LONGEST:
+    if len(text) > _LONGEST_NUMBER:
         return text
     if _INTEGER.fullmatch(text):
         return int(text)
-    if _BASED.fullmatch(text):
+    if _OCTAL_OR_HEX.fullmatch(text):
         return int(text, 0)
     if _FLOAT.fullmatch(text):
         return float(text)
@@ -105,7 +105,7 @@ class _Composer:
         return root
 
     def _read(self, event: Any, path: Path) -> Node:
-        """Read the node that begins with this event. `path` is that of a value; for a key it is empty."""
+        """Read the node that begins with this event. `path` is empty if the node is a key."""
         self.total += 1
         if isinstance(event, self.yaml.AliasEvent):
             return self._alias(event)
@@ -151,9 +151,9 @@ class _Composer:
             if is_mapping:
                 self._entry(node, self._key(event), path)
             else:
-                place = len(node.value)
-                node.children[place] = self._read(event, (*path, place))
-                node.value.append(node.children[place].value)
+                index = len(node.value)
+                node.children[index] = self._read(event, (*path, index))
+                node.value.append(node.children[index].value)
         self.depth -= 1
         node.end_mark = event.end_mark
         node.size = 1 + sum(child.size for child in node.children.values())
@@ -197,6 +197,7 @@ class _Composer:
             self.problems.append(problem)
 
     def _strange_key(self, node: Node) -> Problem:
+        """The problem of a key that is a list or a mapping: most often a lookup without its dollar sign."""
         start = node.start_mark
         if self.text.startswith("{{", start.index - 1):
             written = self.text[start.index - 1 : self.text.find("}}", start.index - 1) + 2]

@@ -17,7 +17,7 @@ from deborgen_shared.states import RunAs
 
 #: `max_attempts` of a stored spec that lacks it. A coordinator of release 0.1 stored such specs, and their jobs keep
 #: their single attempt. Newer coordinators record the pool's default when a run is submitted.
-UNSAID_MAX_ATTEMPTS = 1
+OLD_MAX_ATTEMPTS = 1
 
 _sorted_json = msgspec.json.Encoder(order="sorted")
 
@@ -31,7 +31,7 @@ class File(Struct, frozen=True, kw_only=True):
     mode: int = 0o644
 
 
-class Resources(Struct, frozen=True, kw_only=True):
+class JobResources(Struct, frozen=True, kw_only=True):
     """The resources that the job gets and may not exceed. Memory and disk are in bytes."""
 
     cpus: float = 1.0
@@ -40,7 +40,7 @@ class Resources(Struct, frozen=True, kw_only=True):
     disk: int = 2 * GIB
 
 
-class Retry(Struct, frozen=True, kw_only=True):
+class RetryPolicy(Struct, frozen=True, kw_only=True):
     """How to retry. Infrastructure failures are retried anyway; with `program`, failures of the program are too.
 
     `backoff` is the number of seconds to wait before a retry.
@@ -94,12 +94,12 @@ class JobSpec(Struct, frozen=True, kw_only=True):
     workspace: Workspace | None = None
     env: dict[str, str] = msgspec.field(default_factory=dict)
     secrets: list[str] = msgspec.field(default_factory=list)
-    resources: Resources = Resources()
+    resources: JobResources = JobResources()
     requires: dict[str, str] = msgspec.field(default_factory=dict)
     network: Literal["none", "internet"] = "none"
     timeout: float = 3600.0
-    max_attempts: int = UNSAID_MAX_ATTEMPTS
-    retry: Retry = Retry()
+    max_attempts: int = OLD_MAX_ATTEMPTS
+    retry: RetryPolicy = RetryPolicy()
     priority: int = 0
     artifacts: list[ArtifactPattern] = msgspec.field(default_factory=list)
     result: str | None = None
@@ -114,6 +114,8 @@ class JobSpec(Struct, frozen=True, kw_only=True):
     def needs_key(self) -> str:
         """Canonical JSON of everything that placement depends on. Jobs with the same key fit the same workers."""
         needs = {name: getattr(self, name) for name in ("network", "requires", "resources", "runner")}
+        if self.secrets:
+            needs["secrets"] = sorted(self.secrets)
         return _sorted_json.encode(needs).decode()
 
 

@@ -1,12 +1,14 @@
-"""Checks the `needs` of the steps: every needed step exists, and there is no circle."""
+"""Checks the `needs` of the steps: they exist, there is no circle, and no file is where their artifacts appear."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
 from deborgen_shared.jobfile import limits
+from deborgen_shared.jobfile.paths import INPUTS, fold
 from deborgen_shared.jobfile.problems import Path, Problems, did_you_mean, show, subject
 
 STEP_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
@@ -19,16 +21,16 @@ def check_needs(steps: list[Any], ids: list[str | None], problems: Problems) -> 
     before = len(problems)
     for index, step in enumerate(steps):
         if isinstance(step, dict) and "needs" in step:
-            needs.append(_written(step["needs"], ("steps", index, "needs"), ids[index], known, problems))
+            needs.append(_check_written(step["needs"], ("steps", index, "needs"), ids[index], known, problems))
         else:
             above = ids[index - 1] if index else None
             needs.append([above] if above else [])
     if len(problems) == before and len(known) == len(steps):
-        _no_circle(steps, list(known), needs, problems)
+        _check_no_circle(steps, list(known), needs, problems)
     return needs
 
 
-def _written(value: Any, path: Path, own: str | None, known: dict[str, None], problems: Problems) -> list[str]:
+def _check_written(value: Any, path: Path, own: str | None, known: dict[str, None], problems: Problems) -> list[str]:
     if not isinstance(value, list):
         hint = f"write [{show(value)}]" if isinstance(value, str) and value else "write [prepare], or [] for none"
         problems.wrong_kind(value, path, "a list of steps", hint)
@@ -48,7 +50,7 @@ def _written(value: Any, path: Path, own: str | None, known: dict[str, None], pr
     return value
 
 
-def _no_circle(steps: list[Any], ids: list[str], needs: list[list[str]], problems: Problems) -> None:
+def _check_no_circle(steps: list[Any], ids: list[str], needs: list[list[str]], problems: Problems) -> None:
     wants = dict(zip(ids, needs, strict=True))
     try:
         TopologicalSorter(wants).prepare()
@@ -64,3 +66,27 @@ def _no_circle(steps: list[Any], ids: list[str], needs: list[list[str]], problem
     hint = f"'{implied[0]}' needs the step above unless it says needs: []" if implied else "remove one of these needs"
     path: Path = ("steps", first, "needs") if "needs" in steps[first] else ("steps", first, "id")
     problems.add(path, f"the steps need each other in a circle: {' → '.join(circle)}", hint)
+
+
+def check_inputs(steps: Iterable[tuple[Path, list[Any], list[str]]], problems: Problems) -> None:
+    """Add a problem for each file of a step that is where the artifacts of a needed step will appear.
+
+    Each entry of `steps` is one step: the path of its list of files, the files, and the steps that it needs.
+    Steps that inherit the same files are checked together.
+    """
+    taken: dict[Path, dict[str, str]] = {}
+    lists: dict[Path, list[Any]] = {}
+    for path, files, needs in steps:
+        lists[path] = files
+        taken.setdefault(path, {}).update({f"{INPUTS}/{fold(step)}": step for step in needs if isinstance(step, str)})
+    for path, files in lists.items():
+        places = taken[path]
+        for index, file in enumerate(files if places else ()):
+            name = getattr(file, "path", file)
+            place = "/".join(fold(name).split("/")[:2]) if isinstance(name, str) else ""
+            is_uploaded = name is not file  # an uploaded entry is always a file; a hand-written path may be a folder
+            if place == INPUTS and is_uploaded:  # a file named like the folder of all artifacts
+                place = next(iter(places))
+            if place in places:
+                message = f"the path '{show(name)}' is where the artifacts of step '{places[place]}' appear"
+                problems.add((*path, index), message, f"they are at {INPUTS}/{places[place]}/: choose another name")

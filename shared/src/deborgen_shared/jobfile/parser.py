@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from deborgen_shared.jobfile import limits, references
 from deborgen_shared.jobfile.keys import MERGED, NOT_YET, RUN_ONLY, STEP, STEP_ONLY, TOP
 from deborgen_shared.jobfile.kinds import Check
-from deborgen_shared.jobfile.model import JobFile, JobSpec, Resources, Retry, Step
-from deborgen_shared.jobfile.needs import STEP_ID, check_needs
+from deborgen_shared.jobfile.model import JobFile, JobResources, JobSpec, RetryPolicy, Step
+from deborgen_shared.jobfile.needs import STEP_ID, check_inputs, check_needs
 from deborgen_shared.jobfile.problems import Path, Problem, Problems, differ_in_case, kind, show, subject
-from deborgen_shared.jobfile.structure import empty, unknown_key
+from deborgen_shared.jobfile.structure import report_empty, report_unknown_key
 from deborgen_shared.jobfile.sweep import Sweep
 from deborgen_shared.jobfile.syntax import missing_space
 from deborgen_shared.jobfile.template import without_references
@@ -27,19 +28,21 @@ def check(data: object, problems: Problems, wire: bool, defaults: dict[str, Any]
         problems.add((), f"the job file {what}", hint or COMPLETE)
         return None
     top = _Level(data, (), TOP[wire], problems)
-    _check_ways(data, problems)
+    _check_exactly_one(data, problems)
     levels, needs = _steps(data["steps"], wire, problems) if "steps" in data else ([top], [[]])
+    # Each parameter of any step, with that step: for hints about a parameter that only another step has.
     others = {
         name: level.id for level in levels if level.id for name in getattr(level.values.get("sweep"), "names", ())
     }
-    few = _check_counts(top, levels, max_jobs, problems)
+    within_limit = _check_counts(top, levels, max_jobs, problems)
     for level in levels:
-        _check_lookups(top, level, others, few, problems)
+        _check_lookups(top, level, others, within_limit, problems)
+    check_inputs(_files(top, levels, needs), problems)
     if problems:
         return None
     values = {**defaults, **top.values}
     steps = [_step(values, level, needs[index]) for index, level in enumerate(levels)]
-    not_yet = [Problem(path, f"{subject(path)} {NOT_YET[str(path[-1])]}", key=True) for path in _not_yet(data)]
+    not_yet = [Problem(path, f"{subject(path)} {NOT_YET[str(path[-1])]}", key=True) for path in _find_not_yet(data)]
     return JobFile(
         without_references(values["name"]), values.get("labels", {}), values.get("priority", 0), steps, not_yet
     )
@@ -58,15 +61,15 @@ class _Level:
             check = keys.get(key)
             if check is None:
                 if key not in (STEP_ONLY if path else ("steps",)):
-                    _unknown(key, path, keys, data, problems)
+                    _report_unknown(key, path, keys, data, problems)
             elif value is None:
-                empty((*path, key), problems)
+                report_empty((*path, key), problems)
             else:
                 self.values[key] = check(value, (*path, key), problems)
         self.references = references.find(data, path, problems)
 
 
-def _unknown(key: Any, path: Path, keys: dict[str, Check], data: dict[Any, Any], problems: Problems) -> None:
+def _report_unknown(key: Any, path: Path, keys: dict[str, Check], data: dict[Any, Any], problems: Problems) -> None:
     place = ""
     if path:
         place = f" in step '{show(data['id'])}'" if isinstance(data.get("id"), str) else f" in step {int(path[1]) + 1}"
@@ -78,16 +81,17 @@ def _unknown(key: Any, path: Path, keys: dict[str, Check], data: dict[Any, Any],
     elif key == "<<":
         problems.add(here, "'<<' does not merge in YAML 1.2", "write the keys out", key=True)
     else:
-        unknown_key(key, (*keys, *(STEP_ONLY if path else ("steps",))), path, problems, place)
+        report_unknown_key(key, (*keys, *(STEP_ONLY if path else ("steps",))), path, problems, place)
 
 
-def _check_ways(data: dict[Any, Any], problems: Problems) -> None:
+def _check_exactly_one(data: dict[Any, Any], problems: Problems) -> None:
     """Exactly one of `run`, `build` and `steps`."""
-    ways = [key for key in data if key in ("run", "build", "steps")]
-    if len(ways) > 1:
+    given = [key for key in data if key in ("run", "build", "steps")]
+    if len(given) > 1:
         hint = "a file has exactly one of run, build and steps"
-        problems.add((ways[1],), f"'{ways[0]}' and '{ways[1]}' cannot be used together", hint, key=True)
-    elif not ways and not any("'run'" in p.hint or "run:" in p.hint or "'steps'" in p.hint for p in problems):
+        problems.add((given[1],), f"'{given[0]}' and '{given[1]}' cannot be used together", hint, key=True)
+    # An earlier problem may be about the same key, misspelt: its hint names the key then.
+    elif not given and not any("'run'" in p.hint or "run:" in p.hint or "'steps'" in p.hint for p in problems):
         problems.add((), "the job file has no 'run', 'build' or 'steps'", COMPLETE)
 
 
@@ -110,8 +114,8 @@ def _steps(value: Any, wire: bool, problems: Problems) -> tuple[list[_Level], li
     for index, item in enumerate(value):
         if isinstance(item, dict):
             level = _Level(item, ("steps", index), STEP[wire], problems)
-            level.id = _id(item, level.path, known, problems)
-            _check_step_ways(item, level, problems)
+            level.id = _check_id(item, level.path, known, problems)
+            _check_run_or_build(item, level, problems)
             levels.append(level)
             ids.append(level.id)
         else:
@@ -121,7 +125,7 @@ def _steps(value: Any, wire: bool, problems: Problems) -> tuple[list[_Level], li
     return levels, check_needs(value, ids, problems)
 
 
-def _id(item: dict[str, Any], path: Path, ids: dict[str, str], problems: Problems) -> str | None:
+def _check_id(item: dict[str, Any], path: Path, ids: dict[str, str], problems: Problems) -> str | None:
     value = item.get("id")
     if value is None:
         number = int(path[1]) + 1
@@ -140,7 +144,7 @@ def _id(item: dict[str, Any], path: Path, ids: dict[str, str], problems: Problem
     return value
 
 
-def _check_step_ways(item: dict[str, Any], level: _Level, problems: Problems) -> None:
+def _check_run_or_build(item: dict[str, Any], level: _Level, problems: Problems) -> None:
     called = f"step '{level.id}'" if level.id else f"step {int(level.path[1]) + 1}"
     if "run" in item and "build" in item:
         problems.add((*level.path, "build"), f"{called} has both 'run' and 'build'", "remove one", key=True)
@@ -148,7 +152,7 @@ def _check_step_ways(item: dict[str, Any], level: _Level, problems: Problems) ->
         problems.add(level.path, f"{called} has no 'run'", "add run: and the command of the step")
 
 
-def _check_lookups(top: _Level, level: _Level, others: dict[str, str], few: bool, problems: Problems) -> None:
+def _check_lookups(top: _Level, level: _Level, others: dict[str, str], within_limit: bool, problems: Problems) -> None:
     """Every lookup of a step must be defined in that step, also in keys that it inherits from the file."""
     found, values = top.references, top.values
     if level is not top:
@@ -166,7 +170,15 @@ def _check_lookups(top: _Level, level: _Level, others: dict[str, str], few: bool
     if found and (sweep or "sweep" not in values):
         git = "build" in values or getattr(values.get("workspace"), "git", None) is not None
         place = "this job" if level is top else f"step '{level.id}'" if level.id else "this step"
-        references.check(found, sweep, place, git, others, few, problems)
+        references.check(found, sweep, place, git, others, within_limit, problems)
+
+
+def _files(top: _Level, levels: list[_Level], needs: list[list[str]]) -> Iterator[tuple[Path, list[Any], list[str]]]:
+    """For each step that needs others: its files, which it may inherit from the file, their path, and its needs."""
+    for level in levels:
+        holder = level if "files" in level.values else top
+        if level.path and (files := holder.values.get("files")):
+            yield (*holder.path, "files"), files, needs[int(level.path[1])]
 
 
 def _check_counts(top: _Level, levels: list[_Level], max_jobs: int, problems: Problems) -> bool:
@@ -184,7 +196,7 @@ def _check_counts(top: _Level, levels: list[_Level], max_jobs: int, problems: Pr
             made = "combinations before 'exclude'" if sweep.exclude else made
     if total > max_jobs:
         path, sweep = max(sweeps.items(), key=lambda item: item[1].size, default=((), None))
-        alone = sweep is not None and sweep.size > max_jobs
+        alone = sweep is not None and sweep.size > max_jobs  # one sweep is already too large by itself
         if sweep is not None and alone:
             total, made = sweep.size, "combinations before 'exclude'" if sweep.exclude else "jobs"
         size = f"{total:,}" if total < 10**15 else "more than 10^15"
@@ -217,13 +229,13 @@ def _step(defaults: dict[str, Any], level: _Level, needs: list[str]) -> Step:
     if (files := values.get("files")) and isinstance(files[0], str):
         local = values.pop("files")
     if "resources" in values:
-        values["resources"] = Resources(**values["resources"])
+        values["resources"] = JobResources(**values["resources"])
     if "retry" in values:
-        values["retry"] = Retry(**values["retry"])
+        values["retry"] = RetryPolicy(**values["retry"])
     return Step(level.id, needs, JobSpec(**values), sweep, local, level.path)
 
 
-def _not_yet(data: dict[str, Any]) -> list[Path]:
+def _find_not_yet(data: dict[str, Any]) -> list[Path]:
     found: list[Path] = [(key,) for key in data if key in NOT_YET]
     for index, item in enumerate(data.get("steps", ())):
         found += [("steps", index, key) for key in item if key in NOT_YET]

@@ -8,6 +8,8 @@ from unicodedata import normalize
 
 from deborgen_shared.jobfile.limits import PATH_BYTES, PATH_PART_BYTES
 
+#: The folder in every workspace that belongs to deborgen, and the folder for the artifacts of needed steps.
+OWN, INPUTS = ".deborgen", "inputs"
 _DRIVE = re.compile(r"[A-Za-z]:")
 _PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,200}")
 
@@ -44,13 +46,21 @@ def check_path(path: str) -> str | None:
     return None
 
 
+def check_file(path: str) -> str | None:
+    """What is wrong with the path of a job's input file. It must not be in the folder of deborgen's own files."""
+    problem = check_path(path)
+    if problem is None and fold(path.partition("/")[0]) == OWN:
+        return f"is in the folder {OWN} of the workspace, which belongs to deborgen"
+    return problem
+
+
 def find_twins(paths: Iterable[str]) -> list[tuple[str, str]]:
     """Pairs of paths that are the same file on some file systems: they differ only in case or Unicode normalisation.
 
     A path that is a file for one entry and a folder for another forms a pair with one path in that folder.
     """
     # The slash sorts before every other character, so that the contents of a folder come right after the folder.
-    ordered = sorted((_fold(path).replace("/", "\0"), place, path) for place, path in enumerate(paths))
+    ordered = sorted((fold(path).replace("/", "\0"), place, path) for place, path in enumerate(paths))
     twins = []
     folded, first = None, ""
     for key, place, path in ordered:
@@ -63,5 +73,6 @@ def find_twins(paths: Iterable[str]) -> list[tuple[str, str]]:
     return [(one, other) for _, one, other in sorted(twins)]
 
 
-def _fold(path: str) -> str:
+def fold(path: str) -> str:
+    """The same text for all paths that some file systems cannot tell apart."""
     return path.lower() if path.isascii() else normalize("NFC", normalize("NFC", path).casefold())

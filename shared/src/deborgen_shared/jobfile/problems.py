@@ -7,14 +7,18 @@ from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from unicodedata import east_asian_width
 
+from deborgen_shared.terminal import inert
+
 Path = tuple[str | int, ...]
 
-#: If a line is too long to show, a problem shows this many characters of it.
-SHOWN = 100
+#: A problem shows this many characters of a line, if the line is longer than that by more than `SHOWN_ANYWAY`.
+SHOWN, SHOWN_ANYWAY = 100, 20
+#: A message shows at most this many characters of a value.
+SHOWN_OF_VALUE = 60
 #: The check stops after this many problems.
 LIMIT = 100
 #: Do not search for a similar word if the known words together are longer than this many characters.
-SEARCHED = 10_000
+SEARCHED_CHARACTERS = 10_000
 _KINDS = {type(None): "empty", bool: "a boolean", int: "a number", float: "a number", str: "text", list: "a list"}
 
 
@@ -37,8 +41,8 @@ def subject(path: Path) -> str:
 class Problem:
     """One mistake. `path` is its place in the document. `line` and `column` are its place in the text, counted from 1.
 
-    `key` is true if the key itself is wrong, not its value. `find` is the offending piece of a longer text: its first
-    occurrence or, with `last`, its last one.
+    `key` is true if the key itself is wrong, not its value. `find` is the offending piece of a longer text. `nth` says
+    which of its occurrences, counted from 0.
     """
 
     path: Path
@@ -49,7 +53,7 @@ class Problem:
     width: int = 1
     key: bool = False
     find: str = ""
-    last: bool = False
+    nth: int = 0
 
     @property
     def path_text(self) -> str:
@@ -60,6 +64,7 @@ class Problem:
 
     def render(self, source_name: str, lines: Sequence[str]) -> str:
         """The problem as a person reads it: the place, the line, carets under the wrong part, and the hint."""
+        source_name = inert(source_name)
         if self.line is None or self.column is None:
             place = f"{source_name}: {self.path_text}" if self.path else source_name
             return f"{place}: {self.message}" + (f"\n   | {self.hint}" if self.hint else "")
@@ -67,15 +72,15 @@ class Problem:
         text = lines[self.line - 1] if self.line <= len(lines) else ""
         if not text.strip():
             return head + (f"\n   | {self.hint}" if self.hint else "")
-        text, column, width = _window(text, self.column - 1, self.width)
+        before, wrong, after = _window(text, self.column - 1, self.width)
         margin = max(3, len(str(self.line)))
-        pad = " " * _columns(text[:column])
-        carets = "^" * max(1, _columns(text[column : column + width]))
-        return f"{head}\n{self.line:>{margin}}| {text}\n{'':>{margin}}| {pad}{carets} {self.hint}".rstrip()
+        pad, carets = " " * _cells(before), "^" * max(1, _cells(wrong))
+        shown = f"{self.line:>{margin}}| {before}{wrong}{after}"
+        return f"{head}\n{shown}\n{'':>{margin}}| {pad}{carets} {self.hint}".rstrip()
 
 
 class TooManyProblems(Exception):
-    """There are more problems than anybody reads."""
+    """There are more problems than anybody would read."""
 
 
 class Problems(list[Problem]):
@@ -100,7 +105,7 @@ class Problems(list[Problem]):
         self.about(path, f"must be {wanted}, not {kind(value)}", hint)
 
     def exceeds(self, path: Path, count: int, limit: int, what: str = "entries") -> bool:
-        """Whether there are more entries than the limit. If so, it adds the problem."""
+        """Add a problem if there are more entries than the limit. Returns whether there are."""
         if count > limit:
             self.about(path, f"has {count:,} {what}, but the limit is {limit:,}")
         return count > limit
@@ -130,7 +135,7 @@ def differ_in_case(one: str, other: str) -> str:
 def did_you_mean(word: object, known: Iterable[str], otherwise: str = "") -> str:
     """A hint with the most similar known word; `otherwise` if none is similar, or if there are too many to compare."""
     names = {name.lower(): name for name in known}
-    if sum(map(len, names)) > SEARCHED:
+    if sum(map(len, names)) > SEARCHED_CHARACTERS:
         return otherwise
     near = get_close_matches(str(word)[:100].lower(), names, n=1, cutoff=0.6)
     return f"did you mean '{names[near[0]]}'?" if near else otherwise
@@ -146,13 +151,8 @@ def show(value: object) -> str:
         text = repr(value)
     else:
         text = "a number with too many digits" if isinstance(value, int) else kind(value)
-    text = printable(text[:61])
-    return text if len(text) <= 60 else text[:57] + "..."
-
-
-def printable(text: str) -> str:
-    """The text, at the same length, with every character replaced that could control a terminal."""
-    return "".join(c if c.isprintable() else " " if c == "\t" else "�" for c in text)
+    text = inert(text[: SHOWN_OF_VALUE + 1])
+    return text if len(text) <= SHOWN_OF_VALUE else text[: SHOWN_OF_VALUE - 3] + "..."
 
 
 def kind(value: object) -> str:
@@ -160,17 +160,17 @@ def kind(value: object) -> str:
     return _KINDS.get(type(value), "a mapping")
 
 
-def _window(text: str, column: int, width: int) -> tuple[str, int, int]:
-    """The part of a long line around the problem, with the column and width within that part."""
-    if len(text) <= SHOWN + 20:
-        return printable(text), column, max(1, min(width, len(text) - column))
-    start = max(0, min(column - SHOWN // 2, len(text) - SHOWN))
-    piece = printable(text[start : start + SHOWN])
-    lead = "..." if start else ""
-    tail = "..." if start + SHOWN < len(text) else ""
-    return lead + piece + tail, column - start + len(lead), max(1, min(width, len(piece) - (column - start)))
+def _window(text: str, column: int, width: int) -> tuple[str, str, str]:
+    """What is before the wrong part of a line, that part, and what is after it. A long line is cut on both sides."""
+    start, end = 0, len(text)
+    if end > SHOWN + SHOWN_ANYWAY:
+        start = max(0, min(column - SHOWN // 2, end - SHOWN))
+        end = start + SHOWN
+    stop = max(column + 1, min(column + width, end))
+    lead, tail = "..." if start else "", "..." if end < len(text) else ""
+    return lead + inert(text[start:column]), inert(text[column:stop]), inert(text[stop:end]) + tail
 
 
-def _columns(text: str) -> int:
+def _cells(text: str) -> int:
     """How many cells the text occupies on a terminal."""
     return sum(2 if east_asian_width(c) in "WF" else 1 for c in text)

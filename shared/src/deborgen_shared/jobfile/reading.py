@@ -7,7 +7,7 @@ from contextlib import suppress
 from deborgen_shared.jobfile import limits
 from deborgen_shared.jobfile.document import Document
 from deborgen_shared.jobfile.loader import compose
-from deborgen_shared.jobfile.model import UNSAID_MAX_ATTEMPTS, JobFile
+from deborgen_shared.jobfile.model import OLD_MAX_ATTEMPTS, JobFile
 from deborgen_shared.jobfile.parser import check
 from deborgen_shared.jobfile.problems import JobFileInvalid, Problem, Problems, TooManyProblems
 
@@ -38,7 +38,7 @@ def parse(
     wire: bool,
     default_name: str = "job",
     max_jobs: int = limits.JOBS,
-    default_max_attempts: int = UNSAID_MAX_ATTEMPTS,
+    default_max_attempts: int = OLD_MAX_ATTEMPTS,
 ) -> JobFile:
     """The job file, or JobFileInvalid with all its problems.
 
@@ -54,6 +54,7 @@ def parse(
 
 
 def _located(document: Document, default_name: str, max_jobs: int) -> tuple[JobFile | None, list[Problem]]:
+    """The job file, or None if it has problems; and the problems, with lines and columns."""
     jobfile, found = _checked(document.data, False, default_name, max_jobs)
     if jobfile:
         jobfile.not_yet[:] = map(document.locate, jobfile.not_yet)
@@ -64,7 +65,7 @@ def _located(document: Document, default_name: str, max_jobs: int) -> tuple[JobF
 
 
 def _checked(
-    data: object, wire: bool, default_name: str, max_jobs: int, max_attempts: int = UNSAID_MAX_ATTEMPTS
+    data: object, wire: bool, default_name: str, max_jobs: int, max_attempts: int = OLD_MAX_ATTEMPTS
 ) -> tuple[JobFile | None, Problems]:
     problems = Problems()
     defaults = {"name": default_name[: limits.NAME], "max_attempts": max_attempts}

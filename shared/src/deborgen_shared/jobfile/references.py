@@ -5,36 +5,44 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
+from deborgen_shared.jobfile.globs import check_glob
+from deborgen_shared.jobfile.images import check_image
 from deborgen_shared.jobfile.paths import check_path
 from deborgen_shared.jobfile.problems import Path, Problem, Problems, did_you_mean, show, subject
 from deborgen_shared.jobfile.sweep import Sweep
 from deborgen_shared.jobfile.template import FACTS, GIT_FACTS, OPEN, references, replace_texts, text_of
-from deborgen_shared.jobfile.values import IMAGE
+from deborgen_shared.jobfile.values import image_with
 
 
 class Reference(NamedTuple):
-    """A lookup: its text, its name, its path, and the key that it belongs to (`run`, `env.HOME`)."""
+    """A lookup: its text, its name, its path, the key that it belongs to (`run`, `env.HOME`), and the whole value."""
 
     written: str
     name: str
     path: Path
     key: str
+    value: str
 
 
 def find(data: dict[Any, Any], path: Path, problems: Problems) -> list[Reference]:
-    """All lookups in the values of a job. The same name counts once per text. A malformed `${{` is a problem."""
+    """All lookups in the values of a job. A name counts once per text. A malformed `${{` adds a problem."""
     found = []
 
     def look(text: Any, where: Path) -> None:
         if isinstance(text, str) and OPEN in text:
             key = f"env.{where[1]}" if where[0] == "env" else str(where[0])
-            for written, name in {name or written: (written, name) for written, name in references(text)}.values():
+            seen = set()
+            for nth, (written, name) in enumerate(references(text)):
+                if (name or written) in seen:
+                    continue
+                if written.endswith("}}"):
+                    seen.add(name or written)
                 if name:
-                    found.append(Reference(written, name, (*path, *where), key))
+                    found.append(Reference(written, name, (*path, *where), key, text))
                 else:
-                    problems.append(_not_a_lookup(written, (*path, *where)))
+                    problems.append(_not_a_lookup(written, (*path, *where), nth))
 
-    replace_texts(data, look)
+    replace_texts(data, look)  # only to visit each text: the copy is not used
     return found
 
 
@@ -44,13 +52,13 @@ def check(
     place: str,
     git: bool,
     others: dict[str, str],
-    few: bool,
+    within_limit: bool,
     problems: Problems,
 ) -> None:
     """Add a problem for each undefined lookup, and for each parameter value that is not valid where it is used.
 
-    `place` is what messages call the job or step. `git` says whether the facts of git are known there. `others` has a
-    step for each parameter of any step. Values are checked only if the number of jobs is allowed (`few`).
+    `place` is what messages call the job or step. `git` tells whether `git.sha` and the like are known there. `others`
+    maps each parameter of any step to that step. Values are checked only if the number of jobs is `within_limit`.
     """
     names = sweep.names if sweep else ()
     seen: set[tuple[str, str]] = set()
@@ -60,24 +68,25 @@ def check(
             continue
         seen.add((name, reference.key))
         if sweep and name in names:
-            if few and reference.key in ("image", "artifacts", "result", "build"):
+            if within_limit and reference.key in ("image", "artifacts", "result", "build"):
                 _check_values(reference, sweep, problems)
         elif name not in FACTS and not (git and name in GIT_FACTS):
-            message, hint = _missing(name, names, place, others)
+            message, hint = _explain_missing(name, names, place, others)
             # Steps inherit keys from the file, so an undefined lookup there is found once per step. Report it once.
             if not any(p.path == reference.path and p.find == reference.written for p in problems):
                 problems.add(reference.path, message, hint, find=reference.written)
 
 
-def _not_a_lookup(written: str, where: Path) -> Problem:
+def _not_a_lookup(written: str, where: Path, nth: int) -> Problem:
+    """The problem of the nth `${{` in a text."""
     if not written.endswith("}}"):
         message = f"a ${{{{ in {subject(where)} is never closed"
-        return Problem(where, message, "write ${{ name }}", find=written, last=True)
+        return Problem(where, message, "write ${{ name }}", find=OPEN, nth=nth)
     hint = "write ${{ name }}: there are no expressions"
     return Problem(where, f"'{show(written)}' is not a lookup of a name", hint, find=written)
 
 
-def _missing(name: str, names: tuple[str, ...], place: str, others: dict[str, str]) -> tuple[str, str]:
+def _explain_missing(name: str, names: tuple[str, ...], place: str, others: dict[str, str]) -> tuple[str, str]:
     """Message and hint for a name that is not defined."""
     family, _, rest = name.partition(".")
     if name in GIT_FACTS:
@@ -102,9 +111,10 @@ def _check_values(reference: Reference, sweep: Sweep, problems: Problems) -> Non
     for value in sweep.values(reference.name):
         text = text_of(value)
         if reference.key in ("image", "build"):
-            reason = None if IMAGE.fullmatch(text) else "is not valid in the name of an image"
+            name = image_with(reference.value, lambda other: text if other == reference.name else "1")  # noqa: B023
+            reason = "is not valid in the name of an image" if check_image(name) else None
         else:
-            reason = check_path(text)
+            reason = check_path(text) or next(iter(check_glob(text) or ()), None)
         if reason:
             message = f"the value '{show(text)}' of '{reference.name}' {reason}"
             hint = f"it becomes part of {subject(reference.path)}: change it"

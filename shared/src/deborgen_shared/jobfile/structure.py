@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from deborgen_shared.jobfile.kinds import Shape, ValueKind, scalar, scalar_shape, template_refused
+from deborgen_shared.jobfile.kinds import Shape, ValueKind, check_scalar, refuse_template, scalar_shape
 from deborgen_shared.jobfile.problems import Path, Problems, did_you_mean, show, subject
 from deborgen_shared.jobfile.template import text_of
 
@@ -28,7 +28,7 @@ ELSEWHERE = {
 }
 
 
-def unknown_key(
+def report_unknown_key(
     key: object,
     known: Iterable[str],
     path: Path,
@@ -49,8 +49,8 @@ def unknown_key(
     problems.add((*path, str(key)), f"unknown key '{show(key)}'{place}", hint, key=True)
 
 
-def mapping(value: Any, path: Path, problems: Problems, hint: str, limit: int | None = None) -> bool:
-    """Whether the value is a mapping with at most `limit` entries. If not, it adds the problem."""
+def check_mapping(value: Any, path: Path, problems: Problems, hint: str, limit: int | None = None) -> bool:
+    """Whether the value is a mapping with at most `limit` entries. If not, add a problem."""
     if not isinstance(value, dict):
         problems.wrong_kind(value, path, "a mapping", hint)
         return False
@@ -96,14 +96,14 @@ def record(
 
     def check(value: Any, path: Path, problems: Problems) -> Any:
         before = len(problems)
-        if not mapping(value, path, problems, hint):
+        if not check_mapping(value, path, problems, hint):
             return {}
         done: dict[str, Any] = {}
         for key, item in value.items():
             if key not in fields:
-                unknown_key(key, fields, path, problems)
+                report_unknown_key(key, fields, path, problems)
             elif item is None:
-                empty((*path, key), problems)
+                report_empty((*path, key), problems)
             else:
                 done[key] = fields[key].check(item, (*path, key), problems)
         for key in required:
@@ -119,18 +119,18 @@ def texts(name: ValueKind, value_limit: int, limit: int, hint: str, *, templates
 
     def check(value: Any, path: Path, problems: Problems) -> dict[str, str]:
         done: dict[str, str] = {}
-        if mapping(value, path, problems, hint, limit):
+        if check_mapping(value, path, problems, hint, limit):
             for key, item in value.items():
                 here = (*path, key)
                 name.check(key, here, problems)
-                if scalar(item, here, problems, value_limit):
+                if check_scalar(item, here, problems, value_limit):
                     done[key] = text_of(item)
                     if not templates:
-                        template_refused(item, here, problems)
+                        refuse_template(item, here, problems)
         return done
 
     return ValueKind(check, mapping_shape(name.shape, scalar_shape(value_limit), limit))
 
 
-def empty(path: Path, problems: Problems) -> None:
+def report_empty(path: Path, problems: Problems) -> None:
     problems.about(path, "is empty", "give it a value, or remove the line", key=True)

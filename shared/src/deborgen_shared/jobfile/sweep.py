@@ -16,7 +16,10 @@ from deborgen_shared.jobfile.template import Scalar
 
 Combination = tuple[Scalar, ...]
 Number = int | float
+#: Stands for a value of `exclude` that no axis has.
 _NOTHING: Any = object()
+#: Roughly how many bytes a parameter takes as text besides its name and value; and a number in a generated axis.
+_BYTES_BETWEEN, _BYTES_PER_NUMBER = 6, 16
 #: A logarithmic axis of integers cannot have more values than this within 64 bits.
 _LONGEST_OF_INTEGERS = 64
 
@@ -38,7 +41,7 @@ class Sweep:
 
     @property
     def size(self) -> int:
-        """The number of combinations before `exclude`, without generating any."""
+        """The number of combinations before `exclude`. None of them is generated."""
         return max(1, len(self._rows)) * prod(map(len, self._axes))
 
     @cached_property
@@ -48,10 +51,10 @@ class Sweep:
 
     @property
     def text_size(self) -> int:
-        """Roughly how many bytes the parameters of all combinations take as text, without generating any."""
+        """Roughly how many bytes the parameters of all combinations take as text. None of them is generated."""
         size = self.size
         return sum(
-            size * (len(name) + 6) + _text_size(values) * (size // max(1, len(values)))
+            size * (len(name) + _BYTES_BETWEEN) + _text_size(values) * (size // max(1, len(values)))
             for name in self.names
             for values in [self.values(name)]
         )
@@ -66,6 +69,21 @@ class Sweep:
         cases = len(self.names) - len(self._axes)
         return [row[place] for row in self._rows] if place < cases else self._axes[place - cases]
 
+    def idle_excludes(self) -> list[Mapping[str, Scalar]]:
+        """The rows of `exclude` that match no combination."""
+        known = {name: set(map(identity, self.values(name))) for name in {name for row in self.exclude for name in row}}
+        cases = self.names[: len(self.names) - len(self._axes)]
+        return [row for row in self.exclude if not self._matches_any(row, known, cases)]
+
+    def _matches_any(
+        self, row: Mapping[str, Scalar], known: Mapping[str, set[tuple[bool, Scalar]]], cases: tuple[str, ...]
+    ) -> bool:
+        if any(identity(value) not in known[name] for name, value in row.items()):
+            return False
+        wanted = [(place, identity(row[name])) for place, name in enumerate(cases) if name in row]
+        # Axes are crossed with everything, but the values of a case belong together.
+        return len(wanted) < 2 or any(all(identity(c[place]) == v for place, v in wanted) for c in self._rows)
+
     def _combinations(self) -> Iterator[Combination]:
         found: Iterator[Combination]
         if self._rows:
@@ -73,7 +91,7 @@ class Sweep:
         else:
             found = product(*self._axes)
         for pick, unwanted in self._excluded:
-            found = filterfalse(_member(pick, unwanted), found)
+            found = filterfalse(_is_unwanted(pick, unwanted), found)
         return found
 
     @cached_property
@@ -101,11 +119,11 @@ def identity(value: Scalar) -> tuple[bool, Scalar]:
 
 def _text_size(values: Sequence[Scalar]) -> int:
     if isinstance(values, Spaced | range):
-        return 16 * len(values)
+        return _BYTES_PER_NUMBER * len(values)
     return sum(len(value.encode()) if isinstance(value, str) else len(str(value)) for value in values)
 
 
-def _member(pick: Callable[[Any], Any], unwanted: set[Any]) -> Callable[[Combination], bool]:
+def _is_unwanted(pick: Callable[[Any], Any], unwanted: set[Any]) -> Callable[[Combination], bool]:
     return lambda combination: pick(combination) in unwanted
 
 
@@ -135,17 +153,17 @@ def integers(first: int, last: int, step: int = 1) -> range:
     return range(first, last + (1 if step > 0 else -1), step)
 
 
-def steps_between(first: Number, last: Number, step: Number) -> int:
+def stepped_count(first: Number, last: Number, step: Number) -> int:
     """How many values `stepped` returns; zero if the step leads away from the end."""
     steps = (last - first) / step
     if steps < 0:
         return 0
-    return int(min(steps, 1e18) + 1e-9) + 1
+    return int(min(steps, 1e18) + 1e-9) + 1  # 1e-9: a rounding error must not lose the last value
 
 
 def stepped(first: Number, last: Number, step: Number) -> Sequence[Number]:
     """From the first towards the last by a step that is not an integer."""
-    return Spaced(steps_between(first, last, step), lambda i: significant(first + i * step))
+    return Spaced(stepped_count(first, last, step), lambda i: significant(first + i * step))
 
 
 def linear(first: Number, last: Number, count: int) -> Sequence[Number]:

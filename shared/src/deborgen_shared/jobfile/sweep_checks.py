@@ -1,4 +1,4 @@
-"""The `sweep` key: turns what was written into a Sweep, or finds its problems."""
+"""The `sweep` key: turns its value into a Sweep, or finds the problems in it."""
 
 from __future__ import annotations
 
@@ -8,15 +8,21 @@ from math import isfinite
 from typing import Any
 
 from deborgen_shared.jobfile import limits
-from deborgen_shared.jobfile.kinds import Shape, choice, is_number, scalar, scalar_shape, shaped, shown
+from deborgen_shared.jobfile.kinds import Shape, check_scalar, choice, describe, is_number, scalar_shape, shaped
 from deborgen_shared.jobfile.problems import Path, Problems, did_you_mean, differ_in_case, show, subject
-from deborgen_shared.jobfile.structure import mapping, mapping_shape, record_shape, unknown_key
-from deborgen_shared.jobfile.sweep import Sweep, integers, linear, logarithmic, stepped, steps_between
+from deborgen_shared.jobfile.structure import check_mapping, mapping_shape, record_shape, report_unknown_key
+from deborgen_shared.jobfile.sweep import Sweep, integers, linear, logarithmic, stepped, stepped_count
 from deborgen_shared.jobfile.template import Scalar
 from deborgen_shared.jobfile.values import parameter_name
 
 SWEEP_KEYS = ("grid", "cases", "exclude")
 RANGE_KEYS = ("from", "to", "step", "count", "scale")
+#: Words of other tools for the keys of a range.
+_RANGE_ELSEWHERE = {
+    **dict.fromkeys(("start", "first", "begin", "min", "low"), "from"),
+    **dict.fromkeys(("stop", "end", "last", "max", "high"), "to"),
+    **dict.fromkeys(("num", "n", "points"), "count"),
+}
 AXIS_EXAMPLE = "[1, 2, 3] or {from: 1, to: 20}"
 SWEEP_EXAMPLE = "{grid: {seed: {from: 1, to: 20}}}"
 
@@ -48,12 +54,12 @@ _SWEEP: Shape = record_shape(
 def sweep(value: Any, path: Path, problems: Problems) -> Sweep | None:
     """The sweep, or None when it has problems."""
     before = len(problems)
-    if not mapping(value, path, problems, f"write for example {SWEEP_EXAMPLE}"):
+    if not check_mapping(value, path, problems, f"write for example {SWEEP_EXAMPLE}"):
         return None
     for key, item in value.items():
         if key not in SWEEP_KEYS:
             hint = f"write it as {{grid: {{{show(key)}: ...}}}}" if isinstance(item, (list, dict)) else None
-            unknown_key(key, SWEEP_KEYS, path, problems, otherwise=hint)
+            report_unknown_key(key, SWEEP_KEYS, path, problems, otherwise=hint)
     grid = _grid(value["grid"], (*path, "grid"), problems) if "grid" in value else {}
     cases = _cases(value["cases"], (*path, "cases"), problems) if "cases" in value else []
     if len(problems) == before and not grid and not cases:
@@ -64,7 +70,7 @@ def sweep(value: Any, path: Path, problems: Problems) -> Sweep | None:
 
 
 def _grid(value: Any, path: Path, problems: Problems) -> dict[str, Sequence[Scalar]]:
-    if not mapping(value, path, problems, "write for example {seed: [1, 2, 3]}", limits.AXES):
+    if not check_mapping(value, path, problems, "write for example {seed: [1, 2, 3]}", limits.AXES):
         return {}
     if not value:
         problems.about(path, "has no axis", "write {seed: [1, 2, 3]}")
@@ -78,16 +84,16 @@ def _axis(value: Any, path: Path, problems: Problems) -> Sequence[Scalar]:
         hint = f"write [{show(value)}]" if isinstance(value, (str, int, float)) else f"write {AXIS_EXAMPLE}"
         if isinstance(value, str) and (match := _RANGE_IN_TEXT.fullmatch(value.strip())):
             hint = f"write {{from: {match[1]}, to: {match[2]}}}"
-        problems.about(path, f"must be a list or a range, not {shown(value)}", hint, noun="axis")
+        problems.about(path, f"must be a list or a range, not {describe(value)}", hint, noun="axis")
         return []
     if not value:
         problems.about(path, "has no values", f"write {AXIS_EXAMPLE}", noun="axis")
     if len(value) > limits.AXIS_VALUES:
-        _too_many(len(value), path, problems)
+        _report_too_many(len(value), path, problems)
         return []
     seen = set()
     for index, item in enumerate(value):
-        if scalar(item, (*path, index), problems, limits.PARAMETER_TEXT):
+        if check_scalar(item, (*path, index), problems, limits.PARAMETER_TEXT):
             if item in seen:
                 message = f"the value {show(item)} is listed twice in {subject(path)}"
                 problems.add((*path, index), message, "remove one: each combination runs once")
@@ -97,17 +103,23 @@ def _axis(value: Any, path: Path, problems: Problems) -> Sequence[Scalar]:
 
 def _range(value: dict[Any, Any], path: Path, problems: Problems) -> Sequence[Scalar]:
     before = len(problems)
+    renamed = set()
     for key, item in value.items():
         if key not in RANGE_KEYS:
-            unknown_key(key, RANGE_KEYS, path, problems)
+            if meant := _RANGE_ELSEWHERE.get(str(key).lower()):
+                renamed.add(meant)
+                message = f"unknown key '{show(key)}' in {subject(path)}"
+                problems.add((*path, str(key)), message, f"write {meant}: instead", key=True)
+            else:
+                report_unknown_key(key, RANGE_KEYS, path, problems)
         elif key == "scale":
             _SCALE.check(item, (*path, key), problems)
         elif not is_number(item):
             problems.wrong_kind(item, (*path, key), "a number", "ranges are for numbers: for text, write a list")
         else:
-            scalar(item, (*path, key), problems, 0)
+            check_scalar(item, (*path, key), problems, 0)  # a number: the limit, which is for text, does not matter
     for key in ("from", "to"):
-        if key not in value:
+        if key not in value and key not in renamed:
             problems.about(path, f"has no '{key}'", "write {from: 1, to: 20}", noun="range")
     if len(problems) > before:
         return []
@@ -129,12 +141,12 @@ def _stepped(value: dict[str, Any], path: Path, problems: Problems) -> Sequence[
         hint = "add count: 10 (and scale: log), or step: 0.1"
         problems.about(path, "does not consist of whole numbers", hint, noun="range")
         return []
-    count = (last - first) // step + 1 if whole else steps_between(first, last, step)
+    count = (last - first) // step + 1 if whole else stepped_count(first, last, step)
     if count < 1:
         hint = "swap them, or write step: -1" if "step" not in value else "the step leads away from 'to'"
         problems.about(path, f"is empty: from {first} to {last}", hint, noun="range")
     elif count > limits.AXIS_VALUES:
-        _too_many(count, path, problems)
+        _report_too_many(count, path, problems)
     elif whole:
         return integers(first, last, step)
     else:
@@ -150,7 +162,7 @@ def _spaced(value: dict[str, Any], path: Path, problems: Problems) -> Sequence[S
         hint = "for a single value write a list: [1]"
         problems.about((*path, "count"), f"must be a whole number of at least 2, not {show(count)}", hint)
     elif count > limits.AXIS_VALUES:
-        _too_many(count, path, problems)
+        _report_too_many(count, path, problems)
     elif first == last:
         message = f"goes from {first} to {last}, so it has only one value"
         problems.about(path, message, f"write [{first}]", noun="range")
@@ -170,15 +182,15 @@ def _distinct(axis: Sequence[Scalar], path: Path, problems: Problems) -> Sequenc
         if not all(isinstance(value, (int, float)) and isfinite(value) for value in near):
             problems.about(path, "is too wide to compute", "write a smaller range", noun="range")
         elif near[0] == near[1] or near[2] == near[3]:
-            # Neighbours share the most digits at one of the two ends.
+            # Neighbouring values are closest to each other at one of the two ends, so checking the ends is enough.
             hint = "lower the count, or widen the range"
             problems.about(path, "has values too close to tell apart at 12 digits", hint, noun="range")
     return axis
 
 
-def _too_many(count: int, path: Path, problems: Problems) -> None:
+def _report_too_many(count: int, path: Path, problems: Problems) -> None:
     size = f"{count:,}" if count < 10**15 else "more than 10^15"
-    message = f"has {size} values, and the limit is {limits.AXIS_VALUES:,}"
+    message = f"has {size} values, but the limit is {limits.AXIS_VALUES:,}"
     problems.about(path, message, "write a smaller range", noun="axis")
 
 
@@ -228,7 +240,7 @@ def _rows(value: Any, path: Path, problems: Problems, limit: int, example: str) 
             if isinstance(item, (list, dict)):
                 problems.wrong_kind(item, (*here, name), "one value", "several values belong in 'grid'")
             else:
-                scalar(item, (*here, name), problems, limits.PARAMETER_TEXT)
+                check_scalar(item, (*here, name), problems, limits.PARAMETER_TEXT)
     return [row if isinstance(row, dict) else {} for row in value]
 
 

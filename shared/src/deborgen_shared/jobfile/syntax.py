@@ -20,10 +20,11 @@ def explain(error: Any, lines: Sequence[str]) -> Problem:
     mark = error.problem_mark or error.context_mark
     if mark is None:
         return Problem((), f"this is not YAML: {show(str(error))}")
+    # What PyYAML found wrong, and what it was doing then.
     said, doing = str(error.problem or ""), str(error.context or "")
     here = lines[mark.line] if mark.line < len(lines) else ""
     if re.match(r" *\t", here):
-        return _at(mark.line, here.index("\t"), 1, "a tab indents this line", "indent with spaces")
+        return _at(mark.line, here.index("\t"), 1, "this line is indented with a tab", "indent with spaces")
     if "flow" in doing:
         return _flow(context, mark, "[" if "sequence" in doing else "{", lines)
     if "quoted" in doing and "end of stream" in said:

@@ -21,8 +21,10 @@ OPEN = "${{"
 FACTS = ("run.id", "job.id", "job.index", "attempt")
 GIT_FACTS = ("git.sha", "git.short_sha", "git.ref")
 
-_REFERENCE = re.compile(r"\$\{\{\s*([A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z_][A-Za-z0-9_]*)*)\s*\}\}")
-_OPENED = re.compile(r"\$\{\{(?:[^}\n]|\}(?!\}))*(\}\})?")
+#: A well-formed lookup, and its name.
+LOOKUP = re.compile(r"\$\{\{\s*([A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z_][A-Za-z0-9_]*)*)\s*\}\}")
+#: An opened lookup, up to where it is closed, another one opens, or the line ends.
+_OPENED = re.compile(r"\$\{\{(?:[^}$\n]|\}(?!\})|\$(?!\{\{))*(\}\})?")
 
 
 def text_of(value: Scalar) -> str:
@@ -36,17 +38,22 @@ def references(text: str) -> Iterator[tuple[str, str]]:
     """Each `${{ … }}` in the text, as written, with the name that it looks up; an empty name if it is malformed."""
     for match in _OPENED.finditer(text):
         whole = match[0]
-        reference = _REFERENCE.fullmatch(whole)
+        reference = LOOKUP.fullmatch(whole)
         yield whole, reference[1] if reference else ""
 
 
 def without_references(text: str, by: str = "*") -> str:
-    """The text with every lookup replaced."""
-    return _REFERENCE.sub(by, text)
+    """The text with every lookup replaced by the text `by`."""
+    return LOOKUP.sub(by, text)
+
+
+def filled(text: str, value_of: Callable[[str], str]) -> str:
+    """The text with every lookup replaced by the value of its name."""
+    return LOOKUP.sub(lambda match: value_of(match[1]), text)
 
 
 def has_templates(spec: Mapping[str, Any] | msgspec.Struct) -> bool:
-    """Whether the spec has any lookup. It is cheap, and may say yes wrongly but never no."""
+    """Whether the spec may have a lookup. Cheap: a yes may be wrong, a no never is."""
     return b"${{" in msgspec.json.encode(spec)
 
 
@@ -93,6 +100,6 @@ def render(spec: Mapping[str, Any], params: Mapping[str, Scalar], context: Mappi
     def fill(value: Any, path: Path) -> Any:
         if not isinstance(value, str) or OPEN not in value:
             return value
-        return _REFERENCE.sub(quoted if path == ("run",) else found, value)
+        return LOOKUP.sub(quoted if path == ("run",) else found, value)
 
     return replace_texts(spec, fill)

@@ -23,14 +23,14 @@ _BARE = re.compile(_NUMBER, re.ASCII)
 
 
 def parse_duration(text: object) -> float:
-    """Seconds. Anything but a duration raises ValueError with the spelling to use."""
+    """A duration in seconds. Any other text raises a ValueError that says what to write."""
     if isinstance(text, str) and (match := _DURATION.fullmatch(text)):
         return float(sum(float(n) * unit for n, unit in zip(match.groups(), SECONDS.values(), strict=True) if n))
     raise ValueError(f"write {_duration_like(text)} (units: s m h d)")
 
 
 def parse_size(text: object) -> int:
-    """Bytes. Anything but a size raises ValueError with the spelling to use."""
+    """A size in bytes. Any other text raises a ValueError that says what to write."""
     if isinstance(text, str) and (match := _SIZE.fullmatch(text)):
         return round(float(match[1]) * BYTES[match[2]])
     raise ValueError(f"write {_size_like(text)} (units: KiB MiB GiB TiB)")

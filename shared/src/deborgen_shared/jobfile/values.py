@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Any
 
 from deborgen_shared.jobfile import limits
-from deborgen_shared.jobfile.kinds import ValueKind, pattern, scalar, scalar_shape, shaped, text_shape, unstorable
-from deborgen_shared.jobfile.problems import Path, Problems, show
+from deborgen_shared.jobfile.images import EXAMPLE, check_image
+from deborgen_shared.jobfile.kinds import ValueKind, check_scalar, pattern, scalar_shape, shaped, text_shape, unstorable
+from deborgen_shared.jobfile.problems import Path, Problem, Problems, show
+from deborgen_shared.jobfile.shell import find_misplaced
 from deborgen_shared.jobfile.structure import listed, texts
-from deborgen_shared.jobfile.template import FACTS, text_of, without_references
+from deborgen_shared.jobfile.template import FACTS, OPEN, filled, text_of
 
-IMAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:@-]*")
+#: Names of environment variables that start like this belong to deborgen.
 RESERVED = "DEBORGEN_"
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _LABEL_KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]*")
@@ -36,6 +39,9 @@ def run(value: Any, path: Path, problems: Problems) -> str | list[str]:
             problems.about(path, too_long, "put the script in a file and name it in 'files'")
         elif (reason := unstorable(value)) is not None:
             problems.about(path, reason)
+        else:
+            for lookup in find_misplaced(value):
+                problems.append(Problem(path, *lookup.explain(), find=lookup.written, nth=lookup.nth))
         return value
     if not isinstance(value, list):
         problems.wrong_kind(value, path, "a script or a list of arguments", "write for example run: echo hello")
@@ -45,7 +51,9 @@ def run(value: Any, path: Path, problems: Problems) -> str | list[str]:
     if problems.exceeds(path, len(value), limits.ARGUMENTS):
         return ""
     arguments = [
-        text_of(item) for index, item in enumerate(value) if scalar(item, (*path, index), problems, limits.RUN_BYTES)
+        text_of(item)
+        for index, item in enumerate(value)
+        if check_scalar(item, (*path, index), problems, limits.RUN_BYTES)
     ]
     if sum(map(len, arguments)) > limits.RUN_BYTES:
         problems.about(path, too_long)
@@ -61,14 +69,20 @@ def run(value: Any, path: Path, problems: Problems) -> str | list[str]:
     }
 )
 def image(value: Any, path: Path, problems: Problems) -> Any:
-    hint = "write for example python:3.12-slim"
     if not isinstance(value, str) or not value:
-        problems.wrong_kind(value, path, "the name of an image", hint)
+        problems.wrong_kind(value, path, "the name of an image", EXAMPLE)
     elif problems.exceeds(path, len(value), limits.IMAGE, "characters"):
         pass
-    elif not IMAGE.fullmatch(without_references(value, "x")):
-        problems.add(path, f"'{show(value)}' is not the name of an image", hint)
+    elif wrong := check_image(image_with(value, lambda _: "1")):
+        because, hint = map(show, wrong)
+        problems.add(path, f"'{show(value)}' is not the name of an image{because and f': {because}'}", hint)
     return value
+
+
+def image_with(text: str, value_of: Callable[[str], str]) -> str:
+    """The name of an image with its lookups filled in. A digest that is looked up is left out: it cannot be checked."""
+    name, _, digest = text.partition("@")
+    return filled(name if OPEN in digest else text, value_of)
 
 
 def _variable(*, key: bool) -> ValueKind:

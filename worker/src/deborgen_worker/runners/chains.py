@@ -1,7 +1,7 @@
 """Chains of very short programs: which program follows which. The caller holds a lock.
 
 The first program of a chain runs. The others wait with the supervisor, which starts the next one by itself. So the room
-of the first program passes down the chain, and a program that needs more room than the last one cannot join.
+of the first program passes down the chain, and a program that needs more room than the last program cannot join.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ JOIN_WITHIN_SECONDS = 0.2
 
 @dataclass
 class Chain:
-    """A chain with a unique name. Its first program runs since `began`. No program joins a `closed` chain."""
+    """A chain with a unique name. Its first program has run since `began`. No program joins a `closed` chain."""
 
     name: str
     began: float
@@ -32,7 +32,7 @@ class Chain:
 class Chains:
     """All chains, and the backlog of programs that cannot join any chain yet.
 
-    The supervisor outlives this process, so each process must begin with a number that no earlier one used for a chain.
+    The supervisor outlives the worker, so `number` must begin above the numbers that earlier sessions gave to chains.
     """
 
     number: int = 0
@@ -50,7 +50,7 @@ class Chains:
         return chain.name
 
     def assign(self, now: float) -> list[tuple[Launch, str]]:
-        """Let programs of the backlog join chains. Returns each of them with its chain's name."""
+        """Let programs of the backlog join chains. Returns each program that joined, with its chain's name."""
         joined = []
         most = min(CHAIN_MAX_PROGRAMS, int(self.seconds / max(self.average, 1e-4)))
         chains = (
@@ -71,7 +71,8 @@ class Chains:
     def remove(self, attempt: str, now: float, seconds: float | None = None) -> tuple[str, str] | None:
         """Remove a program that has ended or was given back.
 
-        Returns the attempt that runs instead, if any, with the name of its chain if it still has to be started there.
+        If another program takes its place, returns that attempt, with the name of its chain if the supervisor does not
+        have it yet.
         """
         if seconds is not None:
             self.average += 0.3 * (min(seconds, 10.0) - self.average)
@@ -93,12 +94,12 @@ class Chains:
         return following.attempt, self.open(following, now)
 
     def drop(self, attempt: str) -> None:
-        """Remove a program that could not be handed over to the supervisor. No other program starts instead."""
+        """Remove a program that could not be handed over to the supervisor. No other program takes its place."""
         if chain := self.chain_of.pop(attempt, None):
             chain.queue = deque(each for each in chain.queue if each.attempt != attempt)
 
     def close(self, attempt: str, closed: bool = True) -> None:
-        """Close the chain of a program that was stopped or is being ended; open it again if the program goes on."""
+        """Close the chain of a program that is frozen or being ended. With `closed=False`, open it again."""
         if attempt in self.chain_of:
             self.chain_of[attempt].closed = closed
 

@@ -1,6 +1,6 @@
-"""The plain processes of the supervisor, which run in chains. It uses the standard library alone.
+"""The plain processes of the supervisor, which run in chains. This module uses only the standard library.
 
-A program that is submitted to a busy chain waits there, and starts the moment the one before it has ended. So short
+A program that is submitted to a busy chain waits there, and starts the moment the program before it has ended. So short
 jobs follow each other without a message from the worker between them.
 """
 
@@ -16,28 +16,30 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from deborgen_worker.runners import users
+from deborgen_worker.runners.before_exec import CannotConfine, start_after_steps
+from deborgen_worker.runners.leftovers import ATTEMPT_VARIABLE, environment, kill_group
+from deborgen_worker.runners.priority import children, give_way, lower_session, machine_oom_kills
 from deborgen_worker.runners.programs import NEVER, Program, find_executable
 
-#: While at least this many programs wait in a chain, reports of ends in it may be held back,
+#: If at least this many programs wait in a chain, its reports are held back, so that several share a message.
 HOLD_WHEN_WAITING = 4
-#: for at most this many seconds, so that they share a message.
+#: Hold back a report for at most this many seconds.
 HOLD_SECONDS = 0.01
-#: Wait at most this many seconds for killed leftovers to end.
-END_SECONDS = 2.0
-#: The same clock as that of the worker's `leases`, which counts the time in which the machine sleeps.
+#: Before a program starts, read the kernel's count of kills again if it is older than this many seconds.
+OOM_SECONDS = 1.0
+#: The clock of the worker's `leases`, which also counts the time in which the machine sleeps.
 CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 #: The unit in which the system counts the memory of a process: bytes on macOS, KiB elsewhere.
 RSS_UNIT = 1 if sys.platform == "darwin" else 1024
-#: Variables in the environment of every program that we start: its attempt, and a path below our folder `attempts`.
-ATTEMPT_VARIABLE, RESULT_VARIABLE = b"DEBORGEN_ATTEMPT_ID=", b"DEBORGEN_RESULT="
 #: Python and this module ignore some signals. A program starts with none of them ignored.
 DEFAULT_SIGNALS = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGCHLD)
 
 
 class Processes:
-    """Starts processes and waits for them. `running` has them by attempt, among the supervisor's other programs.
+    """Starts processes and waits for them. `running` has all programs of the supervisor, by attempt.
 
-    It calls `on_end(attempt, report, hold)` for each end, and `give_back(attempt)` for a program that was not started.
+    `on_end(attempt, report, hold)` is called for each end, and `give_back(attempt)` for a program that was not started.
     `chains` has the waiting requests of each busy chain in order, and `waiting` the chain of each waiting attempt.
     """
 
@@ -50,13 +52,15 @@ class Processes:
         self.waiting: dict[str, str] = {}
         self.home = os.open(".", os.O_RDONLY | os.O_DIRECTORY)
         self.null = os.open(os.devnull, os.O_RDWR)
+        self.oom_kills, self.oom_kills_at = 0, 0.0
+        self.session_lowered = False
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
     # Chains
 
     def submit(self, request: dict[str, Any]) -> None:
-        """Start a program, or let it wait in its chain until the one before it has ended."""
-        attempt, chain = request["attempt"], request["lane"]  # the key of release 0.1: worker and supervisor may differ
+        """Start a program, or let it wait in its chain until the programs before it have ended."""
+        attempt, chain = request["attempt"], request["lane"]  # release 0.1 uses this key on either side
         if attempt in self.waiting:
             return
         if chain in self.chains:
@@ -72,8 +76,8 @@ class Processes:
         while queue:
             request = queue.popleft()
             self.waiting.pop(request["attempt"], None)
-            # After that moment its lease may have expired, perhaps while the machine slept.
-            if time.clock_gettime(CLOCK) > request.get("start_by", NEVER):  # a worker of release 0.1 sends none
+            # After `start_by` its lease may have expired. A worker of release 0.1 sends no `start_by`.
+            if time.clock_gettime(CLOCK) > request.get("start_by", NEVER):
                 self.give_back(request["attempt"])
             elif self.start(request):
                 return
@@ -93,14 +97,19 @@ class Processes:
         """Start a program. Returns whether it runs; if not, its end has been reported."""
         attempt, program = request["attempt"], request["argv"][0]
         try:
-            output = open_output(request["output"], request["blank"])
+            output = open_output(request["output"], request["blank"], request.get("user"))
         except OSError as error:
             self.on_end(attempt, {"error": f"the output file cannot be created: {error.strerror}"})
             return False
         process = Program(request)
+        process.oom_kills = self.count_oom_kills(OOM_SECONDS)
+        if "limit" in request:  # it may have waited in a chain since the worker sent it
+            request["env"]["DEBORGEN_DEADLINE"] = str(int(time.time() + request["limit"]))
         try:
-            with limited(request["limits"]):
-                process.pid = self.spawn(request["argv"], request["env"], request["cwd"], output)
+            process.pid = self.spawn(request, output)
+        except CannotConfine as error:
+            self.on_end(attempt, {"error": str(error)})
+            return False
         except OSError as error:
             missing = isinstance(error, FileNotFoundError)
             with contextlib.suppress(OSError):  # a full disk
@@ -109,37 +118,59 @@ class Processes:
             return False
         finally:
             os.close(output)
+        if request.get("gives_way"):
+            self.give_way(process.pid)
         fix_limits(process.pid, request["limits"])
         self.running[attempt], self.by_pid[process.pid] = process, attempt
         return True
 
-    def spawn(self, argv: list[str], env: dict[str, str], cwd: str, output: int) -> int:
-        """Start the process in a session of its own. We have one thread, so we may change the folder for a moment."""
-        os.chdir(cwd)
+    def spawn(self, request: dict[str, Any], output: int) -> int:
+        """Start the process in a group of its own. Nothing else runs meanwhile, so folder and limits can be changed
+        for a moment.
+
+        It stays in our session, because a session of its own would also be one for the kernel's scheduler.
+        """
+        argv, env = request["argv"], request["env"]
+
+        def start() -> int:
+            with limited(request["limits"]):
+                return os.posix_spawn(
+                    find_executable(argv[0], env.get("PATH", os.defpath)),
+                    argv,
+                    env,
+                    file_actions=[
+                        (os.POSIX_SPAWN_DUP2, fd, to) for fd, to in ((self.null, 0), (output, 1), (output, 2))
+                    ],
+                    setpgroup=0,
+                    setsigmask=(),
+                    setsigdef=DEFAULT_SIGNALS,
+                    resetids=True,
+                )
+
+        os.chdir(request["cwd"])
         try:
-            return os.posix_spawn(
-                find_executable(argv[0], env.get("PATH", os.defpath)),
-                argv,
-                env,
-                file_actions=[(os.POSIX_SPAWN_DUP2, fd, to) for fd, to in ((self.null, 0), (output, 1), (output, 2))],
-                setsid=True,
-                setsigmask=(),
-                setsigdef=DEFAULT_SIGNALS,
-            )
+            return start_after_steps(request, start)
         finally:
             os.fchdir(self.home)
+
+    def give_way(self, pid: int) -> None:
+        """Let a new program run only while no other program wants to. All programs are in our session."""
+        give_way(pid)
+        if not self.session_lowered:
+            lower_session(pid)
+            self.session_lowered = True
 
     # Ends
 
     def reap(self) -> None:
-        """Report all ended processes, and start the ones that wait behind them."""
+        """Report all processes that have ended, and start the programs that wait behind them."""
         while ended := self.wait_for_one():
             pid, status, usage = ended
             attempt = self.by_pid.pop(pid, None)
             if attempt is None:
                 continue
             process = self.running.pop(attempt)
-            self.end_orphans(attempt)
+            self.end_orphans(attempt, process.user)
             now = time.monotonic()
             self.start_next(process.chain)
             code = os.waitstatus_to_exitcode(status)
@@ -147,14 +178,23 @@ class Processes:
                       "cpu": usage.ru_utime + usage.ru_stime, "rss": usage.ru_maxrss * RSS_UNIT}  # fmt: skip
             if code < 0:
                 report["signal"] = -code
+            if code == -signal.SIGKILL:
+                report["shortage"] = self.count_oom_kills() > process.oom_kills
             hold = HOLD_SECONDS if len(self.chains.get(process.chain, ())) >= HOLD_WHEN_WAITING else 0.0
             self.on_end(attempt, report | process.end, hold, keep=not process.unwanted)
+
+    def count_oom_kills(self, age: float = 0.0) -> int:
+        """How often the kernel has killed a process for want of memory, as it was at most `age` seconds ago."""
+        now = time.monotonic()
+        if now - self.oom_kills_at >= age:
+            self.oom_kills, self.oom_kills_at = machine_oom_kills(), now
+        return self.oom_kills
 
     def wait_for_one(self) -> tuple[int, int, Any] | None:
         """The pid, status and usage of a child that has ended. The rest of its process group is killed.
 
-        The group is killed before the pid is free again. On macOS, Python before 3.13 cannot wait for a child without
-        freeing its pid, but there, too, the number of a group that still has members is not reused.
+        The group is killed before the pid can be reused. Python before 3.13 cannot do that on macOS. But no system
+        reuses the number of a group that still has members.
         """
         with contextlib.suppress(ChildProcessError):
             if hasattr(os, "waitid"):
@@ -173,26 +213,35 @@ class Processes:
             with contextlib.suppress(OSError):
                 os.killpg(pid, signal.SIGKILL)
 
-    def end_orphans(self, attempt: str) -> None:
-        """Kill background processes of the attempt that have a session of their own: they have become our children."""
-        children = read_file(f"/proc/self/task/{os.getpid()}/children").split()
-        for pid in map(int, children):
+    def end_orphans(self, attempt: str, user: int) -> None:
+        """Kill background processes of the attempt that left its group. They have become our children."""
+        if user:
+            users.signal_all(user, signal.SIGKILL)
+            return
+        for pid in children(os.getpid()):
             if pid not in self.by_pid and ATTEMPT_VARIABLE + os.fsencode(attempt) in environment(pid):
                 kill_group(pid)
 
 
-def open_output(path: str, blank: str) -> int:
-    """Open the output file. It also marks the attempt as started: a second start fails here."""
+def open_output(path: str, blank: str, user: int | None) -> int:
+    """Open the output file. It marks the attempt as started, so a second start fails here.
+
+    The user of the program gets it, because a program may open its output again, for example as /dev/stderr.
+    """
     try:
         os.rename(blank, path)  # noqa: PTH104 - only the first start finds it
     except FileNotFoundError:
-        return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o600)
-    return os.open(path, os.O_WRONLY | os.O_APPEND)
+        output = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o600)
+    else:
+        output = os.open(path, os.O_WRONLY | os.O_APPEND)
+    if user is not None:
+        os.fchown(output, user, user)
+    return output
 
 
 @contextlib.contextmanager
 def limited(wanted: dict[str, int]) -> Iterator[None]:
-    """Lower our own limits while a program is started. It inherits them, so it never runs without its limits."""
+    """Lower our own limits while a program starts. The program inherits them, so it never runs without limits."""
     own = {getattr(resource, name): resource.getrlimit(getattr(resource, name)) for name in wanted}
     for (kind, (_, hard)), value in zip(own.items(), wanted.values(), strict=True):
         resource.setrlimit(kind, (value if hard == resource.RLIM_INFINITY else min(value, hard), hard))
@@ -208,42 +257,3 @@ def fix_limits(pid: int, wanted: dict[str, int]) -> None:
     for name, value in wanted.items():
         with contextlib.suppress(AttributeError, OSError, ValueError):  # macOS has no such call
             resource.prlimit(pid, getattr(resource, name), (value, value))
-
-
-def kill_group(pid: int) -> None:
-    """Send KILL to a process and its group, which belongs to one job alone."""
-    with contextlib.suppress(OSError):
-        os.killpg(os.getpgid(pid), signal.SIGKILL)
-    with contextlib.suppress(OSError):
-        os.kill(pid, signal.SIGKILL)
-
-
-def environment(pid: int) -> list[bytes]:
-    return read_file(f"/proc/{pid}/environ").split(b"\0")
-
-
-def read_file(path: str) -> bytes:
-    """The content of a file of the kernel; empty if it cannot be read."""
-    with contextlib.suppress(OSError), open(path, "rb", buffering=0) as file:  # noqa: PTH123
-        return file.read()
-    return b""
-
-
-def end_leftovers() -> None:
-    """Kill the processes that a killed supervisor left running: nobody would wait for them."""
-    until = time.monotonic() + END_SECONDS
-    while (left := leftovers()) and time.monotonic() < until:
-        for pid in left:
-            kill_group(pid)
-        time.sleep(0.005)
-
-
-def leftovers() -> list[int]:
-    """The processes of this worker's attempts, whatever their parents. Those of another worker have other paths."""
-    found, home = [], os.path.realpath(b".")
-    with contextlib.suppress(FileNotFoundError):  # there is no /proc on macOS
-        for pid in (int(name) for name in os.listdir("/proc") if name.isdigit()):  # noqa: PTH208
-            paths = [word[len(RESULT_VARIABLE) :] for word in environment(pid) if word.startswith(RESULT_VARIABLE)]
-            if any(os.path.realpath(each.rpartition(b"/attempts/")[0] or b"/") == home for each in paths):
-                found.append(pid)
-    return found

@@ -1,32 +1,44 @@
-"""What a runner promises, and what it may rely on."""
+"""The interface of a runner."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from deborgen_shared.states import Cause
 from deborgen_worker.logs import Log
 from deborgen_worker.steps import Adopted, AttemptEvent
 
+#: The variable that tells a program when its time limit ends, in seconds since 1970.
+DEADLINE = "DEBORGEN_DEADLINE"
 #: A `start_by` that never passes.
 ANY_TIME = 1e18
 
 
 class CannotStart(Exception):
-    """The program could not be started, and it was not the program's fault: an infrastructure failure."""
+    """The program could not be started, through no fault of its own: an infrastructure failure."""
+
+
+class Unavailable(CannotStart):
+    """The image or the workspace cannot be had here. `cause` says which, and why; `detail` is for the owner alone."""
+
+    def __init__(self, cause: Cause, message: str, detail: str = "") -> None:
+        super().__init__(message)
+        self.cause, self.detail = cause, detail
 
 
 class RunnerDown(CannotStart):
-    """The runner itself does not answer. Nobody knows what it is running, and the worker should take no new jobs."""
+    """The runner itself does not answer. Its programs may still be running, and the worker should take no new jobs."""
 
 
 @dataclass(slots=True)
 class Launch:
     """Everything needed to run an attempt's program. `folder` belongs to the attempt, and contains `workspace`.
 
-    `memory`, `disk` and `tmp_size` are in bytes; `pids` is the most processes that it may have.
+    `memory`, `disk` and `tmp_size` are in bytes; `pids` is the highest allowed number of processes.
     """
 
     attempt: str
@@ -43,8 +55,14 @@ class Launch:
     disk: int = 0
     network: str = "none"
     timeout_seconds: float = 3600.0
+    #: Whether the program runs only while no other program of the machine wants the processor or the disk.
+    gives_way: bool = True
     #: Do not start the program after this moment of `leases.clock`, because the lease may have expired then.
     start_by: float = ANY_TIME
+
+    def env_from_now(self) -> dict[str, str]:
+        """The environment of a program that starts now: it names the moment at which the time limit ends."""
+        return {**self.env, DEADLINE: str(int(time.time() + self.timeout_seconds))}
 
 
 #: Takes events of programs (`Exited`, `Began`, `Returned`) in order, from a thread of the runner.
@@ -53,7 +71,7 @@ Report = Callable[[list[AttemptEvent]], None]
 
 @dataclass(slots=True)
 class Host:
-    """What a runner found out about the machine: its labels, and warnings about limits that cannot be enforced."""
+    """What a runner reports about the machine: labels, and warnings about limits that cannot be enforced."""
 
     labels: dict[str, str | bool | int | float] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
@@ -65,9 +83,9 @@ class Runner(Protocol):
     - `start` returns when the program runs. If it raises `CannotStart`, nothing runs. It starts an attempt at most
       once, however often it is called.
     - The program outlives the worker. A later session finds out with `adopt` what became of it.
-    - `Exited` is reported exactly once for each attempt that was started or adopted here, with how it
-      ended or why nobody knows.
-    - Every call has a deadline, even if the machinery behind it hangs.
+    - `Exited` is reported exactly once for each attempt that was started or adopted here. It says how the attempt
+      ended, or why nobody knows.
+    - Every call has a deadline, even if the engine or the supervisor behind it hangs.
     """
 
     name: str
@@ -86,23 +104,23 @@ class Runner(Protocol):
         """Find out what became of an attempt of an earlier session in this boot, and watch it if it still runs."""
 
     def signal(self, attempt: str, name: str) -> None:
-        """Send TERM or KILL to all processes of the attempt. It is not an error if it has ended."""
+        """Send TERM or KILL to all processes of the attempt. It is not an error if they have ended."""
 
     def freeze(self, attempt: str) -> None: ...
 
     def thaw(self, attempt: str) -> None: ...
 
     def log(self, launch: Launch) -> Log:
-        """The program's output. It is available after a restart of the worker, too."""
+        """The program's output. It stays available after a restart of the worker."""
 
     def discard(self, attempt: str) -> None:
         """Remove all processes or the container of the attempt. It is not an error if there are none."""
 
     def cleanup(self, keep: Collection[str]) -> list[str]:
-        """Remove this worker's programs whose attempts are not in `keep`, and nothing else. Returns those attempts.
+        """Remove this worker's programs whose attempts are not in `keep`, and return those attempts.
 
-        List the programs first, and only then read `keep`. Programs may start meanwhile, and each attempt is added to
-        `keep` before its program starts.
+        List the programs first, and only then read `keep`: an attempt is added to `keep` before its program starts, and
+        programs may start meanwhile.
         """
 
     def close(self) -> None:
@@ -110,13 +128,13 @@ class Runner(Protocol):
 
 
 class ProcessRunner(Runner, Protocol):
-    """A runner for short programs: it starts the next one itself when one ends, without waiting for the worker."""
+    """A runner for short programs: when a program ends, it starts the next one without waiting for the worker."""
 
     def start_all(self, launches: list[Launch]) -> None:
         """Start each program, as `start` does. If its `start_by` has passed, report `Returned` instead."""
 
     def follow(self, launches: list[Launch]) -> None:
-        """Start each program, and report `Began`, as soon as programs that end leave enough room for it.
+        """Start each program, and report `Began`, as soon as another program has ended and left enough room.
 
         If its `start_by` passes first, report `Returned` instead.
         """

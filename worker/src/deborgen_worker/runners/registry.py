@@ -1,18 +1,20 @@
-"""Makes the runners of this worker, as the owner's settings say."""
+"""Make the runners of this worker, as the owner's settings say."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from deborgen_shared.states import RunAs
+from deborgen_worker.runners.isolation import Isolation
 from deborgen_worker.runners.protocol import CannotStart, Report, Runner
 from deborgen_worker.runners.subprocess import SubprocessRunner
 from deborgen_worker.runners.supervision import Supervision
-from deborgen_worker.settings import Settings, SettingsError
+from deborgen_worker.settings import SettingsError, WorkerSettings
 
 
-def make_runners(settings: Settings, state: Path, report: Report) -> dict[str, Runner]:
-    """The runners, by how they run jobs. If Podman is wanted and does not work, the error says what to do."""
+def make_runners(settings: WorkerSettings, state: Path, isolation: Isolation, report: Report) -> dict[str, Runner]:
+    """The runners, by the kind of job that they run. If Podman is wanted and does not work, the error says what to
+    do."""
     runners: dict[str, Runner] = {}
     supervision = Supervision(state, apart=settings.supervisor == "apart")
     if settings.runner in {"auto", "podman", "both"}:
@@ -21,11 +23,11 @@ def make_runners(settings: Settings, state: Path, report: Report) -> dict[str, R
 
         try:
             engine = PodmanEngine(settings.name, settings.podman_socket, state)
-            runners[RunAs.CONTAINER] = ContainerRunner(engine, report, supervision)
+            runners[RunAs.CONTAINER] = ContainerRunner(engine, report, supervision, settings.registries)
         except CannotStart as error:
             supervision.close()
             hint = "; to run jobs as plain processes of this user instead, use --runner subprocess"
             raise SettingsError(f"Podman does not work here: {error}{hint}") from None
     if settings.runner in {"subprocess", "both"}:
-        runners[RunAs.PROCESS] = SubprocessRunner(supervision, report)
+        runners[RunAs.PROCESS] = SubprocessRunner(supervision, report, isolation)
     return runners

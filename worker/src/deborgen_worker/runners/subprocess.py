@@ -1,7 +1,7 @@
-"""Jobs as plain processes of this user, each with its own session, its own folder, and limits on memory and processes.
+"""Jobs as plain processes, each with its own session, its own folder, and limits on memory and processes.
 
-This is not isolation: they see the user's files. The supervisor (see `supervisor.py`) is their parent, so the processes
-and their exit codes outlive the worker.
+How far they are isolated depends on the machine (see `isolation.py`). The supervisor (see `supervisor.py`) is their
+parent, so they and their exit codes outlive the worker.
 """
 
 from __future__ import annotations
@@ -15,22 +15,23 @@ from collections.abc import Collection
 
 from deborgen_shared.states import RunAs
 from deborgen_worker import host, leases
-from deborgen_worker.attempts import Exit, Standing
+from deborgen_worker.attempts import Exit, Standing, StopCause
 from deborgen_worker.folders import BLANK, OUTPUT
 from deborgen_worker.logs import Log, RawLog
 from deborgen_worker.runners.chains import Chains
+from deborgen_worker.runners.isolation import LABEL, USER, Isolation
 from deborgen_worker.runners.protocol import CannotStart, Host, Launch, Report, RunnerDown
 from deborgen_worker.runners.supervision import Message, Supervision, supervised_limit
-from deborgen_worker.steps import Adopted, AttemptEvent, Began, Exited, Returned
+from deborgen_worker.steps import Adopted, AttemptEvent, Began, Exited, Returned, StopAsked
 
 
 class SubprocessRunner:
-    """Has the supervisor start programs, in chains, and reports what became of them."""
+    """Makes the supervisor start programs, in chains, and reports what became of them."""
 
     name = "subprocess"
 
-    def __init__(self, supervision: Supervision, report: Report) -> None:
-        self._supervision, self._report = supervision, report
+    def __init__(self, supervision: Supervision, report: Report, isolation: Isolation | None = None) -> None:
+        self._supervision, self._report, self._isolation = supervision, report, isolation or Isolation()
         self._chains = Chains(int(leases.clock() * 1000))
         #: Held while messages about chains are sent, so that they arrive in order.
         self._chain_lock = threading.RLock()
@@ -41,15 +42,13 @@ class SubprocessRunner:
     # The promises of `protocol.Runner`
 
     def describe(self) -> Host:
-        found = Host(labels={RunAs.PROCESS.label: True, RunAs.PROCESS.first_label: True})
+        found = Host(labels={RunAs.PROCESS.label: True, RunAs.PROCESS.old_label: True, LABEL: self._isolation.kind})
         if not host.LIMITS_MEMORY:
             found.labels["limits.subprocess.memory"] = False
-        if os.geteuid() == 0:
+        if os.geteuid() == 0 and self._isolation.kind != USER:
             found.labels["limits.subprocess.pids"] = False
             found.warnings.append("plain processes of root: the kernel enforces no limit on their number")
-        found.warnings.append(
-            "plain processes see this user's files and the network: allow them only for people you trust"
-        )
+        found.warnings += self._isolation.notes
         return found
 
     def prepare(self, launch: Launch) -> None:
@@ -72,8 +71,8 @@ class SubprocessRunner:
 
     def recall(self, attempt: str) -> None:
         with self._chain_lock:
-            waits_here = self._chains.backlog.pop(attempt, None) is not None
-        if waits_here:
+            in_backlog = self._chains.backlog.pop(attempt, None) is not None
+        if in_backlog:
             self._report([Returned(attempt)])
         else:
             self._supervision.send_quietly({"do": "recall", "attempt": attempt})
@@ -91,8 +90,8 @@ class SubprocessRunner:
     def signal(self, attempt: str, name: str) -> None:
         with self._chain_lock:
             self._chains.close(attempt, name != "CONT")
-            waits_here = self._chains.backlog.pop(attempt, None) is not None
-        if waits_here:
+            in_backlog = self._chains.backlog.pop(attempt, None) is not None
+        if in_backlog:
             self._report([Exited(attempt, Exit(error="it was ended before it started"))])
         else:
             number = int(signal.Signals[f"SIG{name}"])
@@ -113,7 +112,7 @@ class SubprocessRunner:
         message = {"do": "discard", "attempt": attempt}
         if attempt in self._watched:
             self._supervision.send_quietly(message)
-        else:  # it has ended, so there is no hurry
+        else:  # the program has ended, so this is not urgent
             self._supervision.send_later(message)
 
     def cleanup(self, keep: Collection[str]) -> list[str]:
@@ -125,14 +124,14 @@ class SubprocessRunner:
     # Messages to the supervisor and from it
 
     def _spawn(self, launches: list[tuple[Launch, str]]) -> None:
-        """Have these programs started, each in its chain: at once if no program runs there, else after the others."""
+        """Make the supervisor start these programs, each in its chain: at once, or after the others in the chain."""
         if any(launch.image for launch, _ in launches):
             raise CannotStart("a job with an image needs Podman, which this worker does not offer")
         names = {launch.attempt for launch, _ in launches}
         self._watched |= names
         try:
             if launches:
-                self._supervision.send(*(_message(launch, chain) for launch, chain in launches))
+                self._supervision.send(*(_message(launch, chain, self._isolation) for launch, chain in launches))
         except RunnerDown:
             self._watched -= names
             for name in names:
@@ -154,6 +153,8 @@ class SubprocessRunner:
                 attempt = report["exit"]
                 if attempt in self._watched:
                     self._watched.discard(attempt)
+                    if report.get("terminated"):
+                        events.append(StopAsked(attempt, StopCause.RELEASE, "the machine ended its processes"))
                     events.append(Returned(attempt) if "recalled" in report else Exited(attempt, _exit_of(report)))
                     self._start_next(attempt, report.get("seconds"), events)
             self._top_up(events)
@@ -161,10 +162,10 @@ class SubprocessRunner:
             self._report(events)
 
     def _start_next(self, attempt: str, seconds: float | None, events: list[AttemptEvent]) -> None:
-        """Go on after an attempt that has left its chain.
+        """Note which program runs after an attempt has left its chain.
 
-        If programs wait in the chain, the supervisor has begun the next one by itself. Otherwise a program of the
-        backlog that fits starts now.
+        If programs wait in the chain, the supervisor has already started the next one. Otherwise start a program of the
+        backlog that fits.
         """
         following = self._chains.remove(attempt, time.monotonic(), seconds)
         if following is not None:
@@ -173,14 +174,14 @@ class SubprocessRunner:
                 events.append(Began(name))
 
     def _top_up(self, events: list[AttemptEvent]) -> None:
-        """Fill the chains from the backlog. If no program runs that the backlog could follow, give it back."""
+        """Fill the chains from the backlog. If no chain is left, give the backlog back."""
         if not self._chains.chain_of:
             events += [Returned(attempt) for attempt in self._chains.backlog]
             self._chains.backlog.clear()
         self._spawn_or_return(self._chains.assign(time.monotonic()), events)
 
     def _handle_loss(self) -> None:
-        """The supervisor is gone, so the ends of its programs are not known. Its successor kills leftovers of them."""
+        """The supervisor is gone, so nobody knows how its programs end. Its successor kills those that still run."""
         killed = Exit(error="the supervisor of plain processes was killed")
         lost, self._watched = list(self._watched), set()
         with self._chain_lock:
@@ -191,11 +192,13 @@ class SubprocessRunner:
         self._report(events + [Exited(attempt, killed) for attempt in lost])
 
 
-def _message(launch: Launch, chain: str) -> Message:
+def _message(launch: Launch, chain: str, isolation: Isolation) -> Message:
     limits = {"RLIMIT_FSIZE": launch.disk} if launch.disk else {}
     if launch.memory and host.LIMITS_MEMORY:
         limits["RLIMIT_AS"] = max(launch.memory, 64 << 20)
-    if os.geteuid() != 0:
+    if isolation.kind == USER:
+        limits["RLIMIT_NPROC"] = launch.pids
+    elif os.geteuid() != 0:
         # The kernel counts all processes of the user, so add those that exist already.
         limits["RLIMIT_NPROC"] = launch.pids + host.own_processes()
     return {
@@ -203,13 +206,16 @@ def _message(launch: Launch, chain: str) -> Message:
         "attempt": launch.attempt,
         "lane": chain,
         "argv": launch.argv,
-        "env": {**launch.env, "DEBORGEN_ATTEMPT_ID": launch.attempt},
+        "env": {**launch.env_from_now(), "DEBORGEN_ATTEMPT_ID": launch.attempt},
         "cwd": str(launch.workspace),
         "output": f"{launch.folder}/{OUTPUT}",
         "blank": f"{launch.folder}/{BLANK}",
         "limits": limits,
+        "limit": launch.timeout_seconds,
         "timeout": supervised_limit(launch),
         "start_by": launch.start_by,
+        "gives_way": launch.gives_way,
+        **isolation.request(launch.workspace),
     }
 
 
@@ -221,6 +227,7 @@ def _exit_of(report: Message) -> Exit:
         code=report.get("code"),
         timed_out=report.get("timed_out", False),
         error=report.get("error", ""),
+        shortage=report.get("shortage", False),
         reason=reason,
         seconds=report.get("seconds"),
         cpu_seconds=report.get("cpu"),

@@ -1,8 +1,8 @@
-"""The worker's connection to its supervisor, which is started if there is none. Both sides send lines of JSON.
+"""The worker's connection to its supervisor, which is started if none is running. Both sides send lines of JSON.
 
-The supervisor is the parent of plain processes. Containers are not its children, but it is told of them. While the
-worker is dead it ends a container at its time limit, or if no worker comes back, and freezes and wakes containers at
-the owner's command.
+The supervisor is the parent of plain processes. Containers are not its children, but the worker tells it about them.
+While the worker is dead, the supervisor ends a container at its time limit, or if no worker comes back, and freezes and
+wakes containers at the owner's command.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import time
 import traceback
 from collections.abc import Callable
 from concurrent.futures import Future
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,13 +29,14 @@ from deborgen_worker.runners import supervisor
 from deborgen_worker.runners.protocol import Launch, RunnerDown
 from deborgen_worker.sockets import short_path
 
-#: The supervisor ends a program this many seconds after its time limit, if the worker has not. A test may shorten it.
+#: If the worker has not ended a program at its time limit, the supervisor does so this many seconds later. A test may
+#: shorten this.
 BACKSTOP_SECONDS = float(os.environ.get("DEBORGEN_BACKSTOP_SECONDS", "30"))
 CONNECT_SECONDS = 10.0
 ANSWER_SECONDS = 10.0
-#: Hold back at most this many messages that are in no hurry.
+#: Hold back at most this many messages that are not urgent.
 MAX_DEFERRED = 64
-#: Answers are matched by attempt. An answer without an attempt concerns all of them.
+#: Answers are matched by attempt. This is the key of an answer without an attempt.
 ALL = "all"
 #: Variables of the worker's environment that the supervisor, or a command that steers a container, may need.
 ENVIRONMENT = (
@@ -53,7 +55,7 @@ def supervised_limit(launch: Launch) -> float:
 class Supervision:
     """A connection to the supervisor, with a thread that listens to it.
 
-    With `apart` the supervisor runs in a container of its own: it is awaited, not started.
+    With `apart` the supervisor runs in a container of its own, so the worker waits for it and does not start it.
     """
 
     def __init__(self, state: Path, apart: bool = False) -> None:
@@ -78,9 +80,9 @@ class Supervision:
         return "" if self._socket is not None else "its supervisor does not answer"
 
     def open(self) -> None:
-        """Connect, and start a supervisor if there is none.
+        """Connect, and start a supervisor if none is running.
 
-        The supervisor must also answer, because one that is just being killed still accepts a connection.
+        The supervisor must also answer, because a supervisor that is being killed still accepts connections.
         """
         with self._connecting:
             if self._socket is not None:
@@ -90,7 +92,7 @@ class Supervision:
             while (found := self._connect(end)) is None:
                 if time.monotonic() > end:
                     raise RunnerDown(f"its supervisor cannot be {'reached' if self._apart else 'started'}")
-                # It may have ended because its predecessor was still there: start it again.
+                # The new supervisor may have ended because its predecessor was still running. Then start it again.
                 if not self._apart and (child is None or child.poll() is not None):
                     child = self._start_supervisor()
                 time.sleep(0.01)
@@ -100,29 +102,29 @@ class Supervision:
             threading.Thread(target=self._listen, args=found, name="supervisor-line", daemon=True).start()
 
     def _connect(self, end: float) -> tuple[socket.socket, bytes] | None:
-        """A connection to a living supervisor, with the data received so far; None if there is none."""
+        """A connection to a supervisor that answers, with the data received so far; None if there is none."""
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        said = b""
+        received = b""
         try:
             connection.settimeout(max(0.1, end - time.monotonic()))
             with short_path(self._state / "supervisor.sock") as path:
                 connection.connect(path)
-            connection.sendall(encode({"do": "adopt", "attempt": ""}) + b"\n")  # no attempt: just to get an answer
-            while b"\n" not in said:
+            connection.sendall(encode({"do": "adopt", "attempt": ""}) + b"\n")  # no attempt, just to get an answer
+            while b"\n" not in received:
                 more = connection.recv(1 << 20)
                 if not more:
                     raise ConnectionError
-                said += more
+                received += more
             connection.settimeout(None)
             # Do not wait forever for a supervisor that does not read.
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", int(ANSWER_SECONDS), 0))
         except OSError:
             connection.close()
             return None
-        return connection, said
+        return connection, received
 
     def _start_supervisor(self) -> subprocess.Popen[bytes]:
-        with (self._state / "supervisor.log").open("ab") as log:
+        with open(self._state / "supervisor.log", "ab", opener=partial(os.open, mode=0o600)) as log:
             child = subprocess.Popen(
                 [sys.executable, "-I", "-S", supervisor.__file__, str(self._state)],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, cwd="/",
@@ -151,7 +153,7 @@ class Supervision:
                 later, self._later = self._later, []
                 self._socket.sendall(b"".join([*later, *lines]))
             except OSError as error:
-                with contextlib.suppress(OSError):  # a part of a message may have been sent: no other may follow it
+                with contextlib.suppress(OSError):  # no message may follow one that was only partly sent
                     self._socket.shutdown(socket.SHUT_RDWR)
                 raise RunnerDown(f"the supervisor does not answer: {error}") from None
 
@@ -161,7 +163,7 @@ class Supervision:
             self.send(*messages)
 
     def send_later(self, message: Message) -> None:
-        """Send a message that is in no hurry, together with the next one."""
+        """Send a message that is not urgent, together with the next one."""
         with self._sending:
             self._later.append(encode(message) + b"\n")
             many = len(self._later) >= MAX_DEFERRED
@@ -183,9 +185,9 @@ class Supervision:
     # Containers
 
     def watch(self, launch: Launch, used: float, commands: dict[str, list[str]]) -> Message:
-        """Have the supervisor watch a container. Returns what it knows about it; empty if the supervisor is gone.
+        """Have the supervisor watch a container. Returns the supervisor's answer; empty if it is gone.
 
-        `commands` has for each signal the command that sends it.
+        `commands` has a command per signal, which does to the container what the signal does to a process.
         """
         self._containers[launch.attempt] = {
             "do": "watch", "attempt": launch.attempt, "timeout": supervised_limit(launch), "verbs": commands,
@@ -202,12 +204,12 @@ class Supervision:
         return {**message, "used": time.monotonic() - message["since"]}
 
     def note_frozen(self, attempt: str, *, frozen: bool) -> None:
-        """Tell the supervisor that a container was frozen or woken: its clock stands still while it is frozen."""
+        """Tell the supervisor that a container was frozen or woken, so that it can stop the container's clock."""
         number = int(signal.SIGSTOP if frozen else signal.SIGCONT)
         self.send_quietly({"do": "note", "attempt": attempt, "signal": number})
 
     def unwatch(self, attempt: str) -> Message:
-        """Stop watching a container that has ended. If the supervisor ended it, returns fields for its `Exit`."""
+        """Stop watching a container that has ended. If the supervisor ended it, return fields for its `Exit`."""
         if self._containers.pop(attempt, None) is not None:
             self.send_quietly({"do": "unwatch", "attempt": attempt})
         end = self._ends.pop(attempt, {})
@@ -241,7 +243,7 @@ class Supervision:
 
     @staticmethod
     def _call_safely(call: Callable[..., object], *what: list[Message]) -> None:
-        """Call a function. A bug in it must not end this thread, because then no further end would be noticed."""
+        """Call a function. A bug in it must not end this thread, because then nobody would notice further ends."""
         try:
             call(*what)
         except Exception:

@@ -1,12 +1,14 @@
-"""Supervises all programs of a worker, and outlives it. It is the parent of plain processes, so no exit code is lost.
+"""The supervisor of a worker's programs, which outlives the worker. It is the parent of plain processes.
 
-It is a program of its own (`python -I -S supervisor.py STATE_DIR`) that uses the standard library alone, one thread and
-a few megabytes. A worker connects to its socket, sends requests, and receives a report of every end. The reports are
-also appended to `supervisor.jsonl`, which a successor reads if this one is killed; the successor recognises leftover
-processes by their environment. For a container it knows its time limit, and the commands that end, freeze and wake it.
+It is a program of its own (`python -I -S supervisor.py STATE_DIR`) that uses only the standard library, few megabytes,
+and one thread besides those that only start programs (see `before_exec`). A worker connects to its socket, sends
+requests, and receives a report of every program's end. The reports are also appended to `supervisor.jsonl`, which a
+successor reads if the supervisor is killed. For containers, it has their time limits and the commands that end, freeze
+and wake them.
 
 It ends programs at their time limits, and all programs when no worker has connected for two minutes. While there is no
-worker, the owner's commands come here. With no program left it ends, except with `--stay`, as in its own container.
+worker, it obeys the owner's commands. When no program is left it ends, except with `--stay`, as in its own container.
+TERM, which a shutdown sends to all processes, ends it only together with its programs.
 """
 
 from __future__ import annotations
@@ -23,21 +25,25 @@ import sys
 import time
 from typing import Any
 
-if not __package__:  # with `-I -S` our packages would not be found
+if not __package__:  # with `-I -S` Python does not find our packages
     sys.path.append(os.path.abspath(f"{__file__}/../../.."))  # noqa: PTH100
 
-from deborgen_worker.runners.processes import Processes, end_leftovers
+from deborgen_worker.runners.leftovers import end_leftovers
+from deborgen_worker.runners.processes import Processes
 from deborgen_worker.runners.programs import NEVER, Program
+from deborgen_worker.sockets import is_from_program
 
 IDLE_SECONDS = 30.0
 #: End all programs if no worker connects for this many seconds. A test may shorten it.
 TAKE_UP_SECONDS = float(os.environ.get("DEBORGEN_TAKE_UP_SECONDS", "120"))
+#: For this many seconds after TERM, the machine is taken to be shutting down. systemd's own limit is the same.
+SHUTDOWN_SECONDS = 90.0
 JOURNAL_BYTES = 1 << 20
 PR_SET_CHILD_SUBREAPER = 36
 
 
 class Supervisor:
-    """`running` has the programs by attempt, and `ended` the reports of ends that no worker has recorded yet."""
+    """`running` has the programs by attempt; `ended` has the reports that no worker has recorded yet."""
 
     def __init__(self, folder: str, stay: bool = False) -> None:
         os.chdir(folder)
@@ -51,6 +57,8 @@ class Supervisor:
         self.outbox: list[bytes] = []
         self.due = NEVER
         self.idle_since = time.monotonic()
+        self.quitting = False
+        self.terminated_at = -NEVER
         self.journal = os.open("supervisor.jsonl", os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
         with open("supervisor.jsonl", "rb") as file:  # noqa: PTH123
             for line in file:
@@ -83,7 +91,7 @@ class Supervisor:
             case "recall" if self.processes.remove_waiting(attempt):
                 self.give_back(attempt)
             case "adopt":
-                self.processes.remove_waiting(attempt)  # not begun: the new worker starts it once its lease is renewed
+                self.processes.remove_waiting(attempt)  # the new worker starts it once its lease is renewed
                 self.report_standing(attempt)
             case "discard":
                 self.processes.remove_waiting(attempt)
@@ -95,11 +103,11 @@ class Supervisor:
                         del self.running[attempt]
             case "list":
                 self.send({"list": [*self.running, *self.processes.waiting, *self.ended]})
-            case "quit" if not self.running and not self.stay:
-                sys.exit(0)
+            case "quit":
+                self.quitting = not self.stay and all(each.unwanted or each.end for each in self.running.values())
 
     def report_standing(self, attempt: str) -> None:
-        """Report what became of an attempt."""
+        """Tell the worker what became of an attempt."""
         if end := self.ended.get(attempt):
             self.send({"standing": "ended", "attempt": attempt, "end": end})
             self.send(end)
@@ -109,39 +117,62 @@ class Supervisor:
             self.send({"standing": "unknown", "attempt": attempt})
 
     def answer_owner(self, line: socket.socket) -> None:
-        """Read one command of the owner, who has no worker to ask, and answer it."""
+        """Carry out a command of the owner, and answer with the programs as they were before. The owner asks here while
+        there is no worker."""
         with line, contextlib.suppress(OSError, ValueError, LookupError, TypeError):
+            if is_own_program(line):
+                return
             line.settimeout(1.0)
             do, now = json.loads(line.recv(4096))["do"], time.monotonic()
+            programs = {name: [now - each.since - each.stopped, each.frozen] for name, each in self.running.items()}
             for program in self.running.values():
                 if do in {"pause", "resume"}:
                     program.send(signal.SIGSTOP if do == "pause" else signal.SIGCONT)
-            programs = {name: [now - each.since - each.stopped, each.frozen] for name, each in self.running.items()}
-            line.sendall(json.dumps({"programs": programs}).encode() + b"\n")
+            if do == "stop":
+                self.end_all("its owner stopped the worker")
+                self.quitting = not self.stay
+            line.sendall(json.dumps({"programs": programs, "stays": self.stay}).encode() + b"\n")
 
     # Ends
 
     def end_overdue(self) -> None:
         """End programs that have reached their time limit, and all programs if no worker has connected for too long."""
         now = time.monotonic()
-        alone = self.client is None and now >= self.idle_since + TAKE_UP_SECONDS
+        if self.client is None and self.shutting_down:
+            self.end_all("this machine ended its processes")
+            self.quitting = True
+        elif self.client is None and now >= self.idle_since + TAKE_UP_SECONDS:
+            self.end_all("no worker came back for it in time")
         for attempt, program in list(self.running.items()):
-            if not program.end and (alone or now >= program.until):
-                program.end = {"error": "no worker came back for it in time"} if alone else {"timed_out": True}
-                program.send(signal.SIGKILL)
-                if not program.pid:
-                    del self.running[attempt]
-                    self.report_end(attempt, program.end)
-        for attempt in list(self.processes.waiting) if alone else ():
+            if now >= program.until:
+                self.end(attempt, program, {"timed_out": True})
+
+    def end_all(self, reason: str) -> None:
+        """End all programs, and forget those that wait."""
+        for attempt, program in list(self.running.items()):
+            self.end(attempt, program, {"error": reason})
+        for attempt in list(self.processes.waiting):
             self.processes.remove_waiting(attempt)
 
+    def end(self, attempt: str, program: Program, end: dict[str, Any]) -> None:
+        """End a program. The report of a process follows when it has ended, that of a container at once."""
+        if program.end:
+            return
+        program.end = end
+        program.send(signal.SIGKILL)
+        if not program.pid:
+            del self.running[attempt]
+            self.report_end(attempt, program.end)
+
     def report_end(self, attempt: str, report: dict[str, Any], hold: float = 0.0, keep: bool = True) -> None:
-        """Report an end to the worker within `hold` seconds, and keep the report for the next worker."""
+        """Report a program's end to the worker within `hold` seconds, and keep the report for the next worker."""
         report["exit"] = attempt
+        if report.get("code") and self.shutting_down:
+            report["terminated"] = True  # it has most likely received TERM too
         if keep:
             self.ended[attempt] = report
         line = self.send(report, hold)
-        with contextlib.suppress(OSError):  # on a full disk the worker gets the report all the same
+        with contextlib.suppress(OSError):  # even if the disk is full, the worker gets the report
             os.write(self.journal, line)
 
     def give_back(self, attempt: str) -> None:
@@ -150,7 +181,7 @@ class Supervisor:
     # The connection to the worker
 
     def send(self, report: dict[str, Any], hold: float = 0.0) -> bytes:
-        """Send a line to the worker within `hold` seconds, together with any others that come until then."""
+        """Send a line to the worker within `hold` seconds, together with lines that follow until then."""
         line = json.dumps(report).encode() + b"\n"
         self.outbox.append(line)
         self.due = min(self.due, time.monotonic() + hold)
@@ -170,10 +201,11 @@ class Supervisor:
             os.ftruncate(self.journal, 0)
 
     def replace_client(self, client: socket.socket | None = None) -> None:
-        """Close the worker's connection, and use that of the next worker if there is one."""
+        """Close the worker's connection, and use the next worker's if there is one."""
         if self.client is not None:
             self.client.close()
         self.client, self.inbox, self.idle_since = client, b"", time.monotonic()
+        self.quitting = self.quitting and client is None
 
     def receive(self, client: socket.socket) -> None:
         data = b""
@@ -185,21 +217,30 @@ class Supervisor:
         for line in lines:
             self.handle(json.loads(line))
 
+    def terminate(self, _number: int, _frame: object) -> None:
+        self.terminated_at = time.monotonic()
+
+    @property
+    def shutting_down(self) -> bool:
+        return time.monotonic() < self.terminated_at + SHUTDOWN_SECONDS
+
     def serve(self) -> None:
         listener, owner = listen("supervisor.sock"), listen("owner.sock")
         woken, waker = socket.socketpair()
         waker.setblocking(False)
         signal.set_wakeup_fd(waker.fileno(), warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
+        if not self.stay:
+            signal.signal(signal.SIGTERM, self.terminate)
         while True:
             now = time.monotonic()
             wait = min([self.due, *(program.until for program in self.running.values())]) - now
             if self.client is None and self.running:
                 left = self.idle_since + TAKE_UP_SECONDS - now
-                wait = min(wait, left if left > 0 else 1.0)  # after that, killed programs are ending
+                wait = min(wait, left if left > 0 else 1.0)  # later, wait for the killed programs to end
             elif self.client is None and not self.stay:
                 left = self.idle_since + IDLE_SECONDS - now
-                if left <= 0:
+                if left <= 0 or self.quitting:
                     return
                 wait = min(wait, left)
             sockets = [listener, owner, woken] + ([self.client] if self.client else [])
@@ -211,7 +252,8 @@ class Supervisor:
             if listener in ready:
                 client, _ = listener.accept()
                 client.settimeout(5.0)  # a worker that does not read must not block us forever
-                self.replace_client(client)
+                if not is_own_program(client):
+                    self.replace_client(client)
             if owner in ready:
                 self.answer_owner(owner.accept()[0])
             self.processes.reap()
@@ -220,7 +262,7 @@ class Supervisor:
 
 
 def listen(name: str) -> socket.socket:
-    """A socket of this name in the current folder, for this user alone."""
+    """A listening socket of this name in the current folder, which only this user can use."""
     with contextlib.suppress(FileNotFoundError):
         os.unlink(name)  # noqa: PTH108
     found = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -230,8 +272,12 @@ def listen(name: str) -> socket.socket:
     return found
 
 
+def is_own_program(line: socket.socket) -> bool:
+    return is_from_program(line, os.getpid().__eq__)
+
+
 def main(folder: str, *words: str) -> None:
-    """Run the only supervisor of a state directory. If there is one, end; with `--stay`, wait until it ends."""
+    """Run the only supervisor of a state directory. If another one is running, end; with `--stay`, wait for its end."""
     stay = "--stay" in words
     os.makedirs(folder, 0o700, exist_ok=True)  # noqa: PTH103
     lock = os.open(os.path.join(folder, "supervisor.lock"), os.O_RDWR | os.O_CREAT, 0o600)  # noqa: PTH118
@@ -241,7 +287,7 @@ def main(folder: str, *words: str) -> None:
         return
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    with contextlib.suppress(AttributeError):  # Linux only: elsewhere, processes that leave their session are not ours
+    with contextlib.suppress(AttributeError):  # only Linux makes orphaned processes our children
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     Supervisor(folder, stay).serve()
 

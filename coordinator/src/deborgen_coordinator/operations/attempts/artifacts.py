@@ -1,4 +1,4 @@
-"""Artifacts by job, by attempt and by run. Every listed artifact is complete."""
+"""The artifacts of a job, an attempt or a run. Every listed artifact is complete."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _CURSOR = re.compile(r"([0-9]{1,18}):([0-9]{1,9})", re.ASCII)
 
 
 def listed(reader: DatabaseConnection, job: int, attempt: int | None = None) -> list[ArtifactView]:
-    """The artifacts of one attempt of a job; without a number, those of its newest attempt that has any."""
+    """The artifacts of one attempt of a job; without a number, of the newest attempt that has artifacts."""
     rows = blobs.artifacts(reader, job, attempt)
     return [ArtifactView(path=path, sha256=digest, size=size) for path, digest, size in rows]
 
@@ -45,13 +45,13 @@ def find(ctx: Context, run: int, index: int, path: str, attempt: int | None = No
 def of_run(ctx: Context, run: int, cursor: str | None, limit: int) -> RunArtifacts:
     """A page of the artifacts of a run's jobs, in the order of the jobs and then of the paths.
 
-    The cursor is the last job on the previous page, and how many of its artifacts were on it.
+    The cursor has the last job on the previous page, and how many of that job's artifacts have been listed.
     """
 
     def look(reader: DatabaseConnection) -> RunArtifacts:
         find_run(reader, run)
         first, last = ids.span(run)
-        job, seen = _parse(cursor, first, last)
+        job, seen = _parse_cursor(cursor, first, last)
         rows = blobs.artifacts_of_jobs(reader, job, last, seen, limit + 1)
         items = [
             RunArtifact(job=ids.name(key), path=path, sha256=digest, size=size)
@@ -66,7 +66,7 @@ def of_run(ctx: Context, run: int, cursor: str | None, limit: int) -> RunArtifac
     return ctx.store.read(look)
 
 
-def _parse(cursor: str | None, first: int, last: int) -> tuple[int, int]:
+def _parse_cursor(cursor: str | None, first: int, last: int) -> tuple[int, int]:
     """The job with which a page begins, and how many of its artifacts are on earlier pages."""
     if cursor is None:
         return first, 0

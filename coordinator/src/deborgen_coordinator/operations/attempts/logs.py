@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
+from deborgen_shared.calls import JobId
 from deborgen_shared.errors import Code, Refusal
 from deborgen_shared.messages import LogSize
 
+from ... import ids
 from ...storage import logs
 from ...storage.database import DatabaseConnection
 from ...storage.rows import HeldAttempt
@@ -18,7 +21,7 @@ from ..workers.sessions import AttemptId, find_own_attempt, refuse_stale
 
 @dataclass(frozen=True)
 class LogView:
-    """The attempt's number, the log's size, whether it is complete, and the blob that holds it once it is sealed."""
+    """The attempt's number, the log's size, whether the log is complete, and its blob once it is sealed."""
 
     attempt: int
     size: int
@@ -27,17 +30,18 @@ class LogView:
 
 
 def append(ctx: Context, actor: Actor, attempt: AttemptId, offset: int, data: bytes, session: str) -> LogSize:
-    """Append log bytes that start at `offset`: known bytes are skipped, and a gap is refused.
+    """Append log bytes that start at `offset`: bytes that the log already has are skipped, and a gap is refused.
 
     Only the newest session of the attempt's worker may append. After the attempt's end, bytes are accepted until the
     log has the size that the result announced.
     """
 
-    def append_new(work: Work) -> int:
+    def append_new(work: Work) -> int | None:
+        """The size of the log afterwards; None if the attempt accepts no more bytes."""
         held = find_own_attempt(work, attempt, session)
         announced = logs.announced_size(work.tx, held.job, held.number)
         if not _accepts_more(held, announced):
-            return -1
+            return None
         if offset > held.log_size:
             raise Refusal(
                 Code.LOG_GAP,
@@ -54,7 +58,7 @@ def append(ctx: Context, actor: Actor, attempt: AttemptId, offset: int, data: by
         return logs.append(work.tx, held.job, held.number, held.log_size, fresh)
 
     size = ctx.work(actor, append_new)
-    if size < 0:
+    if size is None:
         raise refuse_stale(ctx, actor, attempt, "log")
     return LogSize(size=size)
 
@@ -71,7 +75,7 @@ def _accepts_more(held: HeldAttempt, announced: int | None) -> bool:
 
 
 def view(ctx: Context, run: int, index: int, number: int | None) -> LogView:
-    """The log of one attempt, of the newest one if no number is given; empty if the job has no attempt yet."""
+    """The log of one attempt (the newest, if no number is given); empty if the job has no attempt yet."""
 
     def look(reader: DatabaseConnection) -> LogView:
         row = find_job(reader, run, index)
@@ -85,15 +89,23 @@ def view(ctx: Context, run: int, index: int, number: int | None) -> LogView:
     return ctx.store.read(look)
 
 
+def views(ctx: Context, jobs: Collection[JobId]) -> dict[tuple[JobId, int], LogView]:
+    """The logs of all attempts of these jobs, by job and number."""
+    keys = {ids.key(*job): job for job in jobs}
+    found = ctx.store.read(lambda reader: logs.views(reader, list(keys)))
+    return {(keys[job], view[0]): LogView(*view) for job, view in found}
+
+
 def read(ctx: Context, run: int, index: int, number: int, offset: int, limit: int) -> bytes:
-    """At most `limit` bytes, starting at `offset`; none at the end."""
+    """At most `limit` bytes, starting at `offset`; empty at the end of the log."""
 
     def look(reader: DatabaseConnection) -> tuple[str | None, bytes]:
         job = find_job(reader, run, index).id
         found = logs.view(reader, job, number)
         if found is None:
             return None, b""
-        return found[3], b"" if found[3] else logs.read(reader, job, number, offset, limit)
+        blob = LogView(*found).blob
+        return blob, b"" if blob else logs.read(reader, job, number, offset, limit)
 
     blob, data = ctx.store.read(look)
     if blob is None:

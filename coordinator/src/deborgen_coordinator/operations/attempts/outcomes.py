@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from deborgen_shared.states import INFRASTRUCTURE_FAILURES, Outcome, State
+from deborgen_shared.states import Outcome, State
 
-from ...leases import POISON_MACHINES, EndedAttempt, Verdict, rest, verdict
+from ...leases import POISON_MACHINES, EndedAttempt, Verdict, verdict
 from ...lifecycle import LifecycleEvent
-from ...storage import attempts, workers
+from ...placement import LEAST_CHARGED_CPUS
+from ...storage import attempts
 from ...storage.rows import HeldAttempt, WorkerRow
 from ...storage.transactions import Tx
 from ..work import About, AttemptEnding, Work
@@ -19,7 +20,7 @@ LOOK_BACK = 50
 
 
 def judge(work: Work, held: HeldAttempt, outcome: Outcome, reason: str, *, lost: bool = False) -> Verdict:
-    """What the end of this attempt means for its job. `lost` says that its worker did not report how it ended."""
+    """What the end of this attempt means for its job. `lost` says that its worker did not report the end."""
     ctx, tx = work.ctx, work.tx
     found = ctx.spec_cache.spec(tx, held.spec_id)
     return verdict(
@@ -32,20 +33,14 @@ def judge(work: Work, held: HeldAttempt, outcome: Outcome, reason: str, *, lost:
             backoff=found.job.retry.backoff,
             cancel_requested=held.cancel_requested,
             lost_on=lost_on(tx, held) if lost else 0,
-            elsewhere=outcome is Outcome.RELEASED and _could_run_elsewhere(work, held, found.class_id),
         )
     )
-
-
-def _could_run_elsewhere(work: Work, held: HeldAttempt, class_id: int) -> bool:
-    needs = work.ctx.spec_cache.needs(work.tx, class_id)
-    return work.ctx.worker_fit.another_could(needs, held.worker)
 
 
 def may_resume(held: HeldAttempt, worker_id: int, session: str) -> bool:
     """Whether this session of the worker can resume an attempt that the coordinator gave up.
 
-    It can if it held the attempt, and the job was neither claimed nor canceled since.
+    It can if it held the attempt, and if nobody has claimed or canceled the job since.
     """
     return (
         held.given_up
@@ -76,9 +71,9 @@ def give_up(
     work: Work, held: Sequence[HeldAttempt], reason: str, *, release: bool = False, expired: bool = False
 ) -> list[HeldAttempt]:
     """End live attempts: because their leases `expired`, because their worker gives them back (`release`), or because
-    it restarted without them. Return those that count as failures of the machine.
+    it restarted without them. Return the attempts that count as failures of the machine.
 
-    An attempt that no heartbeat or result has named most likely never started, so it does not use up one of the job's
+    If no heartbeat or result has named an attempt, it most likely never started. So it does not use up one of the job's
     attempts. But if its lease has expired, it counts as lost when deciding whether the job is poisoned.
     """
     counted = []
@@ -107,30 +102,10 @@ def charge(work: Work, held: HeldAttempt, seconds: float) -> None:
     """Add an attempt's usage to its submitter's total, in seconds times cpus; for the fair scheduler."""
     if work.ctx.settings.scheduler == "fair" and seconds > 0:
         cpus = work.ctx.spec_cache.spec(work.tx, held.spec_id).job.resources.cpus
-        attempts.charge(work.tx, held.submitter_id, seconds * max(cpus, 0.001))
+        attempts.charge(work.tx, held.submitter_id, seconds * max(cpus, LEAST_CHARGED_CPUS))
 
 
 def note_stale(work: Work, held: HeldAttempt, data: dict[str, Any]) -> None:
     """Record that something arrived for an attempt that has ended; `data` says what."""
     attempts.mark_stale(work.tx, held.job, held.number)
     work.record("result.stale", About.attempt_of(held), data=data)
-
-
-def count_failures(work: Work, worker: WorkerRow, outcomes: Sequence[Outcome]) -> None:
-    """Count the worker's infrastructure failures in a row, and let it rest after too many of them.
-
-    If attempts were lost together, as by a machine that fell asleep with eight jobs, the caller passes one outcome.
-    """
-    failures, rests, rest_clock = worker.failures, worker.rests, worker.rest_clock
-    for outcome in outcomes:
-        if outcome in INFRASTRUCTURE_FAILURES:
-            failures += 1
-            pause = rest(failures, rests)
-            if pause:
-                failures, rests, rest_clock = 0, rests + 1, work.clock + pause
-                data = {"reason": "too many infrastructure failures in a row", "rest_seconds": pause}
-                work.record("worker.paused", About(worker=worker.name), data=data)
-        elif outcome not in (Outcome.RELEASED, Outcome.CANCELED):
-            failures = rests = 0
-    if (failures, rests, rest_clock) != (worker.failures, worker.rests, worker.rest_clock):
-        workers.set_failures(work.tx, worker.id, failures, rests, rest_clock)

@@ -1,4 +1,4 @@
-"""A program's own events: accepted once each, in order, while its attempt is live, and recorded in the history."""
+"""A program's own events. Each is accepted once, in order, while the attempt is live, and recorded in the history."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from ..workers.sessions import AttemptId, find_own_attempt, refuse_stale
 
 
 def append(ctx: Context, actor: Actor, attempt: AttemptId, body: ProgramEvents) -> EventCount:
-    """Record the events with new numbers, in the transaction that counts them; refuse a gap before them.
+    """Record the events that are new, in the transaction that counts them; refuse a gap before them.
 
-    Events above the limit per attempt are counted and dropped, so that they are not sent again.
+    Events beyond the limit per attempt are counted and dropped, so that they are not sent again.
     """
     _check_sizes(body.events)
 
@@ -26,7 +26,7 @@ def append(ctx: Context, actor: Actor, attempt: AttemptId, body: ProgramEvents) 
         held = find_own_attempt(work, attempt, body.session)
         if not (held.live and held.current):
             return None
-        known = events.count_sent(work.tx, held.job, held.number)
+        known = events.count_program_events(work.tx, held.job, held.number)
         first = known if body.first is None else body.first
         if first > known:
             raise Refusal(
@@ -37,7 +37,7 @@ def append(ctx: Context, actor: Actor, attempt: AttemptId, body: ProgramEvents) 
             )
         fresh = _fresh(body.events, first, known)
         if fresh:
-            events.set_sent(work.tx, held.job, held.number, known + len(fresh))
+            events.set_program_events(work.tx, held.job, held.number, known + len(fresh))
             _record(work, held, known, fresh)
         return known + len(fresh)
 

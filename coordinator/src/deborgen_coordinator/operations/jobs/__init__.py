@@ -1,1 +1,1 @@
-"""Operations on jobs: look at them, and ask why they wait."""
+"""Operations on jobs: look at them, and explain why they are queued or how they ended."""

@@ -1,4 +1,4 @@
-"""Jobs as people see them."""
+"""Show jobs to people: one job with all details, or lists."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import msgspec
 
 from deborgen_shared.messages import Attempt, Job, JobDetail, Jobs
 from deborgen_shared.queries import JobsQuery
+from deborgen_shared.states import State
 
 from ... import ids
 from ...leases import expires_at
@@ -33,7 +34,8 @@ def get_job(ctx: Context, run: int, index: int) -> JobDetail:
     def look(reader: DatabaseConnection) -> JobDetail:
         row = find_job(reader, run, index)
         spec = ctx.spec_cache.spec(reader, row.spec_id)
-        fields = views.job_fields(row, find_run(reader, run), find_step(reader, row), spec)
+        began_at = attempts.program_starts(reader, [row.id]).get(row.id)
+        fields = views.job_fields(row, find_run(reader, run), find_step(reader, row), spec, began_at)
         clock = lease_clock.read(reader)
 
         history = []
@@ -73,8 +75,9 @@ def list_jobs(ctx: Context, query: JobsQuery) -> Jobs:
 
 
 def _show(ctx: Context, reader: DatabaseConnection, rows: list[JobRow], owners: dict[int, RunRow]) -> list[Job]:
-    """The jobs as wire messages. `owners` are the runs that are already known; other runs are looked up here."""
+    """The jobs as wire messages. `owners` has the runs that are already known; other runs are read and added."""
     steps: dict[tuple[int, int], StepRow] = {}
+    begun = attempts.program_starts(reader, [row.id for row in rows if row.state is State.RUNNING])
     shown = []
     for row in rows:
         run = ids.run_of(row.id)
@@ -82,5 +85,6 @@ def _show(ctx: Context, reader: DatabaseConnection, rows: list[JobRow], owners: 
             owners[run] = find_run(reader, run)
         if (run, row.step) not in steps:
             steps.update({(run, step.number): step for step in specs.steps(reader, run)})
-        shown.append(views.job(row, owners[run], steps[run, row.step], ctx.spec_cache.spec(reader, row.spec_id)))
+        spec = ctx.spec_cache.spec(reader, row.spec_id)
+        shown.append(views.job(row, owners[run], steps[run, row.step], spec, begun.get(row.id)))
     return shown

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
+
+from deborgen_shared.jobfile.units import format_duration
 from deborgen_shared.messages import Why, WhyWorker
 from deborgen_shared.states import WORKING, State, WorkerState
 
 from ... import ids
-from ...placement import Needs, lacks, short
-from ...storage import lease_clock, workers
+from ...placement import Needs, lacks, shortage
+from ...storage import attempts, experiences, lease_clock, workers
 from ...storage.database import DatabaseConnection
 from ...storage.rows import JobRow, WorkerRow
+from .. import views
+from ..attempts.failures import subjects_of_job
 from ..context import Context
 from ..lookup import find_job, find_step
+from ..secrets import missing_secrets
 from ..worker_fit import amounts, machine
-from ..workers.standing import standing
+from ..workers.state import state_and_reason
 
 
 def why(ctx: Context, run: int, index: int) -> Why:
@@ -23,41 +30,73 @@ def why(ctx: Context, run: int, index: int) -> Why:
         row = find_job(reader, run, index)
         clock = lease_clock.read(reader)
         lines: list[WhyWorker] = []
-        if row.state is State.QUEUED:
+        if row.state is State.QUEUED and row.ready:
             needs = ctx.spec_cache.needs(reader, row.class_id)
-            there = [worker for worker in workers.list_all(reader) if worker.state is not WorkerState.LEFT]
-            lines = [_why_worker(worker, needs, clock) for worker in there]
-        return Why(job=ids.name(row.id), state=row.state.value, summary=_summary(reader, row, lines), workers=lines)
+            members = [worker for worker in workers.list_all(reader) if worker.state is not WorkerState.LEFT]
+            lines = [_why_worker(worker, needs, clock) for worker in members]
+            _add_troubles(ctx, reader, row, dict(zip(members, lines, strict=True)))
+        return Why(
+            job=ids.name(row.id), state=row.state.value, summary=_summary(ctx, reader, row, lines, clock), workers=lines
+        )
 
     return ctx.store.read(look)
 
 
 def _why_worker(worker: WorkerRow, needs: Needs, clock: float) -> WhyWorker:
     never = lacks(machine(worker), needs)
-    state, reason = standing(worker, clock)
+    state, reason = state_and_reason(worker, clock)
     if never:
         return WhyWorker(worker=worker.name, fits=False, reason=never)
     if state not in WORKING:
         words = reason if reason.startswith(state) else f"{state}: {reason}" if reason else state
         return WhyWorker(worker=worker.name, fits=False, reason=words)
-    busy = short(amounts(worker.free), needs)
+    busy = shortage(amounts(worker.free), needs)
     return WhyWorker(worker=worker.name, fits=not busy, reason=busy or "can run it with its next claim")
 
 
-def _summary(reader: DatabaseConnection, row: JobRow, lines: list[WhyWorker]) -> str:
+def _add_troubles(ctx: Context, reader: DatabaseConnection, row: JobRow, lines: Mapping[WorkerRow, WhyWorker]) -> None:
+    """Say which workers could not get the job's image, could not prepare its workspace, or ended its last attempt."""
+    needs = ctx.spec_cache.needs(reader, row.class_id)
+    subjects = subjects_of_job(row.spec_id, ctx.spec_cache.spec(reader, row.spec_id).job, row.params)
+    troubles = {each.worker_id: each for each in experiences.troubles(reader) if each.subject in subjects}
+    for worker, line in lines.items():
+        reason = troubles[worker.id].reason if worker.id in troubles else row.reason if row.avoid == worker.id else ""
+        if reason and line.fits:
+            line.fits = not ctx.worker_fit.another_could(needs, worker.name, subjects)
+            line.reason = f"{reason}; {'it is tried again' if line.fits else 'other machines come first'}"
+
+
+def _warned(row: JobRow) -> str:
+    """The job's warnings as further sentences."""
+    return "".join(f" Warning: {warning}." for warning in views.loads(row.warnings) or [])
+
+
+def _pause(seconds: float) -> str:
+    """`43 s`, or in minutes and hours if it is long."""
+    whole = max(0, math.ceil(seconds))
+    return f"{whole} s" if whole < 120 else format_duration(-(-whole // 60) * 60)
+
+
+def _summary(ctx: Context, reader: DatabaseConnection, row: JobRow, lines: list[WhyWorker], clock: float) -> str:
     if row.state is State.RUNNING:
         requested = " A cancel was requested." if row.cancel_requested else ""
+        if not attempts.program_starts(reader, [row.id]):
+            return f"Assigned to {row.worker}, attempt {row.last_attempt}: its program has not begun.{requested}"
         return f"Running on {row.worker}, attempt {row.last_attempt}.{requested}"
     if row.state is State.SUCCEEDED:
-        return f"Succeeded on {row.worker}, attempt {row.last_attempt}."
+        return f"Succeeded on {row.worker}, attempt {row.last_attempt}.{_warned(row)}"
     if row.state.terminal:
         where = f" on {row.worker}" if row.worker else ""
-        return f"{row.state.value.capitalize()}{where}: {row.reason or 'no reason given'}."
+        return f"{row.state.value.capitalize()}{where}: {row.reason or 'no reason given'}.{_warned(row)}"
     if not row.ready:
         step = find_step(reader, row)
         if step.blockers:
             return f"Queued: it waits for the steps that it needs: {', '.join(step.needs)}."
-        return f"Queued: it pauses before its next attempt: {row.reason}."
+        ended = f"attempt {row.last_attempt} on {row.worker} ended: {row.reason or 'no reason given'}"
+        return f"Queued: {ended}; next try in {_pause((row.wait_clock or 0) - clock)}."
+    gone = missing_secrets(ctx, reader, row.submitter_id, ctx.spec_cache.needs(reader, row.class_id).secrets)
+    if gone:
+        return f"Queued: it waits for the secret {', '.join(gone)}, which is missing: set it again."
     if not lines:
         return "Queued: no worker has joined yet."
     if any(line.fits for line in lines):

@@ -1,4 +1,4 @@
-"""The audit: it checks that history, states, attempts, counts, logs and blobs agree. It changes nothing."""
+"""The audit checks that history, states, attempts, counts, logs and blobs agree. It changes nothing."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from ..context import Context
 KINDS = (LOST, DUPLICATED, UNEXPECTED)
 #: The state changes that the lifecycle allows.
 LEGAL = {(old.value, new.value) for (old, _), new in TRANSITIONS.items()}
+#: Replay the histories of this many jobs at once.
 PAGE = 1000
 
 
@@ -65,16 +66,16 @@ class AuditReport(msgspec.Struct):
 def run_audit(ctx: Context, *, quick: bool = False) -> AuditReport:
     """Examine everything, in one snapshot of the database. `quick` checks the sizes of blobs but not their bytes."""
     report = ctx.store.read(examine)
-    report.findings.extend(_by_blobs(ctx, quick))
+    report.findings.extend(_check_blobs(ctx, quick))
     return report
 
 
 def examine(reader: DatabaseConnection) -> AuditReport:
     """Examine the rows: everything but the blobs."""
-    return AuditReport(audit.totals(reader), [*_by_query(reader), *_by_history(reader), *_by_needs(reader)])
+    return AuditReport(audit.totals(reader), [*_check_rows(reader), *_check_histories(reader), *_check_needs(reader)])
 
 
-def _by_query(reader: DatabaseConnection) -> Iterator[AuditFinding]:
+def _check_rows(reader: DatabaseConnection) -> Iterator[AuditFinding]:
     for check in audit.CHECKS:
         for subject, attempt in reader.rows(check.query):
             yield AuditFinding(check.kind, check.name, check.sentence, _name(check.subject, subject, attempt))
@@ -86,44 +87,44 @@ def _name(subject: str, key: Any, attempt: int | None) -> str:
     return f"{subject} {key}"
 
 
-def _by_history(reader: DatabaseConnection) -> Iterator[AuditFinding]:
+def _check_histories(reader: DatabaseConnection) -> Iterator[AuditFinding]:
     """Replay the history of every job: each move must be legal, follow the previous one, and lead to the job's
     state."""
     states = audit.states(reader)
     for at in range(0, len(states), PAGE):
         page = states[at : at + PAGE]
-        told = audit.moves(reader, page[0][0], page[-1][0])
-        stories = {job: list(moves) for job, moves in groupby(told, key=lambda move: move[0])}
+        recorded = audit.moves(reader, page[0][0], page[-1][0])
+        histories = {job: list(moves) for job, moves in groupby(recorded, key=lambda move: move[0])}
         for job, state in page:
-            yield from _replay(job, state, stories.get(job, []))
+            yield from _replay(job, state, histories.get(job, []))
 
 
-def _replay(job: int, state: str, story: list[tuple[int, int, str, str | None, str]]) -> Iterator[AuditFinding]:
+def _replay(job: int, state: str, moves: list[tuple[int, int, str, str | None, str]]) -> Iterator[AuditFinding]:
     where = ids.name(job)
-    if not story:
+    if not moves:
         yield AuditFinding(LOST, "no_history", "the job has no history", where)
         return
-    at: str | None = None
-    for _, seq, type_, old, new in story:
-        if at is None and (old is not None or new != State.QUEUED):
+    reached: str | None = None
+    for _, seq, type_, old, new in moves:
+        if reached is None and (old is not None or new != State.QUEUED):
             yield AuditFinding(LOST, "no_beginning", f"its history begins with {type_} (event {seq})", where)
-        elif at is not None and old != at:
-            yield AuditFinding(UNEXPECTED, "history_jumps", f"it was {at}, but event {seq} says {old}", where)
-        elif at is not None and (old, new) not in LEGAL:
+        elif reached is not None and old != reached:
+            yield AuditFinding(UNEXPECTED, "history_jumps", f"it was {reached}, but event {seq} says {old}", where)
+        elif reached is not None and (old, new) not in LEGAL:
             yield AuditFinding(UNEXPECTED, "illegal_move", f"event {seq} moved it from {old} to {new}", where)
-        at = new
-    if at != state:
-        yield AuditFinding(LOST, "history_and_state", f"it is {state}, but its history ends with {at}", where)
+        reached = new
+    if reached != state:
+        yield AuditFinding(LOST, "history_and_state", f"it is {state}, but its history ends with {reached}", where)
 
 
-def _by_needs(reader: DatabaseConnection) -> Iterator[AuditFinding]:
+def _check_needs(reader: DatabaseConnection) -> Iterator[AuditFinding]:
     for run, step, stored, wanted in audit.blockers(reader):
         if stored != wanted:
             what = f"step {step} waits for {stored} needed steps, but {wanted} have not succeeded"
             yield AuditFinding(UNEXPECTED, "blockers", what, f"run {run}")
 
 
-def _by_blobs(ctx: Context, quick: bool) -> Iterator[AuditFinding]:
+def _check_blobs(ctx: Context, quick: bool) -> Iterator[AuditFinding]:
     """Every blob with a row must exist, have the size in its row, and have the digest that is its name."""
     for digest, size in ctx.store.read(blobs.list_all):
         where = f"blob {digest}"
@@ -142,7 +143,7 @@ def _by_blobs(ctx: Context, quick: bool) -> Iterator[AuditFinding]:
 
 
 def _digest(ctx: Context, digest: str, size: int) -> str:
-    seen = hashlib.sha256()
+    hasher = hashlib.sha256()
     for piece in ctx.blobs.open_range(digest, 0, size):
-        seen.update(piece)
-    return seen.hexdigest()
+        hasher.update(piece)
+    return hasher.hexdigest()

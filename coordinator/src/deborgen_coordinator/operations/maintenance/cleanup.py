@@ -1,4 +1,4 @@
-"""The cleanup: it seals logs into blobs, and removes orphaned uploads, unreferenced blobs and the data of old runs."""
+"""The cleanup seals logs into blobs, and removes orphaned uploads, unreferenced blobs and the data of old runs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 from ... import ids
-from ...storage import blobs, logs
+from ...storage import blobs, experiences, logs
 from ..blobs import register
 from ..context import Context
 
@@ -19,13 +19,16 @@ DAY = 86_400.0
 LATE_LOG_SECONDS = 3_600.0
 #: Clean up blobs and apply the retention settings this often.
 CLEANUP_SECONDS = 300.0
+#: Handle at most this many logs, blobs or runs at once.
 BATCH = 100
+#: Read logs in pieces of at most this many bytes.
 PIECE = 1 << 20
 
 
 class Cleaner:
     def __init__(self, ctx: Context) -> None:
         self._ctx = ctx
+        #: When it last cleaned up, and when it last read the whole database, on the steady clock.
         self._cleaned: float | None = None
         self._examined: float | None = None
 
@@ -33,24 +36,26 @@ class Cleaner:
         """Seal logs every time, clean up blobs and old runs now and then, and read the whole database once per day."""
         stop = stop or threading.Event()
 
-        def until_done(work: Callable[[], int]) -> None:
-            while work() == BATCH and not stop.is_set():
+        def repeat(handle_batch: Callable[[], int]) -> None:
+            """Handle one batch after the other. A batch that is not full is the last."""
+            while handle_batch() == BATCH and not stop.is_set():
                 pass
 
-        parts: list[Callable[[], object]] = [lambda: until_done(lambda: self.seal_logs(stop))]
+        parts: list[Callable[[], object]] = [lambda: repeat(lambda: self.seal_logs(stop))]
         steady = self._ctx.clock.steady()
         if self._cleaned is None or steady - self._cleaned >= CLEANUP_SECONDS:
             self._cleaned = steady
             parts += [
                 lambda: self._ctx.blobs.remove_orphans(DAY),
                 self.apply_retention,
-                lambda: until_done(self.collect_blobs),
+                lambda: self._ctx.store.write(partial(experiences.forget, before=self._ctx.clock.wall() - DAY)),
+                lambda: repeat(self.collect_blobs),
             ]
         if self._examined is None or steady - self._examined >= DAY:
             self._examined = steady
             parts.append(self._ctx.store.examine)
         failures: list[Exception] = []
-        for part in parts:  # on a full disk the first ones fail, and the last ones free space
+        for part in parts:  # on a full disk the first parts fail, and the later ones free space
             try:
                 part()
             except Exception as failure:
@@ -59,7 +64,7 @@ class Cleaner:
             raise failures[0]
 
     def seal_logs(self, stop: threading.Event | None = None) -> int:
-        """Turn complete logs into blobs; return how many."""
+        """Turn complete logs into blobs; return the number of logs."""
         ctx = self._ctx
         before = ctx.clock.wall() - LATE_LOG_SECONDS
         sealed = 0
@@ -82,7 +87,7 @@ class Cleaner:
             yield piece
 
     def collect_blobs(self) -> int:
-        """Remove blobs that have been unreferenced for a day; return how many."""
+        """Remove blobs that nothing refers to, a day after they were last requested; return the number of blobs."""
         ctx = self._ctx
         before = ctx.clock.wall() - DAY
         removed = 0
@@ -96,7 +101,8 @@ class Cleaner:
         return removed
 
     def apply_retention(self) -> int:
-        """Remove the logs and artifacts of old runs as the settings say; return how many runs. Their history stays."""
+        """Remove the logs and artifacts of old runs, as the settings say, but not their history; return the number of
+        runs."""
         ctx, now = self._ctx, self._ctx.clock.wall()
         pruned = 0
         if ctx.settings.retention_days:

@@ -1,6 +1,6 @@
 """The lease check: a background loop that moves the lease clock and ends attempts whose lease has expired.
 
-Of several coordinators on one PostgreSQL database, one does this; another takes over if the first one stops.
+If several coordinators share a PostgreSQL database, one of them does this, and another takes over if it stops.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from deborgen_shared.states import Outcome
 from ...leases import clock_move, lease_check_interval, lease_end
 from ...storage import attempts, jobs, lease_clock, workers
 from ...storage.transactions import Tx
-from ..attempts.outcomes import count_failures, give_up, judge
+from ..attempts.failures import MachineOutcome, count_failures
+from ..attempts.outcomes import give_up, judge
 from ..context import COORDINATOR, Context
 from ..lookup import find_worker
 from ..work import About, AttemptEnding, Work
@@ -26,15 +27,14 @@ log = logging.getLogger("deborgen.leases")
 
 #: At most this many attempts are ended per transaction, so that a check never blocks the writer for long.
 BATCH = 200
-#: Take over from another process once it has made no check for this many intervals or this many seconds, whichever is
-#: longer.
+#: Take over from another process once it has made no check for this many intervals, and for this many seconds.
 PATIENCE_INTERVALS = 10
 PATIENCE_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
 class LeaseCheck:
-    """What one check did; `leading` says whether this process is the one that checks leases."""
+    """What one check did. `leading` says whether this process, and no other, checks the leases."""
 
     leading: bool
     expired: int = 0
@@ -49,12 +49,15 @@ class LeaseChecker:
         self._name = secrets.token_hex(8)
         self._interval = lease_check_interval(ctx.settings.lease_seconds)
         self._last: float | None = None
+        #: How many checks in a row found that a heartbeat had waited for too long.
+        self._late_checks = 0
+        #: Another process that moves the clock, with its number of moves, and since when that number is the same.
         self._watched: tuple[str, int] = ("", -1)
         self._watched_since = 0.0
         self._stop = threading.Event()
         self._leading = False
         self._cleaner = Cleaner(ctx)
-        # A thread of its own for the cleanup: however long that takes, the lease clock keeps moving.
+        # The cleanup has its own thread, so that the lease clock keeps moving even if the cleanup takes long.
         self._threads = [
             threading.Thread(target=self._loop, args=(self._check,), name="lease-check", daemon=True),
             threading.Thread(target=self._loop, args=(self._clean,), name="cleanup", daemon=True),
@@ -87,11 +90,12 @@ class LeaseChecker:
 
     def run_once(self) -> LeaseCheck:
         """Move the lease clock, and end expired attempts, batch by batch."""
+        self._late_checks = self._late_checks + 1 if self._ctx.renewal_waits.were_late() else 0
         moved = self._ctx.store.write(self._move_clock)
         if moved is None:
             return LeaseCheck(leading=False)
-        # A lease that was granted during this commit ends too early, because its end was computed from the old clock.
-        # So if the commit took longer than an interval, the next check extends all leases by one full period.
+        # The end of a lease that was granted during this commit was computed from the old clock, so it comes too early.
+        # If the commit took longer than an interval, the next check therefore extends all leases by one full period.
         self._last = moved if self._now() - moved <= self._interval else None
         expired = 0
         while True:
@@ -103,7 +107,7 @@ class LeaseChecker:
         return LeaseCheck(True, expired)
 
     def _now(self) -> float:
-        """The time by which leases are counted: the steady clock, which ignores changes of the wall clock."""
+        """The time on the steady clock, which ignores changes of the wall clock."""
         return self._ctx.clock.steady()
 
     def _move_clock(self, tx: Tx) -> float | None:
@@ -114,7 +118,8 @@ class LeaseChecker:
             if not self._may_take_over(tx.connection.shared, mover, moves, steady):
                 return None
             self._last = None
-        moved = clock_move(None if self._last is None else steady - self._last, self._ctx.settings.lease_seconds)
+        elapsed = None if self._last is None else steady - self._last
+        moved = clock_move(elapsed, self._ctx.settings.lease_seconds, self._late_checks)
         value += moved.advance
         lease_clock.move(tx, value, self._name)
         if moved.regrant:
@@ -139,8 +144,8 @@ class LeaseChecker:
         tx, clock, settings = work.tx, work.clock, work.ctx.settings
         expired = attempts.with_expired_lease(tx, clock, BATCH)
         lost = give_up(work, expired, "the lease expired", expired=True)
-        for name in sorted({held.worker for held in lost}):
-            count_failures(work, find_worker(tx, name), [Outcome.LOST])
+        for name, held in sorted({held.worker: held for held in reversed(lost)}.items()):
+            count_failures(work, find_worker(tx, name), [MachineOutcome(held, Outcome.LOST)])
         for held in attempts.past_time_limit(tx, clock, BATCH):
             verdict = judge(work, held, Outcome.TIMEOUT, "it exceeded its time limit, and its worker did not end it")
             work.conclude(held, verdict, AttemptEnding(Outcome.TIMEOUT, verdict.reason, clock - held.granted_clock))
@@ -149,4 +154,5 @@ class LeaseChecker:
         silence = max(settings.lease_seconds, 3 * settings.heartbeat_seconds)
         for name in workers.mark_silent_offline(tx, clock - silence):
             work.record("worker.offline", About(worker=name))
+            work.wake("jobs")  # jobs that preferred this worker may go to another one now
         return len(expired)

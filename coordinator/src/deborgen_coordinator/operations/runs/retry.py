@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from deborgen_shared.errors import Code, Refusal
 from deborgen_shared.messages import Run
@@ -25,6 +26,7 @@ from ..lookup import check_may_change, find_run
 from ..work import Work
 from . import submit
 
+#: The states of the jobs to retry, by the value of `only`.
 WANTED: dict[str, frozenset[State]] = {
     State.FAILED: frozenset({State.FAILED}),
     State.CANCELED: frozenset({State.CANCELED}),
@@ -41,7 +43,7 @@ def retry_run(
         old = find_run(work.tx, run)
         check_may_change(actor, old)
         submitter = runs.submitter_id(work.tx, actor.name)
-        return submit.once(work.tx, submitter, idempotency_key, body_digest, lambda: make(work, old, submitter))
+        return submit.create_once(work.tx, submitter, idempotency_key, body_digest, lambda: make(work, old, submitter))
 
     def make(work: Work, old: RunRow, submitter: int) -> RunRow:
         chosen = _choose(work.tx, run, only)
@@ -63,12 +65,12 @@ def _choose(tx: Tx, run: int, only: str) -> list[JobRow]:
     steps = specs.steps(tx, run)
     chosen = {row.id: row for row in rows if row.state in WANTED[only]}
     if only == State.FAILED:
-        after = _reach(steps, chosen.values(), lambda step, other: step.name in other.needs)
+        later_steps = _reach(steps, chosen.values(), lambda step, other: step.name in other.needs)
         dependents = _canceled_dependents(tx, run)
-        chosen |= {row.id: row for row in rows if row.step in after and row.id in dependents}
-    before = _reach(steps, chosen.values(), lambda step, other: other.name in step.needs)
+        chosen |= {row.id: row for row in rows if row.step in later_steps and row.id in dependents}
+    needed_steps = _reach(steps, chosen.values(), lambda step, other: other.name in step.needs)
     for row in rows:
-        if row.step in before and row.state is not State.SUCCEEDED and row.id not in chosen:
+        if row.step in needed_steps and row.state is not State.SUCCEEDED and row.id not in chosen:
             if not row.state.terminal:
                 raise Refusal(
                     Code.INVALID_TRANSITION,
@@ -80,9 +82,9 @@ def _choose(tx: Tx, run: int, only: str) -> list[JobRow]:
 
 
 def _canceled_dependents(tx: Tx, run: int) -> set[int]:
-    """The jobs that were canceled because a step that they need did not succeed, according to their history.
+    """The jobs that were canceled because a step that they need did not succeed, according to the history.
 
-    Release 0.1 did not record the step. In its history, every cancel that no person requested is one of these.
+    Release 0.1 did not record the step. Its history has no other cancels that no person requested.
     """
     found = set()
     for job, actor, data in events.cancels(tx, *ids.span(run)):
@@ -92,7 +94,10 @@ def _canceled_dependents(tx: Tx, run: int) -> set[int]:
 
 
 def _reach(steps: list[StepRow], rows: Iterable[JobRow], linked: Callable[[StepRow, StepRow], bool]) -> set[int]:
-    """The steps that can be reached from the steps of these jobs, link by link."""
+    """The steps that can be reached from the steps of these jobs, directly or through other steps.
+
+    `linked` says whether one step leads to another.
+    """
     todo, reached = {row.step for row in rows}, set[int]()
     while todo:
         number = todo.pop()
@@ -130,7 +135,7 @@ def _copy(work: Work, old: RunRow, chosen: list[JobRow], submitter: int) -> RunR
     rows: list[tuple[Any, ...]] = [
         (
             ids.key(new, ids.index_of(job.id)), job.step, job.spec_id, job.class_id, submitter, job.rank, job.params,
-            0 if blockers[job.step] else 1,
+            0 if blockers[job.step] else 1, State.QUEUED.value,
         )
         for job in chosen
     ]  # fmt: skip

@@ -22,17 +22,19 @@ from ...storage.rows import RunRow, StepRow
 from ...storage.transactions import Tx
 from .. import views
 from ..context import Actor, Context
+from ..secrets import secret_problems
 from ..work import About, Work
+from .images import image_problems
 
 _encode = msgspec.json.Encoder().encode
 
-#: The jobs of a run with at least this many jobs are inserted as a stream.
+#: If a run has at least this many jobs, they are inserted as a stream.
 LARGE = 50
 
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A step with its spec as it will be stored."""
+    """A step of the job file, with its spec in the form in which it is stored."""
 
     step: Step
     body: bytes
@@ -44,7 +46,7 @@ def submit(
     ctx: Context, actor: Actor, document: object, idempotency_key: str | None, body_digest: str
 ) -> tuple[Run, bool]:
     """The run, and whether it is new: a repeat with the same key gets the run that the first call created."""
-    jobfile = _check(ctx, document)
+    jobfile = _check(ctx, actor, document)
     planned = [_plan(ctx, step) for step in jobfile.steps]
     warnings = _warnings(ctx, planned)
     submitter = 0
@@ -52,13 +54,13 @@ def submit(
 
     def insert(work: Work) -> tuple[RunRow, bool]:
         nonlocal submitter
-        stored.clear()  # an earlier run of this body was undone, and its specs with it
+        stored.clear()  # if this function runs a second time, its earlier changes were undone
         submitter = ctx.spec_cache.submitters.get(actor.name) or runs.submitter_id(work.tx, actor.name)
-        return once(work.tx, submitter, idempotency_key, body_digest, lambda: make(work))
+        return create_once(work.tx, submitter, idempotency_key, body_digest, lambda: make(work))
 
     def make(work: Work) -> RunRow:
         for plan in planned:
-            stored[plan.digest] = ctx.spec_cache.stored.get(plan.digest) or stored_spec(work.tx, plan)
+            stored[plan.digest] = ctx.spec_cache.stored.get(plan.digest) or store_spec(work.tx, plan)
         return _insert(work, jobfile, planned, stored, submitter, warnings)
 
     row, created = ctx.work(actor, insert)
@@ -66,13 +68,13 @@ def submit(
     return views.run(row), created
 
 
-def check(ctx: Context, document: object) -> Checked:
+def check(ctx: Context, actor: Actor, document: object) -> Checked:
     """Check a document as a submit would. Nothing is stored, and its files need not be uploaded yet."""
-    jobfile = _check(ctx, document)
+    jobfile = _check(ctx, actor, document)
     return Checked(jobs=jobfile.count, warnings=_warnings(ctx, [_plan(ctx, step) for step in jobfile.steps]))
 
 
-def _check(ctx: Context, document: object) -> JobFile:
+def _check(ctx: Context, actor: Actor, document: object) -> JobFile:
     try:
         jobfile = parse(
             document,
@@ -82,7 +84,10 @@ def _check(ctx: Context, document: object) -> JobFile:
         )
     except JobFileInvalid as invalid:
         raise refusal(invalid.problems) from None
-    refused = jobfile.not_yet
+    refused = jobfile.not_yet or [
+        *image_problems(jobfile, ctx.settings.registries),
+        *secret_problems(ctx, actor, document, jobfile),
+    ]
     if refused:
         raise refusal(refused)
     return jobfile
@@ -119,18 +124,21 @@ def _warnings(ctx: Context, planned: list[Planned]) -> list[str]:
     return found
 
 
-def once(tx: Tx, submitter: int, key: str | None, body_digest: str, make: Callable[[], RunRow]) -> tuple[RunRow, bool]:
-    """The run of the key, and whether it was created now. Without a key, every call creates a run."""
+def create_once(
+    tx: Tx, submitter: int, key: str | None, body_digest: str, make: Callable[[], RunRow]
+) -> tuple[RunRow, bool]:
+    """The run under this idempotency key, and whether this call created it. Without a key, every call creates a run."""
     before = runs.submission(tx, submitter, key) if key is not None else None
     if before is not None:
-        return repeated(tx, before, body_digest), False
+        return find_repeated(tx, before, body_digest), False
     row = make()
     if key is not None:
         remember(tx, submitter, key, body_digest, row.id)
     return row, True
 
 
-def repeated(tx: Tx, before: tuple[str, int], body_digest: str) -> RunRow:
+def find_repeated(tx: Tx, before: tuple[str, int], body_digest: str) -> RunRow:
+    """The run of an earlier submission with the same key. A different body is refused."""
     digest, run = before
     if digest != body_digest:
         raise Refusal(
@@ -150,9 +158,9 @@ def remember(tx: Tx, submitter: int, key: str, body_digest: str, run: int) -> No
         raise Refusal(Code.UNAVAILABLE, "the same submission is being processed right now", "send it again")
 
 
-def stored_spec(tx: Tx, plan: Planned) -> tuple[int, int]:
-    """The spec's id and class; a spec is stored once, however often it is submitted. Its files must have been uploaded,
-    and are kept as long as the spec."""
+def store_spec(tx: Tx, plan: Planned) -> tuple[int, int]:
+    """The ids of the spec and of its class. A spec is stored once, however often it is submitted. Its files must have
+    been uploaded, and are kept as long as the spec."""
     found = specs.find(tx, plan.digest)
     if found is not None:
         return found
@@ -218,7 +226,7 @@ def _insert(
 def _job_rows(
     run: int, planned: list[Planned], stored: dict[str, tuple[int, int]], submitter: int
 ) -> Iterator[tuple[Any, ...]]:
-    index = 0
+    index, queued = 0, State.QUEUED.value
     for number, plan in enumerate(planned, 1):
         spec_id, class_id = stored[plan.digest]
         ready = 0 if plan.step.needs else 1
@@ -226,13 +234,14 @@ def _job_rows(
         for params in plan.step.params():
             index += 1
             text = _encode(params).decode()
-            yield ids.key(run, index), number, spec_id, class_id, submitter, rank, text, ready
+            yield ids.key(run, index), number, spec_id, class_id, submitter, rank, text, ready, queued
 
 
 def announce(work: Work, run: int, first: int, data: dict[str, Any]) -> None:
     """Record a new run and its jobs, with one event per job, and wake a waiting claim.
 
-    `first` is the id of its first job; `data` holds its name and the number of its jobs."""
+    `first` is the id of the run's first job; `data` has the run's name and the number of its jobs.
+    """
     work.record("run.submitted", About(ids.key(run, 0)), new=State.QUEUED, data=data)
     if data["jobs"] == 1:
         work.record(f"job.{State.QUEUED}", About(first), new=State.QUEUED)

@@ -1,1 +1,1 @@
-"""Operations on workers: what they ask for, and what people ask of them."""
+"""Operations of workers, such as claim and finish, and of people on workers, such as steer."""

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from deborgen_shared.jobfile.paths import INPUTS
 from deborgen_shared.jobfile.template import render
 from deborgen_shared.messages import Assignment, Input
 
@@ -14,6 +15,7 @@ from ... import ids
 from ...storage import blobs, jobs, runs, specs
 from ...storage.rows import RunRow, StepRow
 from ...storage.transactions import Tx
+from ..secrets import secret_values
 from ..spec_cache import CachedSpec
 from ..work import Work
 
@@ -31,25 +33,23 @@ class Picked(NamedTuple):
 
 
 def expiry(work: Work) -> datetime:
-    """The end, on the wall clock, of a lease that is granted now; for people."""
+    """The end, on the wall clock, of a lease that is granted now, to show to people."""
     return datetime.fromtimestamp(work.now + work.ctx.settings.lease_seconds, UTC)
 
 
 def find_owners(tx: Tx, picked: list[Picked]) -> dict[int, RunRow]:
     """The runs of the picked jobs, by number."""
-    return runs.get_briefs(tx, {ids.run_of(each.job) for each in picked}) if picked else {}
+    return runs.get_many(tx, {ids.run_of(each.job) for each in picked}) if picked else {}
 
 
 def assign(
-    work: Work, picked: list[Picked], owners: dict[int, RunRow], known: dict[int, CachedSpec]
+    work: Work, picked: list[Picked], owners: dict[int, RunRow], read: dict[int, CachedSpec]
 ) -> list[Assignment]:
-    """The assignments for the picked jobs. Specs that are not in `known` are read and added to it."""
+    """The assignments for the picked jobs. Specs that are not cached are read and added to `read`."""
     expires = expiry(work)
     assignments = []
     for each in picked:
-        spec = known.get(each.spec_id)
-        if spec is None:
-            spec = known[each.spec_id] = work.ctx.spec_cache.spec(work.tx, each.spec_id)
+        spec = work.ctx.spec_cache.spec(work.tx, each.spec_id, read)
         assignment = _assignment(work, each, spec, owners[ids.run_of(each.job)])
         assignment.lease_expires_at = expires
         assignments.append(assignment)
@@ -70,7 +70,9 @@ def _assignment(work: Work, picked: Picked, spec: CachedSpec, owner: RunRow) -> 
         spec=body,
         params=values,
         inputs=_inputs(work.tx, owner, step) if owner.steps > 1 or owner.retry_of is not None else [],
-        secrets={},
+        secrets=secret_values(work, runs.submitter_id(work.tx, owner.submitter), spec.job.secrets)
+        if spec.job.secrets
+        else {},
         timeout_seconds=spec.job.timeout,
         lease_seconds=work.ctx.settings.lease_seconds,
         name=spec.job.name,
@@ -79,33 +81,33 @@ def _assignment(work: Work, picked: Picked, spec: CachedSpec, owner: RunRow) -> 
 
 
 def _inputs(tx: Tx, owner: RunRow, number: int) -> list[Input]:
-    """The artifacts of the steps that this one needs. For a step that was not retried they come from the earlier
-    run."""
+    """The artifacts of the steps that this step needs. If a job of such a step was not retried, its artifacts come from
+    the earlier run."""
     steps = {step.number: step for step in specs.steps(tx, owner.id)}
     found: list[Input] = []
     for need in steps[number].needs:
         by_index: dict[tuple[int, str], Input] = {}
-        again: set[int] = set()
+        retried: set[int] = set()
         lineage: RunRow | None = owner
-        swept = False
+        is_sweep = False
         while lineage is not None:
             for step in specs.steps(tx, lineage.id):
                 if step.name == need:
-                    swept = swept or step.last_index > step.first_index
-                    _collect(tx, step, by_index, again)
-            lineage = runs.get_brief(tx, lineage.retry_of) if lineage.retry_of is not None else None
+                    is_sweep = is_sweep or step.last_index > step.first_index
+                    _collect(tx, step, by_index, retried)
+            lineage = runs.get_existing(tx, lineage.retry_of) if lineage.retry_of is not None else None
         for (index, path), made in sorted(by_index.items()):
-            made.target = f"inputs/{need}/{index}/{path}" if swept else f"inputs/{need}/{path}"
+            made.target = f"{INPUTS}/{need}/{index}/{path}" if is_sweep else f"{INPUTS}/{need}/{path}"
             found.append(made)
     return found
 
 
-def _collect(tx: Tx, step: StepRow, by_index: dict[tuple[int, str], Input], again: set[int]) -> None:
-    """Collect the artifacts of a step's jobs, except jobs that a later run has retried (`again`)."""
+def _collect(tx: Tx, step: StepRow, by_index: dict[tuple[int, str], Input], retried: set[int]) -> None:
+    """Collect the artifacts of a step's jobs, except jobs that a later run has `retried`."""
     first, last = ids.key(step.run, step.first_index), ids.key(step.run, step.last_index)
     for job, path, digest, size in blobs.artifacts_of_span(tx, first, last):
         index = ids.index_of(job)
-        if index not in again:
+        if index not in retried:
             made = Input(step=step.name or "", job=ids.name(job), path=path, target="", sha256=digest, size=size)
             by_index[index, path] = made
-    again.update(ids.index_of(job) for job in jobs.ids_in_span(tx, first, last))
+    retried.update(ids.index_of(job) for job in jobs.ids_in_span(tx, first, last))

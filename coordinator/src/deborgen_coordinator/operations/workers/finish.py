@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import hashlib
-from typing import Any
 
 import msgspec
 
 from deborgen_shared.errors import Code, Refusal
 from deborgen_shared.jobfile.paths import check_path, find_twins
 from deborgen_shared.messages import Finish, Finished, Result
-from deborgen_shared.states import INFRASTRUCTURE_FAILURES, Outcome
+from deborgen_shared.states import Outcome, ResultAnswer
 
 from ... import ids
 from ...storage import attempts, blobs, logs
 from ...storage.rows import HeldAttempt, WorkerRow
 from ...storage.transactions import Tx
-from ..attempts.outcomes import charge, count_failures, judge, may_resume, note_stale
+from ..attempts.failures import MachineOutcome, count_failures
+from ..attempts.outcomes import charge, judge, may_resume, note_stale
 from ..context import Actor, Context
-from ..lookup import find_worker
 from ..work import AttemptEnding, Work
 from .claim import Grant, take
 from .sessions import check_identity, check_session
@@ -31,34 +30,34 @@ MOST_RESULT_BYTES = 64 * 1024
 def finish(ctx: Context, actor: Actor, name: str, body: Finish) -> Finished:
     """Record the results, each independently of the others: a result is recorded completely or not at all.
 
-    A claim that comes with them is answered in the same transaction. A worker that releases an attempt gets no new job:
-    it would get the same job again.
+    A claim that comes with the results is answered in the same transaction. A worker that releases an attempt gets no
+    new job, because it could get the same job again.
     """
     check_identity(actor, name)
     for result in body.results:
-        _check(result)
+        if result.artifacts or result.result is not None:
+            _check_result(result)
     digests = [_digest(result) for result in body.results]
     releases = any(result.outcome == Outcome.RELEASED.value for result in body.results)
 
     def record(work: Work) -> tuple[Finished, list[float], Grant]:
         worker = check_session(work.tx, name, body.session)
         finished = Finished(results={}, missing={})
-        ended: list[Outcome] = []
+        ended: list[MachineOutcome] = []
         seconds: list[float] = []
         for result, digest in zip(body.results, digests, strict=True):
-            answer, missing = _finish_one(work, worker, result, digest)
+            answer, missing, held = _finish_one(work, worker, result, digest)
             finished.results[result.attempt] = answer
             if missing:
                 finished.missing[result.attempt] = missing
-            if answer == "accepted":
-                ended.append(Outcome(result.outcome))
+            if held is not None:
+                outcome = Outcome(result.outcome)
+                ended.append(MachineOutcome(held, outcome, result.reason, result.cause, result.image))
                 seconds.append(result.seconds)
         work.settle_steps()  # so that the claim finds the jobs that these results have made ready
-        count_failures(work, worker, ended)
+        worker = count_failures(work, worker, ended)
         grant = Grant()
         if body.claim is not None:
-            if INFRASTRUCTURE_FAILURES.intersection(ended):
-                worker = find_worker(work.tx, name)  # it may rest now
             grant = grant if releases else take(work, worker, body.claim)
             finished.assignments, finished.waited_seconds = grant.assignments, 0.0
         return finished, seconds, grant
@@ -67,19 +66,20 @@ def finish(ctx: Context, actor: Actor, name: str, body: Finish) -> Finished:
     if body.claim is not None:
         ctx.wakeups.update_claim(name, body.claim, answered=bool(grant.assignments) or grant.repeated)
         ctx.spec_cache.keep(grant.specs, grant.needs)
-        ctx.metrics.waited(grant.waits)
-    ctx.metrics.ran(seconds)
-    ctx.metrics.stale_results.inc(sum(1 for answer in finished.results.values() if answer == "stale"))
+        ctx.metrics.observe_waits(grant.waits)
+    ctx.metrics.observe_runs(seconds)
+    if stale := sum(answer is ResultAnswer.STALE for answer in finished.results.values()):
+        ctx.metrics.stale_results.inc(stale)
     return finished
 
 
 def _digest(result: Result) -> str:
-    """The digest that identifies a repeated result. The log's tail and the age of the program depend on when the result
-    is sent, so they are left out."""
+    """The digest that identifies a repeated result. It leaves out the log's tail and the program's age, which depend on
+    when the result is sent."""
     return hashlib.sha256(_encode(msgspec.structs.replace(result, log=None, began_seconds_ago=None))).hexdigest()
 
 
-def _check(result: Result) -> None:
+def _check_result(result: Result) -> None:
     """Refuse a result that can never be valid, before anything is stored."""
     paths = [artifact.path for artifact in result.artifacts]
     for path in paths:
@@ -105,31 +105,35 @@ def _check(result: Result) -> None:
         )
 
 
-def _finish_one(work: Work, worker: WorkerRow, result: Result, digest: str) -> tuple[Any, list[str]]:
-    """The answer to one result, and the missing blobs of its artifacts."""
+def _finish_one(
+    work: Work, worker: WorkerRow, result: Result, digest: str
+) -> tuple[ResultAnswer, list[str], HeldAttempt | None]:
+    """The answer to one result, the missing blobs of its artifacts, and the attempt if it has now ended."""
     job, number = ids.parse_attempt(result.attempt)
     held = attempts.get(work.tx, job, number)
     if held is None:
-        return "stale", []
+        return ResultAnswer.STALE, [], None
     if held.worker_id != worker.id:
         raise Refusal(
             Code.FORBIDDEN, f"attempt {result.attempt} belongs to another worker", "send only results of this worker"
         )
     if not held.live and held.digest == digest:
-        return "already_recorded", []
+        return ResultAnswer.ALREADY_RECORDED, [], None
+    if result.outcome == Outcome.RELEASED.value and result.artifacts:
+        result = msgspec.structs.replace(result, artifacts=[])  # the next attempt makes them
     resumes = may_resume(held, worker.id, worker.session)
     if not resumes and not _holds(held, worker.session):
         note_stale(work, held, {"what": "result", "outcome": result.outcome})
-        return "stale", []
-    missing = _missing_blobs(work.tx, result)
+        return ResultAnswer.STALE, [], None
+    missing = _missing_blobs(work.tx, result) if result.artifacts else []
     if missing:
-        return "missing_blobs", missing
+        return ResultAnswer.MISSING_BLOBS, missing, None
     if resumes:
         work.resume(held, worker.session)
         held = attempts.get(work.tx, job, number)
         assert held is not None
     _record(work, held, result, digest)
-    return "accepted", []
+    return ResultAnswer.ACCEPTED, [], held
 
 
 def _holds(held: HeldAttempt, session: str) -> bool:
@@ -144,10 +148,14 @@ def _missing_blobs(tx: Tx, result: Result) -> list[str]:
 
 
 def _record(work: Work, held: HeldAttempt, result: Result, digest: str) -> None:
-    if result.log is not None and result.log.offset <= held.log_size:
-        fresh = result.log.data[held.log_size - result.log.offset :]
+    size = held.log_size
+    if result.log is not None and result.log.offset <= size:
+        fresh = result.log.data[size - result.log.offset :]
         if fresh:
-            logs.append(work.tx, held.job, held.number, held.log_size, fresh)
+            size = logs.append(work.tx, held.job, held.number, size, fresh)
+    if size > result.log_size:
+        # The worker announces less than it has sent. Bytes that were accepted are part of the log.
+        result = msgspec.structs.replace(result, log_size=size)
     artifacts = [(artifact.path, artifact.sha256, artifact.size) for artifact in result.artifacts]
     if artifacts:
         blobs.add_artifacts(work.tx, held.job, held.number, artifacts)

@@ -15,7 +15,7 @@ from .sessions import check_identity, superseded
 def leave(ctx: Context, actor: Actor, name: str, session: str | None = None) -> None:
     """Remove the worker from the pool. Its attempts are released, so no job loses an attempt.
 
-    If a session is given, it must be the newest one: an older process of the same name must release nothing.
+    If a session is given, it must be the worker's newest: an older process of the worker must not release attempts.
     """
     check_identity(actor, name)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 
 import msgspec
 
@@ -13,7 +12,8 @@ from deborgen_shared.states import Outcome
 from ... import ids
 from ...storage import attempts, workers
 from ...storage.rows import WorkerRow
-from ..attempts.outcomes import count_failures, give_up, may_resume
+from ..attempts.failures import MachineOutcome, count_failures
+from ..attempts.outcomes import give_up, may_resume
 from ..context import Actor, Context
 from ..lookup import find_worker
 from ..work import About, Work
@@ -21,7 +21,7 @@ from .sessions import check_identity, superseded
 
 
 def register(ctx: Context, actor: Actor, name: str, body: Register) -> Registered:
-    """Register the worker. If an earlier session held an attempt and this session does not, the attempt is lost.
+    """Register the worker. Attempts that an earlier session held and this one does not name are lost.
 
     A repeated registration gets the same answer, and changes none of the worker's attempts.
     """
@@ -34,8 +34,9 @@ def register(ctx: Context, actor: Actor, name: str, body: Register) -> Registere
 def _register(work: Work, name: str, body: Register) -> list[str]:
     tx = work.tx
     before = workers.get(tx, name, lock=True)
-    again = workers.lost_by_session(tx, before.id, body.session) if before else None
-    if before and again is not None and before.session != body.session:
+    # The answer to an earlier copy of this request; None if there was none.
+    answered = workers.lost_by_session(tx, before.id, body.session) if before else None
+    if before and answered is not None and before.session != body.session:
         raise superseded(name)
     workers.save(
         tx,
@@ -51,9 +52,9 @@ def _register(work: Work, name: str, body: Register) -> list[str]:
     )
     worker = find_worker(tx, name)
     if before is None:  # another process may have just registered the same session
-        again = workers.lost_by_session(tx, worker.id, body.session)
-    if again is not None:
-        return again
+        answered = workers.lost_by_session(tx, worker.id, body.session)
+    if answered is not None:
+        return answered
     about = About(worker=name)
     work.record("worker.registered", about, data={"hostname": body.hostname, "version": body.version})
     if before is None or not before.online:
@@ -64,7 +65,7 @@ def _register(work: Work, name: str, body: Register) -> list[str]:
 
 
 def _adopt(work: Work, worker: WorkerRow, body: Register) -> list[str]:
-    """Assign the attempts that the worker still holds to its new session, and end its others.
+    """Assign the attempts that the worker still holds to its new session, and end its other attempts.
 
     An attempt that was given up too early is resumed if possible. Returns the names of the ended attempts.
     """
@@ -76,11 +77,11 @@ def _adopt(work: Work, worker: WorkerRow, body: Register) -> list[str]:
         if key in held:
             attempts.adopt(work.tx, *key, body.session, work.lease_end)
         else:
-            gone.append(replace(attempt, named=attempt.named or key in reported_gone))
+            gone.append(msgspec.structs.replace(attempt, named=attempt.named or key in reported_gone))
     for key in sorted(held - set(live)):
         found = attempts.get(work.tx, *key)
         if found and may_resume(found, worker.id, found.session):
             work.resume(found, body.session)
-    if give_up(work, gone, f"worker {worker.name} restarted without it"):
-        count_failures(work, worker, [Outcome.LOST])
+    lost = give_up(work, gone, f"worker {worker.name} restarted without it")
+    count_failures(work, worker, [MachineOutcome(held, Outcome.LOST) for held in lost[:1]])
     return [ids.attempt_name(attempt.job, attempt.number) for attempt in gone]

@@ -1,6 +1,6 @@
-"""Who may act for a worker: its token is bound to its name, and only its newest session counts.
+"""Who may act for a worker: a worker's token is bound to its name, and only its newest session counts.
 
-So only the worker and the session that hold an attempt's lease can add to its log and its events.
+So only the session that holds an attempt's lease can add to the attempt's log and events.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def check_identity(actor: Actor, name: str) -> None:
 
 
 def check_session(tx: Tx, name: str, session: str) -> WorkerRow:
-    """The worker, locked against other writers; refuse a session that is not its newest."""
+    """The worker, locked against other writers. A session that is not its newest is refused."""
     worker = workers.get(tx, name, lock=True)
     if worker is None or worker.state is WorkerState.LEFT:
         raise Refusal(Code.SUPERSEDED, f"worker {name} is not registered")
@@ -61,9 +61,9 @@ def superseded(name: str) -> Refusal:
 
 
 def find_own_attempt(work: Work, attempt: AttemptId, session: str) -> HeldAttempt:
-    """The attempt, if it belongs to this worker and the session is the worker's newest.
+    """The attempt. It is refused unless it belongs to the worker that asks and the session is the worker's newest.
 
-    Every lease belongs to the newest session: a registration adopts a lease or ends it.
+    Every lease belongs to the newest session, because a registration adopts or ends each lease.
     """
     held = attempt.find(work.tx)
     if held is None:
@@ -74,7 +74,7 @@ def find_own_attempt(work: Work, attempt: AttemptId, session: str) -> HeldAttemp
 
 
 def refuse_stale(ctx: Context, actor: Actor, attempt: AttemptId, what: str) -> Refusal:
-    """The refusal of log bytes or events for an attempt that has ended. The first one is recorded in the history."""
+    """The refusal of log bytes or events for an attempt that has ended. The history records the first of them."""
 
     def note(work: Work) -> None:
         held = attempt.find(work.tx)

@@ -10,5 +10,5 @@ from . import add_column
 
 def migrate(connection: DatabaseConnection) -> None:
     add_column(connection, "attempt", "began_at", DoubleField(null=True))
-    # Released attempts, and attempts that no heartbeat had confirmed, did not count towards poison. They still do not.
+    # Released attempts did not count towards poison. From now on unconfirmed ones do, so confirm the old ones.
     connection.run("UPDATE attempt SET confirmed = 1 WHERE outcome = 'released'")

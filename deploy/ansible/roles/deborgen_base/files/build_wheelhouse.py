@@ -1,9 +1,9 @@
-"""Build everything that a machine installs, on the controller, as one archive for its Python and its processor.
+"""Build, on the controller, one archive of everything that a machine installs, for its Python and its processor.
 
 Prints JSON: the archive, the name of the release, and whether it was built just now. The four parts come from a
-checkout, their dependencies from the controller's package index, pinned by constraints.txt; with --own the parts alone
-go in, for a machine that has an index. The name of a release carries a digest of all that went in, so the same sources
-give the same release.
+checkout, their dependencies from the controller's package index, pinned by constraints.txt. With --own the archive
+contains the parts alone, for a machine that has an index. The name of a release includes a digest of its sources, so
+the same sources give the same release.
 """
 
 import argparse
@@ -19,7 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 PARTS = ("shared", "coordinator", "worker", "cli")
-#: What of a part goes into its wheel, and so into the digest.
+#: The files of a part that go into its wheel, and so into the digest.
 SOURCES = ("pyproject.toml", "README.md", "LICENSE", "NOTICE", "src")
 #: Old enough for every supported distribution, new enough for every dependency.
 GLIBCS = ("manylinux2014", "manylinux_2_17", "manylinux_2_24", "manylinux_2_26", "manylinux_2_27", "manylinux_2_28")
@@ -31,11 +31,11 @@ def main():
     parser.add_argument("--cache", type=Path, required=True, help="where archives are kept")
     parser.add_argument("--python", required=True, help="the target's Python, for example 3.13")
     parser.add_argument("--machine", required=True, help="the target's processor, for example x86_64")
-    parser.add_argument("--own", action="store_true", help="only our own parts, and pip")
+    parser.add_argument("--own", action="store_true", help="include only our own parts, and pip")
     given = parser.parse_args()
     source = given.source.expanduser().resolve()
     if not (source / "shared" / "pyproject.toml").exists():
-        sys.exit(f"{source} is no checkout of deborgen")
+        sys.exit(f"{source} is not a checkout of deborgen; name one with --source")
     release = release_of(source)
     kind = "-own" if given.own else ""
     archive = given.cache.expanduser().resolve() / f"deborgen-{release}-py{given.python}-{given.machine}{kind}.tar.gz"

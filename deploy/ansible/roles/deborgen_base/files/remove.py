@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Remove the worker of the deborgen pool from this machine, by the manifest that was written when it joined.
+"""Remove deborgen's worker from this machine, using the manifest that was written when it joined the pool.
 
-leave.yml runs this after the pool was told; the owner of the machine may run it alone, as root, at any time. Packages
-stay unless `--packages` is given, and then only those go that came with deborgen and that nothing else needs. It ends
-with "nothing of deborgen is left" (exit 0), or names what is (exit 3).
+leave.yml runs this after it has told the coordinator. The owner of the machine may run it too, as root, at any time.
+Packages stay unless `--packages` is given. Then those are removed that were installed for deborgen and that nothing
+else needs. It ends with "nothing of deborgen is left" (exit 0), or lists what is left (exit 3).
 """
 
 import argparse
@@ -21,22 +21,22 @@ from pathlib import Path
 
 ETC = Path("/etc/deborgen")
 MANIFEST = ETC / "manifest"
-#: What belongs to a worker. A coordinator on the same machine keeps its own, and what both use.
-OURS = ("worker", "podman", "overlay")
-#: Where an older Podman makes folders as soon as it is asked anything.
-EMPTY_OF_PODMAN = (Path("/etc/cni"), Path("/var/lib/cni"))
+#: The manifests of a worker. A coordinator on the same machine keeps its files, and those that both use.
+MANIFESTS = ("worker", "podman", "overlay")
+#: Folders that an older Podman makes when it runs any command.
+FOLDERS_OF_PODMAN = (Path("/etc/cni"), Path("/var/lib/cni"))
 SHARED = [Path("/opt/deborgen"), MANIFEST, ETC, Path("/usr/local/sbin/deborgen-remove")]
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--packages", action="store_true", help="also remove the packages that came with deborgen")
+    parser.add_argument("--packages", action="store_true", help="also remove packages that were installed for deborgen")
     given = parser.parse_args()
     if os.geteuid() != 0:
         sys.exit("deborgen-remove: only root can remove users and units; try sudo")
-    found = {name: json.loads(file.read_text()) for name in OURS if (file := MANIFEST / f"{name}.json").exists()}
+    found = {name: json.loads(file.read_text()) for name in MANIFESTS if (file := MANIFEST / f"{name}.json").exists()}
     packages = lines(MANIFEST / "packages")
-    stays = (MANIFEST / "coordinator.json").exists()
+    coordinator_stays = (MANIFEST / "coordinator.json").exists()
     units = [unit for part in found.values() for unit in part["units"]]
     users = [user for part in found.values() for user in part["users"]]
     paths = [Path(path) for part in found.values() for path in part["paths"]]
@@ -45,7 +45,7 @@ def main():
         run("systemctl", "disable", "--now", unit)
     for user in users:
         paths += remove_user(user)
-    end_all_below(paths)
+    kill_containers_in(paths)
     for path in paths:
         remove(path)
     for name in found:
@@ -57,30 +57,32 @@ def main():
             for part in found.values():
                 for path in part.get("with_packages", []):
                     remove(Path(path))
-    owners = []
-    if not stays:
-        owners = sorted(str(path) for path in ETC.glob("*") if path != MANIFEST and path not in paths)
+    owner_files = []
+    if not coordinator_stays:
+        owner_files = sorted(str(path) for path in ETC.glob("*") if path != MANIFEST and path not in paths)
         for path in SHARED:
-            if path != ETC or not owners:
+            if path != ETC or not owner_files:
                 remove(path)
     run("systemctl", "daemon-reload")
     run("systemctl", "reset-failed", *units)
-    report(paths + ([] if stays else [path for path in SHARED if path != ETC or not owners]), users, kept, owners)
+    if not coordinator_stays:
+        paths += [path for path in SHARED if path != ETC or not owner_files]
+    report(paths, users, kept, owner_files)
 
 
-def report(paths, users, packages, owners):
+def report(paths, users, packages, owner_files):
     left = [str(path) for path in paths if path.exists() or path.is_symlink()]
     left += [f"the user {user}" for user in users if known(user)]
     left += [f"the package {name}" for name in packages]
-    left += [f"{path}, which its owner wrote" for path in owners]
+    left += [f"{path}, which its owner wrote" for path in owner_files]
     if left:
-        print("of deborgen this is left: " + "; ".join(left))
+        print("this is left of deborgen: " + "; ".join(left))
         sys.exit(3)
     print("nothing of deborgen is left")
 
 
 def remove_user(name):
-    """End everything that the user runs, then forget the user. Returns the paths that only this user had."""
+    """Kill the user's processes, then delete the user. Returns the paths that belonged to this user alone."""
     account = known(name)
     if account is None:
         return []
@@ -93,7 +95,7 @@ def remove_user(name):
         for owner, first, count in [line.split(":")]
         if owner == name
     ]
-    end(lambda pid: any(owner_of(pid) in each for each in ids))
+    kill_all(lambda pid: any(owner_of(pid) in each for each in ids))
     paths = [Path(f"/etc/systemd/system/user-{uid}.slice.d"), Path(f"/run/user/{uid}")]
     for folder in (Path("/tmp"), Path("/var/tmp"), Path("/dev/shm")):
         paths += [path for path in folder.iterdir() if path.lstat().st_uid == uid]
@@ -106,22 +108,22 @@ def remove_user(name):
     return paths
 
 
-def end_all_below(paths):
-    """End containers that were left running with their files in these folders, and take their mounts away."""
+def kill_containers_in(paths):
+    """Kill containers that still run with their files in these folders, and unmount what is mounted installed."""
     folders = [str(path) for path in paths if path.is_dir()]
-    end(lambda pid: any(folder in command_of(pid) for folder in folders if folder.startswith("/var/lib/")))
+    kill_all(lambda pid: any(folder in command_of(pid) for folder in folders if folder.startswith("/var/lib/")))
     mounts = [line.split()[1].replace("\\040", " ") for line in lines(Path("/proc/self/mounts"))]
     for mount in reversed(mounts):
         if any(mount.startswith(f"{folder}/") for folder in folders):
             run("umount", "-l", mount)
 
 
-def end(belongs):
-    """Kill every process that belongs, with what it started, until none is left."""
+def kill_all(condition):
+    """Kill all processes that meet the condition, and their children, until none is left or 20 seconds are over."""
     deadline = time.monotonic() + 20
     while time.monotonic() < deadline:
         pids = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
-        victims = [pid for pid in pids if pid not in (1, os.getpid()) and belongs(pid)]
+        victims = [pid for pid in pids if pid not in (1, os.getpid()) and condition(pid)]
         victims += [pid for pid in pids if parent_of(pid) in victims and pid not in victims]
         if not victims:
             return
@@ -156,33 +158,33 @@ def text_of(path):
 
 
 def remove_packages(names):
-    """Purge what came with deborgen, unless something else needs it now. Returns what had to stay."""
+    """Purge packages that were installed for deborgen, unless something else needs them. Returns those that stay."""
     if not names:
         return []
     if shutil.which("apt-get"):
         status = ("dpkg-query", "-W", "-f", "${db:Status-Status}")
-        there = [name for name in names if run(*status, name).stdout == "installed"]
-        plan = run("apt-get", "-s", "purge", *there).stdout if there else ""
+        installed = [name for name in names if run(*status, name).stdout == "installed"]
+        plan = run("apt-get", "-s", "purge", *installed).stdout if installed else ""
         planned = set(re.findall(r"^(?:Purg|Remv) (\S+)", plan, re.MULTILINE))
         if planned - set(names):
-            return there
-        unused = podman_is_unused() if "podman" in there else []
-        run("apt-get", "-y", "-q", "purge", *there, environment={"DEBIAN_FRONTEND": "noninteractive"})
-        kept = [name for name in there if run(*status, name).stdout == "installed"]
+            return installed
+        unused = unused_podman_folders() if "podman" in installed else []
+        run("apt-get", "-y", "-q", "purge", *installed, environment={"DEBIAN_FRONTEND": "noninteractive"})
+        kept = [name for name in installed if run(*status, name).stdout == "installed"]
     else:
-        unused = podman_is_unused() if "podman" in names else []
+        unused = unused_podman_folders() if "podman" in names else []
         run("dnf", "-y", "--setopt=clean_requirements_on_remove=False", "remove", *names)
         kept = [name for name in names if run("rpm", "-q", name).returncode == 0]
     if "podman" not in kept:
         for path in unused:
             remove(path)
-        for path in EMPTY_OF_PODMAN:
+        for path in FOLDERS_OF_PODMAN:
             remove_empty(path)
     return kept
 
 
-def podman_is_unused():
-    """What root's Podman made when it was installed, if nobody has put anything into it since."""
+def unused_podman_folders():
+    """The folders that root's Podman made when it was installed, if nobody has used them since."""
     for what in (["images", "-q"], ["ps", "-aq"], ["volume", "ls", "-q"], ["secret", "ls", "-q"]):
         asked = run("podman", *what)
         if asked.returncode != 0 or asked.stdout.strip():
@@ -192,7 +194,7 @@ def podman_is_unused():
 
 
 def remove_empty(path):
-    """Take away folders that hold nothing but such folders, or a lock that nobody needs then."""
+    """Remove folders that contain only empty folders, or a lock that is then useless."""
     for folder, _, _ in os.walk(path, topdown=False):
         with contextlib.suppress(OSError):
             if [path.name for path in Path(folder).iterdir()] == ["cni.lock"]:

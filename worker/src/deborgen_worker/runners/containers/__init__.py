@@ -1,1 +1,1 @@
-"""Jobs in containers, with any engine. `engine.py` says what an engine promises, and each engine has a package."""
+"""Jobs in containers, with any engine. `engine.py` is the interface of an engine; each engine has its own package."""

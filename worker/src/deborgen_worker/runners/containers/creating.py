@@ -1,4 +1,4 @@
-"""Creates and removes containers, even if an earlier start or removal was interrupted."""
+"""Create and remove containers, even if an earlier start or removal was interrupted."""
 
 from __future__ import annotations
 
@@ -6,18 +6,22 @@ import contextlib
 import time
 
 from deborgen_worker.runners.containers.engine import ContainerState, Engine, EngineError, ImageMissing, NameTaken
+from deborgen_worker.runners.containers.pulling import pull
 from deborgen_worker.runners.protocol import CannotStart, Launch
 
 REMOVE_TRIES = 5
 
 
-def create(engine: Engine, launch: Launch) -> str:
-    """Create the attempt's container and return its id. Raises `CannotStart`."""
+def create(engine: Engine, launch: Launch, registries: frozenset[str]) -> str:
+    """Create the attempt's container and return its id. Raises `CannotStart`.
+
+    A missing image is pulled if its registry is among `registries`.
+    """
     try:
         try:
             return engine.create(launch)
         except ImageMissing:
-            pull(engine, launch.image)
+            pull(engine, launch.image, registries)
         except NameTaken:
             _remove_unstarted(engine, launch)
         return engine.create(launch)
@@ -25,15 +29,8 @@ def create(engine: Engine, launch: Launch) -> str:
         raise CannotStart(f"the container cannot be created: {error}") from None
 
 
-def pull(engine: Engine, image: str) -> None:
-    try:
-        engine.pull(image)
-    except EngineError as error:
-        raise CannotStart(f"the image {image} could not be pulled: {error}") from None
-
-
 def _remove_unstarted(engine: Engine, launch: Launch) -> None:
-    """Remove a container that an interrupted start left behind. Refuse if it ran: an attempt starts at most once."""
+    """Remove the container of an interrupted start. If it has run, refuse: an attempt starts at most once."""
     seen = engine.inspect(engine.name_of(launch.attempt))
     if seen is not None:
         if seen.state is not ContainerState.CREATED:

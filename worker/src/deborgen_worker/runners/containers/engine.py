@@ -1,4 +1,4 @@
-"""What a container engine promises to `ContainerRunner`. To support another engine, write a module that keeps it."""
+"""The interface of a container engine. To support another engine, implement `Engine`."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from enum import Enum, auto
 from pathlib import Path
 from typing import Protocol
 
+from deborgen_shared.states import Cause
 from deborgen_worker.logs import Log
 from deborgen_worker.runners.protocol import CannotStart, Host, Launch
 
@@ -19,24 +20,32 @@ class ImageMissing(EngineError):
     """The image is not on this machine. It may be pulled."""
 
 
+class PullFailed(EngineError):
+    """An image could not be pulled. `cause` says why; the message is for the owner of the machine alone."""
+
+    def __init__(self, cause: Cause, message: str) -> None:
+        super().__init__(message)
+        self.cause = cause
+
+
 class NameTaken(EngineError):
     """There is already a container for this attempt."""
 
 
 class ContainerState(Enum):
-    """What an engine knows about the program of a container."""
+    """The state of a container's program, according to the engine."""
 
     CREATED = auto()
     RUNNING = auto()
     PAUSED = auto()
     ENDED = auto()
-    #: The program is gone and its end is not recorded: not yet, or never because of a power cut.
+    #: The program is gone, but its end is not recorded: not yet, or never, after a power cut.
     LOST = auto()
 
 
 @dataclass(frozen=True, slots=True)
 class ContainerInfo:
-    """A container as its engine describes it. Times are wall-clock times, or 0 if there is none."""
+    """A container as its engine describes it. Times are on the wall clock, or 0 if they are not known."""
 
     id: str
     attempt: str
@@ -57,11 +66,11 @@ class Engine(Protocol):
     """The calls that the runner makes, from any thread, for the containers of one worker.
 
     Each call has a deadline of its own. It raises `EngineError` if the engine refuses, and `RunnerDown` if the engine
-    does not answer. A container is named by its id, or by `name_of` its attempt.
+    does not answer. `container` is a container's id, or the name that `name_of` gives for its attempt.
     """
 
     name: str
-    #: Touched when any container runs out of memory, if the engine does not say so for each container.
+    #: A file that is touched when any container runs out of memory, for engines that do not report which one did.
     oom_file: Path
 
     def check(self) -> None:
@@ -74,7 +83,8 @@ class Engine(Protocol):
     def create(self, launch: Launch) -> str:
         """Create a container, isolated as the launch says, and return its id. Raises `ImageMissing` or `NameTaken`."""
 
-    def pull(self, image: str) -> None: ...
+    def pull(self, image: str) -> None:
+        """Pull an image. Raises `PullFailed`."""
 
     def start(self, container: str) -> None: ...
 
@@ -95,6 +105,9 @@ class Engine(Protocol):
 
     def containers(self) -> list[tuple[str, str]]:
         """The id and the attempt of every container of this worker, running or not."""
+
+    def remove_images(self) -> list[str]:
+        """Remove the images that this worker has pulled and nobody else uses, and return their names."""
 
     def log(self, launch: Launch) -> Log: ...
 

@@ -1,4 +1,4 @@
-"""Follows containers until they end, and learns from their engine how they ended."""
+"""Follow containers until they end, and ask their engine how they ended."""
 
 from __future__ import annotations
 
@@ -14,20 +14,21 @@ from deborgen_worker.attempts import Exit
 from deborgen_worker.runners.containers.engine import ContainerInfo, ContainerState, Engine, EngineError
 from deborgen_worker.runners.containers.judging import judge
 from deborgen_worker.runners.containers.usage import Usage, groups_of, usage_of
-from deborgen_worker.runners.containers.watch import Gone, wait_until_gone
+from deborgen_worker.runners.containers.watch import Gone, parent_of, wait_until_gone
+from deborgen_worker.runners.priority import give_way, lower_session
 from deborgen_worker.runners.protocol import CannotStart, Launch, Report, RunnerDown
 from deborgen_worker.runners.supervision import Supervision
 from deborgen_worker.steps import Exited
 
-#: After the program is gone, the engine must know its exit code within this many seconds.
-KNOW_SECONDS = 15.0
-#: Ask the engine at most once in this many seconds.
+#: After the program is gone, ask the engine for its exit code for this many seconds.
+EXIT_CODE_SECONDS = 15.0
+#: The longest pause between two questions to the engine.
 POLL_SECONDS = 0.5
 
 
 @dataclass(eq=False)
 class Container:
-    """A container that this session created or adopted. `started` is on the monotonic clock, 0 before the start."""
+    """A container that this session created or adopted. `started` is on the monotonic clock, and 0 until the start."""
 
     id: str
     launch: Launch
@@ -35,7 +36,7 @@ class Container:
     signalled: bool = False
     frozen: bool = False
     finished: bool = False
-    #: Held while it is started, frozen, woken or sent a signal, so that only one of these happens at a time.
+    #: Held while the container is started, frozen, woken or sent a signal: only one of these happens at a time.
     steering: threading.Lock = field(default_factory=threading.Lock)
 
 
@@ -46,7 +47,7 @@ class Follower:
         self._engine, self._report, self._supervision = engine, report, supervision
 
     def follow(self, container: Container) -> None:
-        """Follow a container that was started or has ended, in a thread of its own."""
+        """Follow a started container in a thread of its own. The container may have ended already."""
         threading.Thread(target=self._follow, args=(container,), name="containers", daemon=True).start()
 
     def ended(self, container: Container, exit_: Exit) -> None:
@@ -64,40 +65,44 @@ class Follower:
 
     def _end_of(self, container: Container) -> Exit:
         seen, gone, usage = None, None, Usage()
-        with contextlib.suppress(CannotStart):  # without its pid, the engine is polled below
+        with contextlib.suppress(CannotStart):  # without the pid, the engine is polled below
             seen = self._engine.inspect(container.id)
         if seen is not None:
             groups = groups_of(container.id, seen.pid, seen.cgroup)
+            if container.launch.gives_way and seen.pid and parent_of(seen.pid) == seen.monitor:  # on this machine
+                give_way(seen.pid)
+                lower_session(seen.pid)
             gone = wait_until_gone(seen.pid, seen.monitor)
             if gone is Gone.PROGRAM or seen.state is ContainerState.ENDED:
                 usage = usage_of(groups)  # read it now: the cgroup exists only for a moment longer
             if gone is Gone.MONITOR:
                 with contextlib.suppress(OSError):
                     os.kill(seen.pid, signal.SIGKILL)
-                return Exit(error="its monitor was killed, so it is not known how the program ended")
+                return Exit(error="its monitor was killed, so nobody knows how the program ended")
         return self._ask(container, usage, gone=gone is not None)
 
     def _ask(self, container: Container, usage: Usage, *, gone: bool) -> Exit:
-        """Ask the engine until it knows how the program ended. Its state must say so: a code alone proves nothing.
+        """Ask the engine until it says how the program ended. Only the container's state counts: an exit code alone
+        proves nothing.
 
         While the program may still run, the engine is polled for as long as it takes.
         """
-        end, pause, trouble = float("inf"), 0.002, "its end was not recorded"
+        end, pause, trouble = float("inf"), 0.002, "the end was not recorded"
         while not container.finished and time.monotonic() < end:
             try:
                 seen = self._engine.inspect(container.id)
             except EngineError as error:
                 trouble, pause = str(error), POLL_SECONDS
             except RunnerDown:
-                end, pause = float("inf"), POLL_SECONDS  # it will be back, and will know
+                end, pause = float("inf"), POLL_SECONDS  # the engine will be back, and will know
             else:
                 if seen is None:
-                    return Exit(error="somebody removed its container")
+                    return Exit(error="its container was removed by somebody else")
                 if seen.state is ContainerState.ENDED:
                     return self._judged(container, seen, usage)
                 gone = gone or seen.state is ContainerState.LOST
             if gone:
-                end = min(end, time.monotonic() + KNOW_SECONDS)
+                end = min(end, time.monotonic() + EXIT_CODE_SECONDS)
             time.sleep(pause)
             pause = min(pause * 1.5, POLL_SECONDS)
         return Exit(error=f"its program is gone, and {self._engine.name} does not say how it ended: {trouble}")
@@ -109,5 +114,5 @@ class Follower:
             marked = time.time() - self._engine.oom_file.stat().st_mtime <= watched
         exit_ = judge(container.launch, seen, usage, signalled=container.signalled, watched=watched, marked=marked)
         if exit_.out_of_memory:
-            self._engine.oom_file.unlink(missing_ok=True)  # it must not count for another container, too
+            self._engine.oom_file.unlink(missing_ok=True)  # it must not count for another container as well
         return exit_

@@ -1,4 +1,4 @@
-"""Jobs in containers: keeps the promises of `protocol.Runner` with any engine."""
+"""Jobs in containers: implements `protocol.Runner` with any engine."""
 
 from __future__ import annotations
 
@@ -17,16 +17,18 @@ from deborgen_worker.runners.protocol import CannotStart, Host, Launch, Report, 
 from deborgen_worker.runners.supervision import Supervision
 from deborgen_worker.steps import Adopted
 
-#: For this many seconds, retry a call that fails although the container is in the right state for it.
+#: Retry a call for this many seconds if it fails although the container is in the right state.
 STEER_SECONDS = 1.0
 
 
 class ContainerRunner:
     """Each attempt has a container of its own, which keeps running even if the worker stops."""
 
-    def __init__(self, engine: Engine, report: Report, supervision: Supervision) -> None:
+    def __init__(
+        self, engine: Engine, report: Report, supervision: Supervision, registries: frozenset[str] = frozenset()
+    ) -> None:
         self.name = engine.name.lower()
-        self._engine, self._supervision = engine, supervision
+        self._engine, self._supervision, self._registries = engine, supervision, registries
         self._containers: dict[str, Container] = {}
         self._follower = Follower(engine, report, supervision)
 
@@ -43,6 +45,10 @@ class ContainerRunner:
     def log(self, launch: Launch) -> Log:
         return self._engine.log(launch)
 
+    def remove_images(self) -> list[str]:
+        """Remove the images that this worker has pulled, and return their names. Raises `CannotStart`."""
+        return self._engine.remove_images()
+
     def close(self) -> None:
         self._engine.close()
         self._supervision.close()
@@ -51,7 +57,7 @@ class ContainerRunner:
 
     def prepare(self, launch: Launch) -> None:
         if launch.attempt not in self._containers:
-            self._containers[launch.attempt] = Container(create(self._engine, launch), launch)
+            self._containers[launch.attempt] = Container(create(self._engine, launch, self._registries), launch)
 
     def start(self, launch: Launch) -> None:
         self.prepare(launch)
@@ -66,12 +72,15 @@ class ContainerRunner:
         return self._follower.follow(container)
 
     def _start(self, container: Container) -> None:
-        """Start a container, unless it was sent a signal already. If it was frozen already, freeze it at once."""
+        """Start a container, unless it was already sent a signal. If it was already frozen, freeze it at once.
+
+        The supervisor hears of it first: the worker may die at any moment.
+        """
         if container.signalled:
             raise CannotStart("it was ended before it started")
         container.started = time.monotonic()
-        self._engine.start(container.id)
         self._supervision.watch(container.launch, 0.0, self._engine.commands(container.id))
+        self._engine.start(container.id)
         if container.frozen:
             self._steer(container, self._engine.pause, ContainerState.RUNNING)
 
@@ -79,6 +88,7 @@ class ContainerRunner:
         """Remove the container. If the program is to blame, report its end; otherwise raise `CannotStart`."""
         with contextlib.suppress(CannotStart):
             self._engine.remove(container.id)
+        self._supervision.unwatch(container.launch.attempt)
         self._containers.pop(container.launch.attempt, None)
         exit_ = program_fault(container.launch, message)
         if exit_ is None:
@@ -95,7 +105,7 @@ class ContainerRunner:
         if seen.attempt != launch.attempt or seen.state is ContainerState.LOST:
             return gone
         if seen.state is ContainerState.CREATED:
-            with contextlib.suppress(EngineError):  # if this fails, the next start removes it
+            with contextlib.suppress(EngineError):  # if this fails, the next start removes the container
                 self._engine.remove(seen.id)
             return Adopted(launch.attempt, Standing.NEVER_STARTED)
         age = max(0.0, time.time() - seen.started_at) if seen.started_at else 0.0
@@ -113,6 +123,8 @@ class ContainerRunner:
         if container := self._containers.get(attempt):
             with container.steering:
                 container.signalled = True
+                if container.frozen:
+                    self._wake(container, even_if_refused=name == "KILL")
                 self._steer(
                     container, lambda id_: self._engine.kill(id_, name), ContainerState.RUNNING, ContainerState.PAUSED
                 )
@@ -127,16 +139,24 @@ class ContainerRunner:
     def thaw(self, attempt: str) -> None:
         if container := self._containers.get(attempt):
             with container.steering:
-                container.frozen = False
-                self._steer(container, self._engine.unpause, ContainerState.PAUSED)
-                self._supervision.note_frozen(attempt, frozen=False)
+                self._wake(container)
+
+    def _wake(self, container: Container, even_if_refused: bool = False) -> None:
+        """Wake a frozen container. A frozen program gets no signal but KILL: it could not clean up."""
+        try:
+            self._steer(container, self._engine.unpause, ContainerState.PAUSED)
+        except CannotStart:
+            if not even_if_refused:
+                raise
+        container.frozen = False
+        self._supervision.note_frozen(container.launch.attempt, frozen=False)
 
     def _steer(self, container: Container, call: Callable[[str], None], *states: ContainerState) -> None:
         """Make a call that only makes sense for a container in one of these states. In other states, do nothing.
 
         The state is checked only after the call has failed, because the container may end at any moment. So it is not
         an error if the container has ended, or if the call took effect and only its answer was lost. A call that fails
-        in one of the states is retried: the program may be just ending.
+        in one of these states is retried, because the program may be about to end.
         """
         end = time.monotonic() + STEER_SECONDS
         while container.started and not container.finished:
@@ -165,7 +185,7 @@ class ContainerRunner:
             container.finished = True
         remove(self._engine, container.id if container is not None else self._engine.name_of(attempt))
         self._supervision.unwatch(attempt)
-        self._containers.pop(attempt, None)  # not earlier: for a retry, its id is safer than its name
+        self._containers.pop(attempt, None)  # only now: if the removal fails, a retry needs the id
 
     def cleanup(self, keep: Collection[str]) -> list[str]:
         gone = []

@@ -1,7 +1,7 @@
-"""Notices at once when a container's program is gone, without polling its engine.
+"""Notice at once when a container's program is gone, without polling the engine.
 
-The kernel reports it through a pidfd. Two processes are watched: the container's first process, whose end is the end of
-the job, and its monitor (Podman's is conmon), without which the exit code would never be known.
+The kernel reports the end of a process through a pidfd. Two processes are watched: the container's first process, whose
+end is the end of the job, and its monitor (Podman's is conmon), without which nobody learns the exit code.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ import psutil
 
 class Gone(Enum):
     PROGRAM = auto()
-    #: The program goes on without it.
+    #: Without its monitor, the program continues to run.
     MONITOR = auto()
 
 
 def wait_until_gone(pid: int, monitor: int) -> Gone | None:
-    """Wait until one of the two is gone, and return which.
+    """Wait until one of the two processes is gone, and return which one.
 
-    Returns None at once if there is nothing to watch: the program has ended, or it runs in another machine or
-    namespace. The caller must then ask the engine.
+    Returns None at once if there is nothing to watch: the program has ended, or it runs on another machine or in
+    another namespace. The caller must then ask the engine.
     """
     if pid <= 0 or parent_of(pid) != monitor:
         return None
@@ -35,7 +35,7 @@ def wait_until_gone(pid: int, monitor: int) -> Gone | None:
             poll.register(opened[-1], select.POLLIN)
         return Gone.PROGRAM if opened[0] in dict(poll.poll()) else Gone.MONITOR
     except ProcessLookupError:
-        return Gone.PROGRAM  # it ended just now: the engine will soon know how
+        return Gone.PROGRAM  # it ended just now, and the engine will soon know how
     except OSError:
         return None
     finally:

@@ -1,4 +1,4 @@
-"""podman-py, with a deadline for every call and two kinds of errors, which it lacks.
+"""podman-py, with a deadline for every call, and with its errors turned into ours.
 
 This is the only module that imports podman.
 """
@@ -41,7 +41,7 @@ def connected(url: str, seconds: float) -> Iterator[Any]:
     """
     try:
         with PodmanClient(base_url=url) as client:
-            # podman-py's managers set no timeout for their requests, so the client's applies, which may be a pair.
+            # podman-py's managers set no timeout for their requests, so the client's own applies. It may be a pair.
             client.api.timeout = (min(seconds, CONNECT_SECONDS), seconds)  # type: ignore[assignment]
             yield client
     except (PodmanError, OSError) as error:  # all of requests' errors are OSErrors, and so is podman-py's APIError

@@ -7,12 +7,27 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from deborgen_shared.states import RunAs
+from deborgen_shared.states import Cause, RunAs
 from deborgen_worker.runners.containers.engine import ContainerInfo, ContainerState
 from deborgen_worker.runners.podman.spec import ATTEMPT_LABEL
 from deborgen_worker.runners.protocol import Host
 
 NEVER = "0001-01-01"
+
+
+#: Words in Podman's report of a failed pull. The first cause that fits counts.
+PULL_FAILURES = {
+    Cause.IMAGE: ("no space left", "permission denied", "input/output error", "quota exceeded", "no image found in"),
+    Cause.IMAGE_UNKNOWN: ("manifest unknown", "name unknown", "not known to registry", "not found", "short-name"),
+    Cause.IMAGE_REFUSED: ("unauthorized", "denied", "403 forbidden", "toomanyrequests", "too many requests"),
+}
+
+
+def cause_of(failure: str) -> Cause:
+    """Why an image could not be pulled, from Podman's report. A registry that fails in another way is not reachable."""
+    words = failure.lower()
+    fitting = (cause for cause, signs in PULL_FAILURES.items() if any(sign in words for sign in signs))
+    return next(fitting, Cause.REGISTRY_UNREACHABLE)
 
 
 def container_info(found: Mapping[str, Any]) -> ContainerInfo:
@@ -39,7 +54,7 @@ def _state(status: str, began: float, finished: float) -> ContainerState:
     if status in {"exited", "stopped"}:
         return ContainerState.ENDED if finished else ContainerState.LOST
     if status in {"created", "configured", "initialized"}:
-        # If it was started before, it ran during a power cut: Podman then says `created`, with exit code 0.
+        # If a power cut ends a running container, Podman afterwards says `created`, with exit code 0.
         return ContainerState.LOST if began else ContainerState.CREATED
     if status == "removing":
         return ContainerState.LOST
@@ -47,7 +62,7 @@ def _state(status: str, began: float, finished: float) -> ContainerState:
 
 
 def moment(text: object) -> float:
-    """A time in Podman's format, in any time zone; 0 if there is none."""
+    """The wall-clock time that a text of Podman gives, in any time zone; 0 if it gives none."""
     if not text or str(text).startswith(NEVER):
         return 0.0
     with contextlib.suppress(ValueError, OverflowError):
@@ -55,12 +70,15 @@ def moment(text: object) -> float:
     return 0.0
 
 
-def host_from(info: Mapping[str, Any]) -> Host:
-    """What this machine can run and limit, from the answer of Podman's `info`."""
+def host_from(info: Mapping[str, Any], *, lowest_weight: bool = True) -> Host:
+    """What this machine can run and limit, from the answer of Podman's `info`.
+
+    `lowest_weight` says whether all containers of jobs together have the lowest weight.
+    """
     host = info.get("host", {})
     security, version = host.get("security", {}), host.get("cgroupVersion")
     rootless = bool(security.get("rootless"))
-    found = Host(labels={RunAs.CONTAINER.label: True, RunAs.CONTAINER.first_label: True})
+    found = Host(labels={RunAs.CONTAINER.label: True, RunAs.CONTAINER.old_label: True})
     found.labels["podman"] = str(info.get("version", {}).get("Version", ""))
     found.labels["podman.rootless"] = rootless
     have = set(host.get("cgroupControllers") or [])
@@ -70,6 +88,11 @@ def host_from(info: Mapping[str, Any]) -> Host:
         if not enforced:
             why = f"{'rootless' if rootless else 'root'}, cgroups {version}"
             found.warnings.append(f"this host cannot limit the {words} of a container ({why})")
+    if not (lowest_weight and found.labels["limits.cpu"]):
+        found.warnings.append(
+            "this host cannot give containers the lowest weight, so jobs give way to your programs only by their "
+            "priority; use a Podman with cgroups version 2 and systemd, or run the worker as root"
+        )
     found.labels["limits.disk"] = False
     if not security.get("seccompEnabled", True):
         found.labels["limits.seccomp"] = False

@@ -1,7 +1,7 @@
-"""Podman's service: a running one, or one that we start.
+"""Podman's service: one that is already running, or one that we start.
 
-Our own service has a folder of the worker as its working directory. It may die with the worker or outlive it, because
-running containers do not need it. It ends when it has not been called for a while.
+Our own service has a folder of the worker as its working directory. It ends with the worker or, after a crash of the
+worker, when it has not been called for a while. Running containers do not need it.
 """
 
 from __future__ import annotations
@@ -9,21 +9,23 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import signal
 import subprocess
 import time
 from pathlib import Path
 
 from deborgen_worker.runners.podman.client import ping
 from deborgen_worker.runners.protocol import RunnerDown
-from deborgen_worker.sockets import short_path
+from deborgen_worker.sockets import listener_pid, short_path
 
 START_SECONDS = 20.0
-#: Our own service ends after this many seconds without a call. The worker checks it more often than that.
+#: Our own service ends after this many seconds without a call. The worker calls it more often than that.
 IDLE_SECONDS = 60
 
 
 class Service:
-    """Finds or starts the service. `folder` is our own's working directory, where conmon puts its `oom` file."""
+    """Finds or starts the service. `folder` is the working directory of our own service, where conmon puts its `oom`
+    file."""
 
     def __init__(self, configured: str, state: Path) -> None:
         self.folder = state / "podman"
@@ -35,13 +37,13 @@ class Service:
             self.url = f"unix://{self.url}"
         if not is_reachable(self.url):
             if configured:
-                raise RunnerDown(f"no service answers on {configured}")
+                raise RunnerDown(f"no service answers on {configured}; start it, or correct --podman-socket")
             self.own = True
             self.url = f"unix://{self._links.enter_context(short_path(self.folder / 'podman.sock'))}"
             self.check()
 
     def check(self) -> None:
-        """Check that the service answers. Our own is started again if it does not."""
+        """Check that the service answers. If our own service does not, start it again."""
         try:
             return ping(self.url)
         except RunnerDown:
@@ -49,7 +51,7 @@ class Service:
                 raise
         program = shutil.which("podman")
         if program is None:
-            raise RunnerDown("it is not installed (the program podman was not found)")
+            raise RunnerDown("the program podman was not found")
         with (self.folder / "service.log").open("ab") as log:
             child = subprocess.Popen(
                 [program, "system", "service", "--time", str(IDLE_SECONDS), self.url],
@@ -64,6 +66,10 @@ class Service:
         return None
 
     def close(self) -> None:
+        """End our own service. Running containers do not need it."""
+        if self.own and (pid := listener_pid(self.folder / "podman.sock")):
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGTERM)
         self._links.close()
 
 
@@ -75,7 +81,7 @@ def is_reachable(url: str) -> bool:
 
 
 def default_socket() -> str:
-    """The usual path of Podman's socket, of this user or of root."""
+    """The usual path of Podman's socket for this user."""
     user = os.geteuid()
     folder = os.environ.get("XDG_RUNTIME_DIR", f"/run/user/{user}") if user else "/run"
     return f"{folder}/podman/podman.sock"

@@ -1,4 +1,4 @@
-"""The specification of a container for Podman's service. Everything that isolates a job is in one pure function."""
+"""The specification of a container for Podman's service. All isolation of a job is in one pure function."""
 
 from __future__ import annotations
 
@@ -10,17 +10,26 @@ from deborgen_worker.runners.protocol import Launch
 
 WORKER_LABEL = "deborgen.worker"
 ATTEMPT_LABEL = "deborgen.attempt"
+#: The state directory of the worker: a worker of another pool may have the same name.
+STATE_LABEL = "deborgen.state"
 CPU_PERIOD = 100_000
 OPEN_FILES = 20_000
 PROCESSES = 4_096
+#: The weight of a container beside others.
+LOWEST_SHARES, DEFAULT_SHARES = 2, 1024
 
 
 def container_name(worker: str, attempt: str) -> str:
     return f"deborgen-{worker}-{attempt.replace('/', '-')}"
 
 
-def container_spec(worker: str, launch: Launch, *, swap: bool = True, relabel: bool = False) -> dict[str, Any]:
-    """No capability, no new privileges, the default seccomp filter, a read-only root, limits on everything."""
+def container_spec(
+    worker: str, launch: Launch, *, swap: bool = True, relabel: bool = False, group: str = ""
+) -> dict[str, Any]:
+    """No capability, no new privileges, the default seccomp filter, a read-only root, limits on everything.
+
+    `group` is the group of all containers that give way; if it is empty, Podman chooses one.
+    """
     memory = {"limit": launch.memory} if launch.memory else {}
     if memory and swap:
         memory["swap"] = launch.memory  # the limit of memory and swap together, so there is no swap
@@ -28,7 +37,7 @@ def container_spec(worker: str, launch: Launch, *, swap: bool = True, relabel: b
         "name": container_name(worker, launch.attempt),
         "image": launch.image,
         "command": list(launch.argv),
-        "env": dict(launch.env),
+        "env": launch.env_from_now(),
         "labels": {WORKER_LABEL: worker, ATTEMPT_LABEL: launch.attempt},
         "work_dir": IN_CONTAINER,
         "entrypoint": [],
@@ -58,19 +67,26 @@ def container_spec(worker: str, launch: Launch, *, swap: bool = True, relabel: b
         ],
         "resource_limits": {
             "memory": memory,
-            "cpu": {"period": CPU_PERIOD, "quota": max(1000, int(launch.cpus * CPU_PERIOD))},
+            "cpu": {
+                "period": CPU_PERIOD,
+                "quota": max(1000, int(launch.cpus * CPU_PERIOD)),
+                "shares": LOWEST_SHARES if launch.gives_way else DEFAULT_SHARES,
+            },
             "pids": {"limit": launch.pids},
         },
         "r_limits": _rlimits(launch),
         "devices": [{"path": gpu} for gpu in launch.gpus],
     }
+    if group and launch.gives_way:
+        spec["cgroup_parent"] = group
     if launch.network == "none":
         spec["netns"] = {"nsmode": "none"}
     return spec
 
 
 def _rlimits(launch: Launch) -> list[dict[str, Any]]:
-    """Limits of a process. They replace all of Podman's defaults, so those are repeated, within this host's limits."""
+    """Limits per process. They replace Podman's defaults, so the defaults are repeated here, within the host's
+    limits."""
 
     def at_most(which: int, wanted: int) -> int:
         hard = resource.getrlimit(which)[1]
