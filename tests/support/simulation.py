@@ -25,7 +25,6 @@ from deborgen_coordinator.operations.maintenance.audit import examine
 from deborgen_coordinator.storage import audit
 from deborgen_coordinator.storage.database import DatabaseConnection
 from deborgen_coordinator.storage.sqlite import SqliteDatabase
-from deborgen_coordinator.storage.statements import Statement
 from deborgen_shared.program_events import JOB_EVENT
 from deborgen_worker import agent, journal, outbox, performer, results, spool
 from support.clock import FakeClock
@@ -39,12 +38,11 @@ from support.simulation_truth import Plan, Truth, Violation
 LEASE, HEARTBEAT, LEASE_CHECK = 60.0, 10.0, 3.0
 LEGAL = {(old.value, new.value) for (old, _), new in TRANSITIONS.items()} | {(None, "queued")}
 TERMINAL = {"succeeded", "failed", "canceled"}
+#: These run after every step.
 QUICK = [check for check in audit.CHECKS if check.name in {
     "run_counts", "live_twice", "running_without_attempt", "held_without_running", "attempts_charged",
     "state_and_outcome", "artifact_blob", "log_size", "program_events",
 }]  # fmt: skip
-#: These run after every step. Compiled once, they cost a tenth.
-QUICK_STATEMENTS = {check.name: Statement(lambda check=check: check.query, 0) for check in QUICK}
 #: When several steps are due at the same moment, the one with the lowest number is first. The machines' steps have
 #: numbers from 10 on.
 END_ORDER, LEASE_CHECK_ORDER, TIMED_ORDER, FAULT_ORDER = 0, 1, 5000, 9999
@@ -216,7 +214,7 @@ class World:
             if '"outcome":"lost"' in (data or "") and (job, number) not in expired:
                 self._check_loss(f"{_name(job)}/{number}", worker)
         for check in QUICK:
-            found = QUICK_STATEMENTS[check.name].rows(reader)
+            found = check.rows(reader)
             if found:
                 raise Violation(f"{_name(found[0][0])}: {check.sentence}")
         if reader.one("SELECT 1 FROM job WHERE state = 'queued' AND cancel_requested = 1"):

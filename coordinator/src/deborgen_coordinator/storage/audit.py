@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from functools import cache
 from typing import Any, NamedTuple
 
 from peewee import JOIN, SQL, Case, fn
@@ -15,8 +16,9 @@ from deborgen_shared.program_events import JOB_EVENT
 from deborgen_shared.states import INFRASTRUCTURE_FAILURES, PROGRAM_FAILURES, TERMINAL, Outcome, State
 
 from .. import ids
-from .database import DatabaseConnection
+from .database import DatabaseConnection, Row
 from .models import Artifact, Attempt, Blob, Event, Job, LogChunk, Run, SpecFile, Step
+from .statements import Reader, Statement
 
 LOST, DUPLICATED, UNEXPECTED = "lost", "duplicated", "unexpected"
 
@@ -34,6 +36,17 @@ class Check(NamedTuple):
     sentence: str
     subject: str
     query: Any
+
+    def rows(self, reader: Reader) -> list[Row]:
+        """The rows for which the sentence is true, each with its attempt if it has one."""
+        return _compiled(self.name).rows(reader)
+
+
+@cache
+def _compiled(name: str) -> Statement:
+    """The query of a check, compiled once: the simulation of a pool repeats the checks thousands of times."""
+    [check] = (check for check in CHECKS if check.name == name)
+    return Statement(lambda: check.query)
 
 
 def _words(words: Any) -> list[str]:

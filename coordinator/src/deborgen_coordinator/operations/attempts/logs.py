@@ -39,7 +39,7 @@ def append(ctx: Context, actor: Actor, attempt: AttemptId, offset: int, data: by
     def append_new(work: Work) -> int | None:
         """The size of the log afterwards; None if the attempt accepts no more bytes."""
         held = find_own_attempt(work, attempt, session)
-        announced = logs.announced_size(work.tx, held.job, held.number)
+        announced = None if held.live else logs.announced_size(work.tx, held.job, held.number)
         if not _accepts_more(held, announced):
             return None
         if offset > held.log_size:

@@ -77,7 +77,7 @@ def examine(reader: DatabaseConnection) -> AuditReport:
 
 def _check_rows(reader: DatabaseConnection) -> Iterator[AuditFinding]:
     for check in audit.CHECKS:
-        for subject, attempt in reader.rows(check.query):
+        for subject, attempt in check.rows(reader):
             yield AuditFinding(check.kind, check.name, check.sentence, _name(check.subject, subject, attempt))
 
 
