@@ -8,6 +8,9 @@ PYTEST := $(BIN)/python -m pytest
 JOBS ?= $(shell expr 2 '*' $$(nproc 2> /dev/null || echo 2))
 SPREAD := -n $(JOBS) --no-loadscope-reorder
 
+# The tests start hundreds of processes, and each would compile every module again if none may be kept.
+export PYTHONDONTWRITEBYTECODE :=
+
 MINUTES ?= 30
 SEEDS ?= 20000
 
@@ -24,7 +27,7 @@ $(VENV)/.installed: constraints.txt pyproject.toml shared/pyproject.toml coordin
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install -q -c constraints.txt pip
 	$(BIN)/python -m pip install -q -c constraints.txt --group dev \
-	    -e './shared[http]' -e './coordinator[postgres]' -e ./worker -e './cli[up]'
+	    -e './shared[http]' -e './coordinator[postgres,s3,rabbitmq]' -e ./worker -e './cli[up]'
 	@touch $@
 
 demo: install  ## start a pool on this machine, run a sweep on it, and show the results
