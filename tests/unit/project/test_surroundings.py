@@ -32,7 +32,7 @@ def steps() -> list[dict[str, Any]]:
 
 def commands() -> list[list[str]]:
     """What the steps of the workflow type, word by word."""
-    return [shlex.split(line) for step in steps() for line in step.get("run", "").splitlines()]
+    return [shlex.split(line) for step in steps() for line in step.get("run", "").replace("\\\n", "").splitlines()]
 
 
 def test_editors_and_ruff_have_the_same_line_length() -> None:
@@ -93,7 +93,9 @@ def test_the_packages_of_the_workflow_are_those_that_make_prepare_wants() -> Non
     ]
     script = (ROOT / "tools/prepare.sh").read_text("utf-8")
     (programs,) = re.findall(r"^for program in (.*); do$", script, re.MULTILINE)
-    wanted = set(programs.split()) | set(re.findall(r"missing\+=\((\w+)\)", script))
+    (pairs,) = re.findall(r"^for pair in (.*); do$", script, re.MULTILINE)
+    wanted = set(programs.split()) | {pair.partition(":")[2] for pair in pairs.split()}
+    wanted |= set(re.findall(r"missing\+=\(([\w-]+)\)", script))
     assert wanted | {"podman"} == {word for word in installed[1:] if not word.startswith("-")}
 
 
