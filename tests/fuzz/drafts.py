@@ -64,6 +64,8 @@ def draft(rng: random.Random, known: Known, call: Call[Any]) -> Draft:
         made.path = call.path.format(job=job, number=attempt_number)
     if headers.IDEMPOTENCY_KEY in call.headers and rng.random() < 0.3:
         made.headers.append((headers.IDEMPOTENCY_KEY, f"key-{rng.randrange(50)}"))
+    if headers.ORIGIN in call.headers and rng.random() < 0.1:
+        made.headers.append((headers.ORIGIN, '{"bridge": "rabbitmq", "correlation_id": "order 7"}'))
     if headers.RANGE in call.headers and rng.random() < 0.5:
         made.headers.append((headers.RANGE, f"bytes={rng.randrange(10)}-{rng.choice(('', '3', '99999999'))}"))
     if headers.IF_NONE_MATCH in call.headers and rng.random() < 0.2:
@@ -202,6 +204,7 @@ _BODIES: list[tuple[Call[Any], Callable[[random.Random, Known], Any]]] = [
     (contract.STEER_WORKER, lambda rng, known: {"paused": rng.random() < 0.2, "drain": rng.random() < 0.1}),
     (contract.CREATE_TOKEN, lambda rng, known: {"role": rng.choice(ROLES), "name": "fuzz", "expires_in_seconds": 60.5}),
     (contract.SET_SECRET, lambda rng, known: {"value": SECRET_VALUE, "shared": rng.random() < 0.3}),
+    (contract.PUT_CURSOR, lambda rng, known: {"seq": rng.randrange(9), "was": rng.choice((None, 1, 2))}),
     (contract.REGISTER, _register),
     (contract.CLAIM, _claim),
     (contract.HEARTBEAT, _heartbeat),

@@ -14,6 +14,7 @@ from deborgen_shared.calls import HELLO, Call
 from fuzz import hostile
 
 SECRETS = ("API_KEY", "LICENSE")
+CURSORS = ("rabbitmq", "mine")
 #: A value that was seen is forgotten when this many newer ones have come.
 KEPT = 60
 
@@ -105,6 +106,8 @@ class Known:
                 return rng.choice(self.tokens)
             case "secret":
                 return rng.choice(SECRETS)
+            case "cursor":
+                return rng.choice(CURSORS)
             case "path":
                 return rng.choice(self.artifacts)
         return hostile.text(rng)

@@ -124,6 +124,7 @@ PATH_NAMES: dict[str, PathName] = {
     "secret": PathName(
         r"[A-Za-z_][A-Za-z0-9_]{0,127}", str, "a secret is named like an environment variable", "LICENSE_KEY"
     ),
+    "cursor": PathName(NAME, str, "a cursor's name has letters, digits, dots, dashes and underscores", "rabbitmq"),
     "token": PathName(r"[A-Za-z0-9]{1,64}", str, "a token is named by its id, as in the list of tokens", "4f2a"),
     "path": PathName(r"[^\0]{1,1024}", str, "an artifact is named by its path", "out/plot.png"),
 }

@@ -65,7 +65,8 @@ ME = Call("GET", "/v1/me", EVERYONE, "Whose token this is.", Answer(200, "the ow
 
 SUBMIT = Call(
     "POST", "/v1/runs", SUBMITTERS, "Submit a run. The body is the job file as JSON.",
-    Answer(201, "the run", m.Run), (_AGAIN,), takes=Any, headers=_KEY, writes_to_disk=True,
+    Answer(201, "the run", m.Run), (_AGAIN,), takes=Any, writes_to_disk=True,
+    headers=_KEY | {h.ORIGIN: "for bridges: where the job file came from, as a JSON object in ASCII"},
     refuses=(Code.INVALID_JOB, Code.IDEMPOTENCY_CONFLICT),
 )  # fmt: skip
 CHECK = Call(
@@ -208,6 +209,17 @@ APPEND_EVENTS = Call(
     "Record events that the program of an attempt wrote. Known events are skipped; a gap is refused.",
     Answer(200, "how many events the attempt has now", m.EventCount), takes=m.ProgramEvents, limit="max_body",
     writes_to_disk=True, refuses=(*_FENCED, Code.EVENT_GAP),
+)  # fmt: skip
+
+GET_CURSOR = Call(
+    "GET", "/v1/cursors/{cursor}", SUBMITTERS, "A place in the history that you have stored.",
+    Answer(200, "the place", m.CursorView),
+)  # fmt: skip
+PUT_CURSOR = Call(
+    "PUT", "/v1/cursors/{cursor}", SUBMITTERS,
+    "Store a place in the history under a name of your own. With `was`, only if the stored place is still that one.",
+    Answer(200, "the place", m.CursorView), takes=m.NewCursor, writes_to_disk=True,
+    refuses=(Code.INVALID_TRANSITION,),
 )  # fmt: skip
 
 # Workers

@@ -23,6 +23,8 @@ LAST_EVENT_ID = "Last-Event-ID"
 LOCATION = "Location"
 LOG_ATTEMPT = "Deborgen-Log-Attempt"
 LOG_SIZE = "Deborgen-Log-Size"
+#: What a bridge knows about the message that became a run, as a JSON object in ASCII.
+ORIGIN = "Deborgen-Origin"
 NO_BUFFERING = "X-Accel-Buffering"
 RANGE = "Range"
 RETRY_AFTER = "Retry-After"

@@ -331,6 +331,29 @@ class BlobDigests(PersonRequest):
     digests: Annotated[list[Sha256], Meta(max_length=10_000)]
 
 
+#: The longest text of a message's property in AMQP, in bytes.
+LONGEST_PROPERTY = 255
+
+
+class Origin(PersonRequest):
+    """Where a run came from, if a bridge submitted it: the bridge's kind, and two properties of the message that it
+    took. They are kept with the run, so that they can be sent back with everything that is said about it."""
+
+    bridge: Name
+    correlation_id: Annotated[str, Meta(max_length=LONGEST_PROPERTY)] | None = None
+    reply_to: Annotated[str, Meta(max_length=LONGEST_PROPERTY)] | None = None
+
+
+class NewCursor(PersonRequest):
+    """A place in the history: the number of the last event that was dealt with.
+
+    With `was`, the cursor moves only if it is at that place now, or does not exist yet if `was` is null.
+    """
+
+    seq: Annotated[int, Meta(ge=0, lt=2**53)]
+    was: Annotated[int, Meta(ge=0, lt=2**53)] | UnsetType | None = UNSET
+
+
 class SteerWorker(PersonRequest):
     paused: bool | UnsetType = UNSET
     drain: bool | UnsetType = UNSET
@@ -381,6 +404,16 @@ class Run(AnswerBody):
     finished_at: datetime | None
     retry_of: int | None
     warnings: list[str]
+    origin: Origin | UnsetType = UNSET
+    """Left out unless a bridge submitted the run."""
+
+
+class CursorView(AnswerBody):
+    """A person's place in the history: the number of the last event that was dealt with."""
+
+    name: str
+    seq: int
+    moved_at: datetime
 
 
 class SecretView(AnswerBody):

@@ -54,6 +54,23 @@ def test_fault_36_log_bytes_come_back_as_they_were_written(ada: Client, worker: 
     wait_until(lambda: ada.get(f"/v1/jobs/{job}/log").content == data)
 
 
+def test_the_origin_of_a_run_is_a_json_object_in_a_header(ada: Client) -> None:
+    def submit(origin: str) -> requests.Response:
+        return ada.post("/v1/runs", json={"run": "true"}, headers={"Deborgen-Origin": origin})
+
+    run = submit('{"bridge": "rabbitmq", "correlation_id": "\\u00fc"}').json()
+    assert run["origin"] == {"bridge": "rabbitmq", "correlation_id": "ü"}
+    for wrong in (
+        "rabbitmq",
+        '{"bridge": "a b"}',
+        '{"bridge": "x", "more": 1}',
+        '{"bridge": "x", "reply_to": "\\u0000"}',
+    ):
+        answer = submit(wrong)
+        assert (answer.status_code, answer.json()["error"]["code"]) == (400, "malformed"), wrong
+    ada.post(f"/v1/runs/{run['id']}/cancel")
+
+
 def test_fault_20_repeated_log_bytes_are_skipped_and_a_gap_is_409_with_the_size(
     ada: Client, worker: ScriptedWorker
 ) -> None:

@@ -54,6 +54,8 @@ MATRIX: dict[str, set[Role]] = {
     "HEAD /v1/blobs/{sha256}": {A, S, V, W},
     "GET /v1/blobs/{sha256}": {A, S, V, W},
     "GET /v1/events": PEOPLE,
+    "GET /v1/cursors/{cursor}": {A, S},
+    "PUT /v1/cursors/{cursor}": {A, S},
     "GET /v1/workers": PEOPLE,
     "GET /v1/workers/{name}": PEOPLE,
     "PATCH /v1/workers/{name}": {A},

@@ -10,7 +10,7 @@ from flask import Response
 from deborgen_coordinator.http.decoding import malformed
 from deborgen_coordinator.http.live import Feed
 from deborgen_coordinator.http.routes import CallRequest, serves
-from deborgen_coordinator.operations import history
+from deborgen_coordinator.operations import cursors, history
 from deborgen_coordinator.operations.attempts import program_events
 from deborgen_coordinator.operations.context import Context
 from deborgen_coordinator.operations.workers.sessions import AttemptId
@@ -45,6 +45,16 @@ def list_events(request: CallRequest[None, EventsQuery]) -> m.Events | Response:
 def append(request: CallRequest[m.ProgramEvents, NoQuery]) -> m.EventCount:
     attempt = AttemptId(*request.job, request.names["number"])
     return program_events.append(request.ctx, request.actor, attempt, request.body)
+
+
+@serves(contract.GET_CURSOR)
+def get_cursor(request: CallRequest[None, NoQuery]) -> m.CursorView:
+    return cursors.get(request.ctx, request.actor, request.names["cursor"])
+
+
+@serves(contract.PUT_CURSOR)
+def put_cursor(request: CallRequest[m.NewCursor, NoQuery]) -> m.CursorView:
+    return cursors.put(request.ctx, request.actor, request.names["cursor"], request.body)
 
 
 class EventFeed(Feed):

@@ -11,6 +11,7 @@ import msgspec
 from flask import Response
 
 from deborgen_coordinator.http.answers import HandlerAnswer
+from deborgen_coordinator.http.decoding import convert, malformed
 from deborgen_coordinator.http.routes import CallRequest, serves
 from deborgen_coordinator.operations.attempts import artifacts
 from deborgen_coordinator.operations.jobs import look as jobs
@@ -19,7 +20,7 @@ from deborgen_coordinator.operations.runs import look as runs
 from deborgen_coordinator.operations.runs import overview as overviews
 from deborgen_coordinator.operations.runs import submit as submitting
 from deborgen_coordinator.operations.runs.retry import retry_run as retry
-from deborgen_shared import contract, headers
+from deborgen_shared import contract, headers, strict_json
 from deborgen_shared import messages as m
 from deborgen_shared.calls import JSON
 from deborgen_shared.queries import JobsQuery, NoQuery, ResultsQuery, RunArtifactsQuery, RunJobsQuery, RunsQuery
@@ -30,7 +31,7 @@ from deborgen_shared.results_table import Columns, csv_of
 def submit(request: CallRequest[Any, NoQuery]) -> HandlerAnswer:
     key = request.idempotency_key()
     digest = _digest(request.raw) if key is not None else ""
-    run, created = submitting.submit(request.ctx, request.actor, request.body, key, digest)
+    run, created = submitting.submit(request.ctx, request.actor, request.body, key, digest, _origin(request))
     return HandlerAnswer(201 if created else 200, run)
 
 
@@ -96,6 +97,16 @@ def retry_run(request: CallRequest[m.Retry, NoQuery]) -> HandlerAnswer:
     digest = _digest(b"retry %d %s" % (request.run, request.body.only.encode()))
     run, created = retry(request.ctx, request.actor, request.run, request.body.only, key, digest)
     return HandlerAnswer(201 if created else 200, run)
+
+
+def _origin(request: CallRequest[Any, NoQuery]) -> m.Origin | None:
+    text = request.header(headers.ORIGIN)
+    if text is None:
+        return None
+    try:
+        return convert(strict_json.parse(text.encode("ascii")), m.Origin, f"header {headers.ORIGIN}")
+    except (UnicodeEncodeError, strict_json.Unreadable):
+        raise malformed(f"the header {headers.ORIGIN} must hold a JSON object in ASCII") from None
 
 
 def _digest(body: bytes) -> str:

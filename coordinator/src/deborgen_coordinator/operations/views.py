@@ -6,8 +6,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
+from msgspec import UNSET
 
-from deborgen_shared.messages import Job, JobCounts, Run
+from deborgen_shared.messages import Job, JobCounts, Origin, Run
 from deborgen_shared.states import run_state
 
 from .. import ids
@@ -15,6 +16,7 @@ from ..storage.rows import JobRow, RunRow, StepRow
 from .spec_cache import CachedSpec
 
 _decode = msgspec.json.Decoder().decode
+_decode_origin = msgspec.json.Decoder(Origin).decode
 
 
 def when(seconds: float) -> datetime:
@@ -45,6 +47,7 @@ def run(row: RunRow) -> Run:
         finished_at=maybe_when(row.finished_at),
         retry_of=row.retry_of,
         warnings=_decode(row.warnings),
+        origin=UNSET if row.origin is None else _decode_origin(row.origin),
     )
 
 

@@ -160,6 +160,8 @@ class Run(TableModel):
     pruned_at = DoubleField(null=True)
     #: Whether a person canceled the whole run, and not only some of its jobs.
     whole_canceled = FlagField(constraints=[default(0)])
+    #: Where the run came from, as JSON, if a bridge submitted it.
+    origin = TextField(null=True)
 
     class Meta:
         constraints = (
@@ -478,6 +480,20 @@ Event.add_index(Event.job, Event.seq, where=Event.job.is_null(False), name="even
 Event.add_index(Event.worker, Event.seq, where=Event.worker.is_null(False), name="event_worker")
 
 
+class HistoryCursor(TableModel):
+    """A person's place in the history: the number of the last event that was dealt with."""
+
+    submitter = ReferenceField(Submitter)
+    name = TextField()
+    seq = CountField()
+    moved_at = DoubleField()
+
+    class Meta:
+        primary_key = CompositeKey("submitter", "name")
+        table_name = "cursor"
+        without_rowid = True
+
+
 class Writer(TableModel):
     """One row per process that writes to PostgreSQL, with the number of its last commit. Unused with SQLite."""
 
@@ -489,5 +505,5 @@ class Writer(TableModel):
 TABLES: tuple[Any, ...] = (
     LeaseClock, Token, Submitter, Secret, Run, RunLabel, Submission, JobClass, Spec, SpecFile, Step, Worker, Experience,
     Session, Claim,
-    Job, Attempt, LogChunk, Blob, Artifact, Event, Writer,
+    Job, Attempt, LogChunk, Blob, Artifact, Event, HistoryCursor, Writer,
 )  # fmt: skip

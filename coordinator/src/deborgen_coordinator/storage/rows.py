@@ -88,6 +88,12 @@ class SecretRow(Struct, frozen=True):
     last_used_at: float | None
 
 
+class CursorRow(Struct, frozen=True):
+    name: str
+    seq: int
+    moved_at: float
+
+
 class HeldAttempt(Struct, frozen=True):
     """An attempt, with the columns of its job that ending the attempt needs."""
 
@@ -149,6 +155,7 @@ class RunRow(Struct, frozen=True):
     created_at: float
     finished_at: float | None
     whole_canceled: bool
+    origin: str | None
 
 
 class StepRow(Struct, frozen=True):

@@ -123,6 +123,7 @@ def _copy(work: Work, old: RunRow, chosen: list[JobRow], submitter: int) -> RunR
         retry_of=old.id,
         jobs=len(chosen),
         steps=len(steps),
+        origin=None,
         now=work.now,
     )
     new = row.id

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -13,7 +13,7 @@ from deborgen_shared.errors import Code, Refusal
 from deborgen_shared.jobfile.model import JobFile, JobSpec, Step
 from deborgen_shared.jobfile.problems import JobFileInvalid, Problem
 from deborgen_shared.jobfile.reading import parse
-from deborgen_shared.messages import Checked, Run
+from deborgen_shared.messages import Checked, Origin, Run
 from deborgen_shared.states import State
 
 from ... import ids
@@ -42,8 +42,23 @@ class Planned:
     needs: str
 
 
+class NewRun(NamedTuple):
+    """What a new run is made of."""
+
+    jobfile: JobFile
+    planned: list[Planned]
+    submitter: int
+    warnings: list[str]
+    origin: Origin | None
+
+
 def submit(
-    ctx: Context, actor: Actor, document: object, idempotency_key: str | None, body_digest: str
+    ctx: Context,
+    actor: Actor,
+    document: object,
+    idempotency_key: str | None,
+    body_digest: str,
+    origin: Origin | None = None,
 ) -> tuple[Run, bool]:
     """The run, and whether it is new: a repeat with the same key gets the run that the first call created."""
     jobfile = _check(ctx, actor, document)
@@ -61,7 +76,7 @@ def submit(
     def make(work: Work) -> RunRow:
         for plan in planned:
             stored[plan.digest] = ctx.spec_cache.stored.get(plan.digest) or store_spec(work.tx, plan)
-        return _insert(work, jobfile, planned, stored, submitter, warnings)
+        return _insert(work, NewRun(jobfile, planned, submitter, warnings, origin), stored)
 
     row, created = ctx.work(actor, insert)
     ctx.spec_cache.keep_submission(actor.name, submitter, stored)
@@ -183,15 +198,9 @@ def _file_problem(path: str, size: int, have: int | None) -> str:
     return f"the file '{path}' has {have} bytes, not {size}"
 
 
-def _insert(
-    work: Work,
-    jobfile: JobFile,
-    planned: list[Planned],
-    stored: dict[str, tuple[int, int]],
-    submitter: int,
-    warnings: list[str],
-) -> RunRow:
+def _insert(work: Work, submitted: NewRun, stored: dict[str, tuple[int, int]]) -> RunRow:
     tx = work.tx
+    jobfile, planned, submitter, warnings, origin = submitted
     count = jobfile.count
     row = runs.insert(
         tx,
@@ -203,6 +212,7 @@ def _insert(
         retry_of=None,
         jobs=count,
         steps=len(planned),
+        origin=_encode(origin).decode() if origin else None,
         now=work.now,
     )
     run = row.id
