@@ -104,6 +104,12 @@ class CoordinatorSettings:
     default_max_attempts: int = setting(
         3, whole(*limits.MAX_ATTEMPTS), "how many attempts a job may have if its job file does not set max_attempts"
     )
+    default_watchdog: float = setting(
+        0.0,
+        duration(),
+        "how long a job may write neither output nor progress before it fails as stalled, if its job file does not set "
+        "watchdog; 0 means no limit",
+    )
     default_image: str = setting("", TEXT, "container image of jobs that do not name one; empty means no container")
     registries: frozenset[str] = setting(
         frozenset({PUBLIC}),

@@ -184,7 +184,7 @@ Scalar = str | int | float | bool | None
 
 class Result(Request):
     attempt: AttemptId
-    outcome: Literal["succeeded", "failed", "timeout", "out_of_memory", "canceled", "error", "released"]
+    outcome: Literal["succeeded", "failed", "timeout", "out_of_memory", "stalled", "canceled", "error", "released"]
     exit_code: Annotated[int, Meta(ge=-1024, le=2**32)] | None = None
     reason: Text = ""
     seconds: Seconds = 0
@@ -568,6 +568,8 @@ class Why(AnswerBody):
     state: str
     summary: str
     workers: list[WhyWorker]
+    last_lines: list[str] = field(default_factory=list)
+    """The end of the log, if the last attempt wrote nothing more and was `stalled`."""
 
 
 class MissingBlob(AnswerBody):

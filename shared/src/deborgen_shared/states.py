@@ -30,6 +30,8 @@ class Outcome(StrEnum):
     FAILED = "failed"
     TIMEOUT = "timeout"
     OUT_OF_MEMORY = "out_of_memory"
+    #: The program wrote nothing for as long as its watchdog waits.
+    STALLED = "stalled"
     CANCELED = "canceled"
     ERROR = "error"
     LOST = "lost"
@@ -37,7 +39,7 @@ class Outcome(StrEnum):
 
 
 #: The program itself failed. This is final, unless the job opted in to retries.
-PROGRAM_FAILURES = frozenset({Outcome.FAILED, Outcome.TIMEOUT, Outcome.OUT_OF_MEMORY})
+PROGRAM_FAILURES = frozenset({Outcome.FAILED, Outcome.TIMEOUT, Outcome.OUT_OF_MEMORY, Outcome.STALLED})
 
 #: The machine, the network or the image failed. The job is retried while it has attempts left.
 INFRASTRUCTURE_FAILURES = frozenset({Outcome.ERROR, Outcome.LOST})

@@ -201,3 +201,10 @@ def test_a_large_job_starts_at_once_although_a_claim_waits_for_a_part_of_the_roo
     pool.until(small)
     large = pool.submit(run="true", requires=requires, resources={"cpus": 2, "memory": "16MiB"})
     wait_until(lambda: pool.run(large)["state"] == "succeeded", PART_WAIT_SECONDS / 2, every=0.02)
+
+
+def test_a_program_that_goes_silent_is_ended_by_its_watchdog(pool: Pool, worker: WorkerProcess) -> None:
+    job, log = run(pool, run="echo working; sleep 600", watchdog="1s")
+    assert (job["state"], job["history"][0]["outcome"]) == ("failed", "stalled")
+    assert log.startswith(b"working\n")
+    assert pool.admin.get(f"/v1/jobs/{job['id']}/why").json()["last_lines"][0] == "working"

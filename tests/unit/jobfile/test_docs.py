@@ -115,6 +115,7 @@ def test_the_documented_limits_match_the_code() -> None:
         f"cpus {spans(*limits.CPUS, '{:,g}'.format)}; memory {spans(*limits.MEMORY, format_size)}; "
         f"gpus {spans(*limits.GPUS, number)}; disk {spans(*limits.DISK, format_size)}"
     ]
+    assert rows["`watchdog`"] == [spans(*limits.WATCHDOG, format_duration)]
     assert rows["`timeout`"] == [spans(*limits.TIMEOUT, format_duration)]
     assert rows["`backoff`"] == [spans(*limits.BACKOFF, format_duration)]
     assert rows["`checkpoint.every`"] == [spans(*limits.CHECKPOINT_EVERY, format_duration)]

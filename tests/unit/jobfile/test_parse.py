@@ -290,8 +290,8 @@ JSON = st.recursive(
     max_leaves=8,
 )
 KEYS = (
-    "name run image files workspace env secrets resources requires network timeout max_attempts retry priority "
-    "artifacts result checkpoint labels sweep steps build"
+    "name run image files workspace env secrets resources requires network timeout watchdog max_attempts retry "
+    "priority artifacts result checkpoint labels sweep steps build"
 ).split()
 INNER = (
     "git ref shared path every when sha256 size mode cpus memory grid cases exclude from to count scale step id needs "

@@ -49,6 +49,7 @@ EVENTS: dict[str, steps.AttemptEvent] = {
     "found gone": steps.Adopted("a", Standing.GONE),
     "not thawed": steps.NotThawed("a"),
     "not frozen": steps.NotFrozen("a", "no cgroup"),
+    "observed": steps.Observed("a", (1,)),
     "collected": steps.Collected("a"),
     "advanced": steps.Advanced("a"),
     "settled": steps.Settled("a"),
@@ -74,6 +75,7 @@ never started  W P F W C D
 found gone     W P F C C D
 not thawed     W P F R C D
 not frozen     W P F R C D
+observed       W P F R C D
 collected      W P F R D D
 advanced       W P F R C D
 settled        - - - - - -
@@ -151,6 +153,7 @@ class World(RuleBasedStateMachine):
         self.machine = Machine(ledger, free_gpus={"gpu0", "gpu1"})
         self.now = 1000.0
         self.number = 0
+        self.mark = 0
         #: Preparations and results that were requested and are not finished.
         self.preparing: list[str] = []
         self.collecting: list[str] = []
@@ -226,8 +229,9 @@ class World(RuleBasedStateMachine):
         amount = Amount(cpus, GIB, gpus, GIB)
         stage = Waiting(self.now, self.now + lease)
         attempt = LocalAttempt(
-            f"a{self.number}", amount, 30.0, stage, starts_inline=starts_inline, can_follow=starts_inline and not gpus
-        )
+            f"a{self.number}", amount, 30.0, stage, starts_inline=starts_inline,
+            can_follow=starts_inline and not gpus, watchdog=5.0,
+        )  # fmt: skip
         self.machine.add(attempt)
         self.tell()
 
@@ -266,6 +270,15 @@ class World(RuleBasedStateMachine):
         name = data.draw(st.sampled_from(sorted(self.machine.attempts)))
         self.tell(steps.StopAsked(name, ending, "so"))
         assert not self.is_in(Following, name)
+
+    @rule(writes=st.booleans())
+    def observe(self, writes: bool) -> None:
+        self.mark += writes
+        self.tell(*[steps.Observed(name, (self.mark,)) for name in self.machine.attempts])
+        for stage in (each.stage for each in self.machine.attempts.values()):
+            assert not isinstance(stage, Running) or stage.mark == (self.mark,)
+            if isinstance(stage, Running) and stage.stop is None:
+                assert stage.used_seconds(self.now) - stage.active <= 5.0
 
     @rule()
     def renew(self) -> None:

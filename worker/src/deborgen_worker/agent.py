@@ -187,8 +187,9 @@ class Agent:
             if execution.id not in self._machine.attempts:
                 self._executions[execution.id] = execution
                 attempt = LocalAttempt(
-                    execution.id, amount, assignment.timeout_seconds, stage, execution.starts_inline, can_follow
-                )
+                    execution.id, amount, assignment.timeout_seconds, stage, execution.starts_inline, can_follow,
+                    watchdog=spec.watchdog or 0.0,
+                )  # fmt: skip
                 self._machine.add(attempt)
         return execution
 

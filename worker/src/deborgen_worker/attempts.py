@@ -14,8 +14,13 @@ class StopCause(Enum):
 
     CANCEL = Outcome.CANCELED
     TIMEOUT = Outcome.TIMEOUT
+    STALLED = Outcome.STALLED
     RELEASE = Outcome.RELEASED
     STALE = "stale"
+
+
+#: What a program has written so far, as a value that is another one after each write.
+Mark = tuple[int, ...]
 
 
 class Standing(Enum):
@@ -103,6 +108,8 @@ class Running:
     or 0 if it is not known. `reported` says that a heartbeat has named the attempt since then. `adoption_pending` says
     that an earlier session started it, and that its runner has not yet said what became of it. `wanted` says that the
     program is frozen and that another machine could run the job, `unfrozen_since` since when it cannot be frozen.
+    `mark` is what the program had written when somebody last looked, and `active` how long it had run when that last
+    changed.
     """
 
     started: float
@@ -117,6 +124,8 @@ class Running:
     wanted: bool = False
     stop: Stop | None = None
     adoption_pending: bool = False
+    mark: Mark | None = None
+    active: float = 0.0
 
     def frozen_for(self, now: float) -> float:
         return self.frozen_seconds + (now - self.frozen_at if self.frozen_at is not None else 0.0)
@@ -161,7 +170,8 @@ class LocalAttempt:
     """One attempt, with the facts on which decisions depend.
 
     `starts_inline` says that nothing has to be fetched before its start, so no thread is needed. `can_follow` says that
-    it can wait with its runner until another program ends and leaves its room.
+    it can wait with its runner until another program ends and leaves its room. `watchdog` is how many seconds its
+    program may run without writing anything; 0 means any time.
     """
 
     name: str
@@ -170,6 +180,7 @@ class LocalAttempt:
     stage: Stage
     starts_inline: bool = False
     can_follow: bool = False
+    watchdog: float = 0.0
 
     @property
     def on_machine(self) -> bool:

@@ -34,6 +34,7 @@ from deborgen_worker.heartbeat import HeartbeatLoop, Superseded
 from deborgen_worker.leaving import farewell
 from deborgen_worker.log_pump import LogPump
 from deborgen_worker.metrics import Gauges
+from deborgen_worker.observer import Observer
 from deborgen_worker.outbox import Outbox, ResultQueue
 from deborgen_worker.owner import Owner
 from deborgen_worker.runners.isolation import choose_isolation
@@ -51,6 +52,8 @@ TICK_SECONDS = 0.25
 IDLE_TICK_SECONDS = 0.5
 #: Seconds between two rounds of sending logs and events.
 LOG_SECONDS = 0.5
+#: Seconds between two looks at the workspaces of running jobs.
+OBSERVE_SECONDS = 0.5
 #: Seconds between two looks for a signal, and between two updates of the status line.
 SIGNAL_SECONDS = 0.25
 STATUS_SECONDS = 1.0
@@ -128,6 +131,7 @@ class Daemon:
         self.claims = Claims(self.agent, self.spool)
         self.outbox = Outbox(self.agent, self.spool, self.link, self.heartbeats, self.claims, self.results)
         self.logs = LogPump(self.agent, self.link, self.heartbeats, self._report_now)
+        self.observer = Observer(self.agent)
         self.owner = Owner(settings, self.agent, self.spool, self.contact, policy.PauseFile(self.state, disk))
 
     # From start to end
@@ -150,6 +154,7 @@ class Daemon:
         self._thread("uploads", self.outbox.step_uploads, self.results.uploads)
         self._thread("clock", self._tick, threading.Event())
         self._thread("logs", self._send_logs, self._wake_logs)
+        self._thread("workspaces", self._observe, threading.Event())
         self._thread("check", self._check, threading.Event())
         self._thread("sensors", self.gauges.take_temperature, threading.Event())
         self._watch()
@@ -229,7 +234,7 @@ class Daemon:
     # The threads
 
     def _thread(self, name: str, step: Callable[[], float], wake: threading.Event) -> None:
-        needs_registration = name not in {"heartbeat", "clock", "check", "sensors"}
+        needs_registration = name not in {"heartbeat", "clock", "workspaces", "check", "sensors"}
 
         def loop() -> None:
             if needs_registration:
@@ -351,6 +356,10 @@ class Daemon:
     def _send_logs(self) -> float:
         self.logs.step()
         return LOG_SECONDS
+
+    def _observe(self) -> float:
+        self.observer.step()
+        return OBSERVE_SECONDS
 
     def _check(self) -> float:
         """Close or open the gate for the free disk and the state of the runners."""

@@ -24,7 +24,8 @@ from deborgen_shared.jobfile import paths
 
 #: Keep at most this many clean folders.
 MAX_SPARE = 128
-WORK, OWN, TEMPORARY, PARAMS, EVENTS = "work", paths.OWN, "tmp", "params.json", "events.jsonl"
+WORK, OWN, TEMPORARY = "work", paths.OWN, "tmp"
+PARAMS, EVENTS, PROGRESS = "params.json", "events.jsonl", "progress"
 #: The folder of all folders of attempts, in the state directory.
 ATTEMPTS = "attempts"
 #: Where a job in a container sees its folder `work`.

@@ -362,6 +362,22 @@ def _not_thawed(
     return ()
 
 
+def _observe(
+    machine: Machine, attempt: LocalAttempt, stage: Running, event: steps.Observed, now: Moment
+) -> Instructions:
+    """End a program that has written nothing for as long as its watchdog waits. Time in which it is frozen does not
+    count.
+
+    Only a look at its output decides: if nobody could look for a while, the program is not blamed for it.
+    """
+    used = stage.used_seconds(now.clock)
+    if event.mark != stage.mark:
+        stage.mark, stage.active = event.mark, used
+    elif attempt.watchdog and used - stage.active > attempt.watchdog and stage.stop is None:
+        reason = f"it wrote neither output nor progress for {attempt.watchdog:g} s"
+        yield from _end_program(machine, attempt, stage, steps.StopAsked(attempt.name, StopCause.STALLED, reason), now)
+
+
 def _collected(
     _machine: Machine, attempt: LocalAttempt, stage: Collecting, _event: steps.Collected, _now: Moment
 ) -> Instructions:
@@ -485,6 +501,7 @@ TABLE: dict[type[steps.AttemptEvent], dict[type[Stage], Transition]] = {
     steps.Adopted: _transitions(_ignore, _ignore, _ignore, _adopt, _ignore, _ignore),
     steps.NotThawed: _transitions(_ignore, _ignore, _ignore, _not_thawed, _ignore, _ignore),
     steps.NotFrozen: _transitions(_ignore, _ignore, _ignore, _not_frozen, _ignore, _ignore),
+    steps.Observed: _transitions(_ignore, _ignore, _ignore, _observe, _ignore, _ignore),
     steps.Collected: _transitions(_ignore, _ignore, _ignore, _ignore, _collected, _ignore),
     steps.Advanced: _transitions(_ignore, _ignore, _ignore, _ignore, _advance, _ignore),
     steps.Settled: _transitions(_settle, _settle, _settle, _settle, _settle, _settle),

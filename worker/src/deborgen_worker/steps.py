@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from deborgen_shared.states import Outcome
-from deborgen_worker.attempts import Exit, Standing, Stop, StopCause
+from deborgen_worker.attempts import Exit, Mark, Standing, Stop, StopCause
 
 # Events of one attempt.
 
@@ -89,6 +89,13 @@ class NotFrozen(AttemptEvent):
     """Its program could not be frozen."""
 
     error: str
+
+
+@dataclass(slots=True)
+class Observed(AttemptEvent):
+    """Somebody has just looked at what its program has written."""
+
+    mark: Mark
 
 
 class Collected(AttemptEvent):

@@ -32,6 +32,7 @@ from deborgen_worker.folders import (
     NO_LINK,
     OWN,
     PARAMS,
+    PROGRESS,
     TEMPORARY,
     WORK,
     Folders,
@@ -107,7 +108,7 @@ def _environment(
         "DEBORGEN_ATTEMPT": str(assignment.number),
         "DEBORGEN_PARAMS": f"{inside}/{OWN}/{PARAMS}",
         "DEBORGEN_RESULT": f"{inside}/{OWN}/result.json",
-        "DEBORGEN_PROGRESS": f"{inside}/{OWN}/progress",
+        "DEBORGEN_PROGRESS": f"{inside}/{OWN}/{PROGRESS}",
         "DEBORGEN_EVENTS": f"{inside}/{OWN}/{EVENTS}",
     }
 
@@ -171,7 +172,7 @@ def _give_to_owner(workspace: Path) -> None:
 
 def progress_of(workspace: Path) -> tuple[float | None, str]:
     """What the job last wrote to $DEBORGEN_PROGRESS: a fraction between 0 and 1, and a message."""
-    text = read_small(workspace, f"{OWN}/progress", PROGRESS_BYTES, end=True)
+    text = read_small(workspace, f"{OWN}/{PROGRESS}", PROGRESS_BYTES, end=True)
     if not text:
         return None, ""
     # If a program truncates the file and keeps writing at its old offset, the file gets NULs, which databases refuse.

@@ -9,7 +9,7 @@ from deborgen import groups, output
 from deborgen.cli import App, json_option, verb
 from deborgen.runs import Job, Run
 from deborgen_shared.jobfile.template import render
-from deborgen_shared.states import State
+from deborgen_shared.states import Outcome, State
 from deborgen_shared.terminal import inert
 
 ATTEMPT_COLUMNS = ["attempt", "worker", "outcome", "exit_code", "seconds", "log", "started", "reason"]
@@ -103,6 +103,10 @@ def _show_job(job: Job, as_json: bool) -> None:
             for line in str(value or "").strip().splitlines():
                 output.write(f"{name:<12}{inert(line)}\n")
                 name = ""
+        if detail.history and detail.history[-1].outcome == Outcome.STALLED:
+            output.write("the last lines of its log:\n")
+            for line in job.why().last_lines:
+                output.write(f"  | {inert(line)}\n")
         for warning in detail.warnings:
             output.write(f"{'warning':<12}{inert(warning)}\n")
         for artifact in detail.artifacts:

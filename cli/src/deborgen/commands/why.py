@@ -33,6 +33,8 @@ def command(app: App, ref: str, as_json: bool) -> None:
         for worker in why.workers:
             mark = "✓" if worker.fits else "✗"
             output.write(f"  {mark} {worker.worker:<{width}}  {inert(worker.reason)}\n")
+        for line in why.last_lines:
+            output.write(f"  | {inert(line)}\n")
     else:
         rows = [[why.job, worker.worker, worker.fits, worker.reason] for worker in why.workers]
         output.table(["job", "worker", "fits", "reason"], [[why.job, "", "", why.summary], *rows], text=["reason"])

@@ -120,7 +120,7 @@ def mark_stale(tx: Tx, job: int, number: int) -> None:
     tx.run(Attempt.update({Attempt.stale: 1}).where(_this(job, number)))
 
 
-def recent_outcomes(tx: Tx, job: int, most: int) -> list[tuple[int, str | None, int]]:
+def recent_outcomes(tx: Tx | DatabaseConnection, job: int, most: int) -> list[tuple[int, str | None, int]]:
     """The last attempts of a job, newest first: worker, outcome, and whether a heartbeat or result named them."""
     query = Attempt.select(Attempt.worker, Attempt.outcome, Attempt.named).where(Attempt.job == job)
     return tx.rows(query.order_by(Attempt.number.desc()).limit(most))

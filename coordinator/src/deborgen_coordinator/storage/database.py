@@ -183,6 +183,10 @@ class DatabaseConnection(ABC):
     def rename_constraint(self, old: str, new: str) -> None:
         """Rename a UNIQUE constraint. In SQLite such constraints have no names."""
 
+    @abstractmethod
+    def allow_words(self, table: str, column: str, words: Sequence[str]) -> None:
+        """Change the CHECK of a column to `column IN (words)`. The table is not copied, however large it is."""
+
     def columns_of(self, table: str) -> list[str]:
         """The names of a table's columns."""
         return [column.name for column in self.db.get_columns(table)]

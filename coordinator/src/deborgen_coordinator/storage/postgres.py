@@ -150,6 +150,10 @@ class PostgresConnection(DatabaseConnection):
     def rename_constraint(self, old: str, new: str) -> None:
         self.run(f"ALTER INDEX {old} RENAME TO {new}")
 
+    def allow_words(self, table: str, column: str, words: Sequence[str]) -> None:
+        name, listed = f"{table}_{column}_check", ", ".join(f"'{word}'" for word in words)
+        self.run(f"ALTER TABLE {table} DROP CONSTRAINT {name}, ADD CONSTRAINT {name} CHECK ({column} IN ({listed}))")
+
     def reset_counter(self, model: Any) -> None:
         table, key = model._meta.table_name, model._meta.primary_key.column_name
         self.one(

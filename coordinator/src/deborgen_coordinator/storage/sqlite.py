@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 import threading
 from collections.abc import Iterable, Iterator, Sequence
@@ -97,6 +98,21 @@ class SqliteConnection(DatabaseConnection):
 
     def rename_constraint(self, old: str, new: str) -> None:
         """In SQLite these constraints have no names."""
+
+    def allow_words(self, table: str, column: str, words: Sequence[str]) -> None:
+        """SQLite has no statement for this. As its documentation proposes, the text of the schema is changed, because
+        a CHECK does not change how rows are stored."""
+        before = self.value("SELECT sql FROM sqlite_master WHERE type = 'table' AND name = ?", (table,))
+        listed = ", ".join(f"'{word}'" for word in words)
+        after, found = re.subn(rf"\b{column} IN\s*\([^()]*\)", f"{column} IN ({listed})", before)
+        assert found == 1, f"{table} has {found} conditions on {column}"
+        version = self.value("PRAGMA schema_version")
+        self.driver.execute("PRAGMA writable_schema = ON")
+        try:
+            self.run("UPDATE sqlite_master SET sql = ? WHERE type = 'table' AND name = ?", (after, table))
+            self.driver.execute(f"PRAGMA schema_version = {version + 1}")
+        finally:
+            self.driver.execute("PRAGMA writable_schema = OFF")
 
     def reset_counter(self, model: Any) -> None:
         """SQLite continues after the largest key by itself."""

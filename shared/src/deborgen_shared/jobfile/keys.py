@@ -124,6 +124,11 @@ KEYS: tuple[Key, ...] = (
     ),
     Key("timeout", kinds.duration(*limits.TIMEOUT), "How long one attempt may take.", "`1h`"),
     Key(
+        "watchdog", kinds.duration(*limits.WATCHDOG),
+        "An attempt that writes neither output nor progress for this long has failed: it is `stalled`.",
+        "the coordinator's `default_watchdog`: none unless the pool's organiser sets one",
+    ),
+    Key(
         "max_attempts", kinds.number(*limits.MAX_ATTEMPTS, whole=True),
         "Maximum number of attempts if infrastructure fails.",
         "the coordinator's `default_max_attempts`: `3` unless the pool's organiser changes it",

@@ -98,6 +98,7 @@ class JobSpec(Struct, frozen=True, kw_only=True):
     requires: dict[str, str] = msgspec.field(default_factory=dict)
     network: Literal["none", "internet"] = "none"
     timeout: float = 3600.0
+    watchdog: float | None = None
     max_attempts: int = OLD_MAX_ATTEMPTS
     retry: RetryPolicy = RetryPolicy()
     priority: int = 0

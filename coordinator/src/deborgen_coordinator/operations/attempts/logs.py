@@ -18,6 +18,9 @@ from ..lookup import Noun, UnknownName, find_job
 from ..work import Work
 from ..workers.sessions import AttemptId, find_own_attempt, refuse_stale
 
+#: The last lines of a log are at most this many, each with at most this many characters, from this many bytes.
+LAST_LINES, LINE, LAST_BYTES = 10, 300, 4096
+
 
 @dataclass(frozen=True)
 class LogView:
@@ -111,3 +114,11 @@ def read(ctx: Context, run: int, index: int, number: int, offset: int, limit: in
     if blob is None:
         return data
     return b"".join(ctx.blobs.open_range(blob, offset, offset + limit))
+
+
+def last_lines(ctx: Context, run: int, index: int, number: int) -> list[str]:
+    """The last few lines that an attempt wrote."""
+    size = view(ctx, run, index, number).size
+    data = read(ctx, run, index, number, max(0, size - LAST_BYTES), LAST_BYTES)
+    lines = [line for line in data.decode(errors="replace").replace("\0", "").splitlines() if line.strip()]
+    return [line[:LINE] for line in lines[-LAST_LINES:]]

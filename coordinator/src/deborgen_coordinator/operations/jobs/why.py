@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from deborgen_shared.jobfile.units import format_duration
 from deborgen_shared.messages import Why, WhyWorker
-from deborgen_shared.states import WORKING, State, WorkerState
+from deborgen_shared.states import WORKING, Outcome, State, WorkerState
 
 from ... import ids
 from ...placement import Needs, lacks, shortage
@@ -15,6 +15,7 @@ from ...storage import attempts, experiences, lease_clock, workers
 from ...storage.database import DatabaseConnection
 from ...storage.rows import JobRow, WorkerRow
 from .. import views
+from ..attempts import logs
 from ..attempts.failures import subjects_of_job
 from ..context import Context
 from ..lookup import find_job, find_step
@@ -26,7 +27,7 @@ from ..workers.state import state_and_reason
 def why(ctx: Context, run: int, index: int) -> Why:
     """Why a job is queued, with one line per worker, or why it ended as it did."""
 
-    def look(reader: DatabaseConnection) -> Why:
+    def look(reader: DatabaseConnection) -> tuple[int, Why]:
         row = find_job(reader, run, index)
         clock = lease_clock.read(reader)
         lines: list[WhyWorker] = []
@@ -35,11 +36,21 @@ def why(ctx: Context, run: int, index: int) -> Why:
             members = [worker for worker in workers.list_all(reader) if worker.state is not WorkerState.LEFT]
             lines = [_why_worker(worker, needs, clock) for worker in members]
             _add_troubles(ctx, reader, row, dict(zip(members, lines, strict=True)))
-        return Why(
+        stalled = row.last_attempt if _has_stalled(reader, row) else 0
+        return stalled, Why(
             job=ids.name(row.id), state=row.state.value, summary=_summary(ctx, reader, row, lines, clock), workers=lines
         )
 
-    return ctx.store.read(look)
+    stalled, answer = ctx.store.read(look)
+    if stalled:
+        answer.last_lines = logs.last_lines(ctx, run, index, stalled)
+    return answer
+
+
+def _has_stalled(reader: DatabaseConnection, row: JobRow) -> bool:
+    """Whether the last attempt has ended because its program wrote nothing for too long."""
+    ended = row.state in (State.FAILED, State.QUEUED) and row.last_attempt > 0
+    return ended and attempts.recent_outcomes(reader, row.id, 1)[0][1] == Outcome.STALLED
 
 
 def _why_worker(worker: WorkerRow, needs: Needs, clock: float) -> WhyWorker:

@@ -126,6 +126,8 @@ def _plan(ctx: Context, step: Step) -> Planned:
     spec: JobSpec = step.spec
     if spec.image is None and ctx.settings.default_image:
         spec = msgspec.structs.replace(spec, image=ctx.settings.default_image)
+    if spec.watchdog is None and ctx.settings.default_watchdog:
+        spec = msgspec.structs.replace(spec, watchdog=ctx.settings.default_watchdog)
     body = _encode(spec)
     return Planned(step, body, hashlib.sha256(body).hexdigest(), spec.needs_key())
 
