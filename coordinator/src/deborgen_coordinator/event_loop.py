@@ -47,6 +47,8 @@ class EventLoop(ThreadWorker):  # type: ignore[misc]
         super().__init__(*args, **kwargs)
         self.keepalived_conns: dict[ClientConnection, None] = {}
         self.sending_conns: dict[ClientConnection, None] = {}
+        #: Connections that have not sent a whole request yet, the oldest first.
+        self.newcomers: dict[ClientConnection, None] = {}
         self.unread = Share(UNREAD_BYTES)
         self.next_look = 0.0
         self.next_notice = 0.0
@@ -83,10 +85,22 @@ class EventLoop(ThreadWorker):  # type: ignore[misc]
             return
         try:
             client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            self.watch(ClientConnection(self.cfg, client, address, listener.getsockname()), GREETING_SECONDS)
-            self.nr_conns += 1
+            conn = ClientConnection(self.cfg, client, address, listener.getsockname())
+            self.watch(conn, GREETING_SECONDS)
         except OSError:
             client.close()  # the client has already disconnected
+            return
+        self.nr_conns += 1
+        self.newcomers[conn] = None
+        if self.nr_conns >= self.worker_connections and len(self.newcomers) > 1:
+            self.make_room()
+
+    def make_room(self) -> None:
+        """Disconnect the client that has been silent for longest, so that the next client can connect.
+
+        Silent clients have shown no token, so they cannot be held to a person's share of the connections.
+        """
+        self.drop(next(iter(self.newcomers)))
 
     def watch(self, conn: ClientConnection, seconds: float) -> None:
         """Wait for bytes of the client, for at most this many seconds."""
@@ -124,6 +138,7 @@ class EventLoop(ThreadWorker):  # type: ignore[misc]
             self.drop(conn)
         elif conn.is_complete() or conn.ended:
             # A sender that stopped in the middle of a request gets an answer too, and no thread waits for it.
+            self.newcomers.pop(conn, None)
             self.unwatch(conn)
             self.enqueue_req(conn)
 
@@ -257,6 +272,7 @@ class EventLoop(ThreadWorker):  # type: ignore[misc]
     def forget(self, conn: ClientConnection) -> None:
         """Close a connection that neither the event loop nor a thread uses any more."""
         self.release_unread(conn)
+        self.newcomers.pop(conn, None)
         if conn.stream is not None:
             conn.stream.close()
         if not conn.is_closed:

@@ -173,3 +173,20 @@ def threads_of(coordinator: CoordinatorProcess) -> int:
     assert coordinator.process is not None
     (child,) = children_of(coordinator.process.pid)
     return len(list(Path(f"/proc/{child}/task").iterdir()))
+
+
+def test_fault_92_silent_sockets_do_not_keep_anybody_from_connecting(tmp_path: Path) -> None:
+    """Whoever sends no token has no share that could be limited. Seen to fail when silent clients keep their places."""
+    with (
+        CoordinatorProcess(tmp_path, lease_seconds=3, heartbeat_seconds=0.5, max_connections=64) as coordinator,
+        contextlib.ExitStack() as stack,
+    ):
+        onlookers = Onlookers(coordinator)
+        silent = [connect(coordinator, stack) for _ in range(300)]
+        for connection in silent[::2]:
+            with contextlib.suppress(OSError):
+                connection.sendall(b"GET /health HT")
+        for _ in range(5):
+            assert requests.get(f"{coordinator.url}/health", timeout=PATIENCE).status_code == 200
+            onlookers.go_on()
+        onlookers.finish()
