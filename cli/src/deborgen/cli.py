@@ -32,6 +32,7 @@ SECTIONS: dict[str, dict[str, str]] = {
         "schema": "Print the JSON Schema of the job file, for editors.",
     },
     "Look": {
+        "open": "Open the dashboard: print a link that signs a browser in once.",
         "list": "List runs, newest first.",
         "show": "Show one run, or one job with its attempts.",
         "watch": "Watch a run live until it ends.",

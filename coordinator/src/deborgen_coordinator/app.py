@@ -20,6 +20,7 @@ from deborgen_coordinator.secret_keys import SecretKeys
 from deborgen_coordinator.settings import CoordinatorSettings
 from deborgen_coordinator.storage.database import Row
 from deborgen_coordinator.storage.store import Store
+from deborgen_coordinator.web import dashboard as web
 
 
 def open_context(
@@ -77,4 +78,6 @@ def create_app(settings: CoordinatorSettings, clock: Clock | None = None) -> Run
     lease_checker = LeaseChecker(ctx)
     lease_checker.start()
     reserve = DiskReserve(Path(settings.data_dir), settings.disk_reserve if settings.uses_sqlite else 0)
-    return RunningCoordinator(ctx, Application(ctx, streams, reserve), streams, lease_checker, history_log)
+    flask = Application(ctx, streams, reserve)
+    web.serve_on(flask, ctx, streams, reserve)
+    return RunningCoordinator(ctx, flask, streams, lease_checker, history_log)

@@ -41,6 +41,7 @@ def _request_line(call: Call[Any]) -> str:
 _LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*([0-9]{1,18})[ \t]*\r\n", re.IGNORECASE)
 _NO_PREFETCH = re.compile(rb"\r\n(?:transfer-encoding|expect):", re.IGNORECASE)
 _TOKEN = re.compile(rb"\r\nauthorization:[ \t]*bearer +([A-Za-z0-9._~+/=-]+)[ \t]*\r\n", re.IGNORECASE)
+_SESSION = re.compile(rb"\r\ncookie:[^\r]*?deborgen(?:_[0-9]{1,5})?=([A-Za-z0-9_-]{20,100})", re.IGNORECASE)
 _WORKERS_TOKEN = f"dbg_{Role.WORKER}_".encode()
 _RENEWAL = re.compile("|".join(map(_request_line, (contract.HEARTBEAT, contract.FINISH, contract.REGISTER))).encode())
 
@@ -48,7 +49,7 @@ _RENEWAL = re.compile("|".join(map(_request_line, (contract.HEARTBEAT, contract.
 class RequestHead(NamedTuple):
     """What the event loop knows of a request before it is parsed: enough to treat it fairly, and no more."""
 
-    #: Whose token it carries. Nobody has checked the token yet.
+    #: Whose token or session it carries. Nobody has checked it yet.
     person: bytes = b""
     #: Whether it is a call of a worker that keeps its leases alive.
     renews: bool = False
@@ -58,7 +59,7 @@ class RequestHead(NamedTuple):
 
 def examine_head(head: bytes) -> RequestHead:
     """Find out what the event loop needs to know of a request, from the bytes of its head."""
-    token, length = _TOKEN.search(head), _LENGTH.search(head)
+    token, length = _TOKEN.search(head) or _SESSION.search(head), _LENGTH.search(head)
     person = token[1] if token else b""
     renews = person.startswith(_WORKERS_TOKEN) and _RENEWAL.match(head) is not None
     prefetch = min(int(length[1]), PREFETCH_BYTES) if length and not _NO_PREFETCH.search(head) else 0

@@ -15,6 +15,8 @@ from deborgen_shared.calls import JSON, RAW, Answer, Call, Nothing
 from deborgen_shared.errors import Code
 from deborgen_shared.states import Role
 
+#: The paths of the API begin with this.
+API = "/v1/"
 EVERYONE = frozenset(Role)
 PEOPLE = frozenset({Role.ADMIN, Role.SUBMITTER, Role.VIEWER})
 SUBMITTERS = frozenset({Role.ADMIN, Role.SUBMITTER})
@@ -273,6 +275,14 @@ LIST_TOKENS = Call(
 REVOKE_TOKEN = Call(
     "DELETE", "/v1/tokens/{token}", ADMINS, "Revoke a token. It stops working immediately.",
     Answer(204, "it is revoked", Nothing),
+)  # fmt: skip
+
+# The dashboard
+
+CREATE_LINK = Call(
+    "POST", "/v1/sign-in-links", PEOPLE,
+    "Create a link that signs its reader in to the dashboard as the token's owner, once, within a minute.",
+    Answer(201, "the link", m.SignInLink),
 )  # fmt: skip
 
 # Secrets

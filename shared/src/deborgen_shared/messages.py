@@ -665,6 +665,13 @@ class Me(AnswerBody):
     default_image: str = ""
 
 
+class SignInLink(AnswerBody):
+    """A link that signs its reader in to the dashboard once. `path` comes after the coordinator's address."""
+
+    path: str
+    expires_at: datetime
+
+
 class Error(AnswerBody):
     code: str
     message: str

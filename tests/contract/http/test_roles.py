@@ -67,6 +67,7 @@ MATRIX: dict[str, set[Role]] = {
     "POST /v1/tokens": {A},
     "GET /v1/tokens": {A},
     "DELETE /v1/tokens/{token}": {A},
+    "POST /v1/sign-in-links": PEOPLE,
 }
 
 WORKER = PATH_NAMES["name"].example

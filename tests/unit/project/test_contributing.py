@@ -68,5 +68,6 @@ def test_every_name_in_the_code_that_a_recipe_gives_exists() -> None:
 def test_there_is_a_recipe_for_each_kind_of_addition() -> None:
     recipes = re.findall(r"^### (.*)$", text("CONTRIBUTING.md"), re.MULTILINE)
     assert recipes == [
-        "A key of the job file", "A state", "A call", "A runner", "A metric", "A page of the documents",
+        "A key of the job file", "A state", "A call", "A runner", "A metric", "A page of the dashboard",
+        "A page of the documents",
     ]  # fmt: skip

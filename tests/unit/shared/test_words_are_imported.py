@@ -46,6 +46,8 @@ IN_HTTP = re.compile(r"(?<=\r\n)(?:" + "|".join(sorted(HEADERS)) + "):", re.IGNO
 #: Places where a word of the wire means something else: the file, the word, and its meaning there.
 ALLOWED: dict[tuple[str, str], str] = {
     ("cli/src/deborgen/cli.py", "cancel"): "the name of a command",
+    ("cli/src/deborgen/cli.py", "open"): "the name of a command",
+    ("cli/src/deborgen/commands/open.py", "open"): "the name of a command",
     ("cli/src/deborgen/commands/logs.py", "failed"): "a verb in a sentence",
     ("cli/src/deborgen/commands/cancel.py", "cancel"): "the name of a command",
     ("cli/src/deborgen/commands/doctor.py", "open"): "the name of a check of the doctor",

@@ -8,8 +8,10 @@ import click
 
 from deborgen import embedded, output, profile, runtime
 from deborgen.cli import CONTEXT
+from deborgen.connection import Connection
 from deborgen.errors import DeborgenError
 from deborgen.runtime import Runtime
+from deborgen_shared import contract
 
 
 @click.command(name="up", context_settings=CONTEXT)
@@ -73,6 +75,8 @@ def _announce(state: Runtime, end: str) -> None:
         reason = f" (Podman: {state.why_not_podman})" if state.why_not_podman else ""
         output.say(f"runner: subprocess{reason}; jobs run as your own processes; jobs with an image must wait.")
     output.say(f"data:   {state.data_dir}")
+    link = Connection(state.url, state.token).call(contract.CREATE_LINK, repeatable=False).path
+    output.say(f"see it: {state.url}{link}\n        (this link works once, within a minute; a new one: deborgen open)")
     if note := _elsewhere(state.url):
         output.say(f"note:   {note}; to use this one: export DEBORGEN_URL={state.url}")
     output.hint(f"stop it: {end}")

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from flask import Flask
 
@@ -12,13 +12,16 @@ from deborgen_coordinator.disk_reserve import DiskReserve
 from deborgen_coordinator.http import blobs, events, jobs, logs, runs, secrets, service, tokens, workers
 from deborgen_coordinator.http.answers import answer_problem
 from deborgen_coordinator.http.bodies import BodyAwaited
-from deborgen_coordinator.http.routes import register
+from deborgen_coordinator.http.routes import View, register
 from deborgen_coordinator.http.streams import Streams
 from deborgen_coordinator.operations.context import Context
 from deborgen_shared.errors import Code, Refusal
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIEnvironment
+
+#: The page about a problem, or None if the request does not come from a browser.
+ProblemPage = Callable[[Exception, dict[str, Any]], Callable[..., Iterable[bytes]] | None]
 
 NOUNS = (service, runs, jobs, logs, blobs, events, workers, tokens, secrets)
 
@@ -40,7 +43,15 @@ class Application(Flask):
         self._calls = register(self, ctx, streams, reserve)
         # Clients request the same paths again and again, so recent matches are cached.
         self._find = lru_cache(1000)(self.url_map.bind("localhost").match)
+        #: The page about a problem, for a browser that asked for a page that does not exist; see `web/`.
+        self.show_problem: ProblemPage = lambda problem, environ: None
         self._allowed = {name.strip().lower() for name in ctx.settings.allowed_hosts.split(",") if name.strip()}
+
+    def add_view(self, rule: str, method: str, view: View) -> None:
+        """Let this view serve the requests for a path in Flask's notation."""
+        endpoint = f"{method} {rule}"
+        self._calls[endpoint] = view
+        self.add_url_rule(rule, endpoint, methods=[method], provide_automatic_options=False)
 
     def wsgi_app(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         path: str = environ["PATH_INFO"]
@@ -59,7 +70,7 @@ class Application(Flask):
         except BodyAwaited:
             raise
         except Exception as problem:
-            answer = self._problem_answer(problem)
+            answer = self.show_problem(problem, environ) or self._problem_answer(problem)
         return answer(environ, start_response)
 
 

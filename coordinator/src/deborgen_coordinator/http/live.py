@@ -2,7 +2,7 @@
 
 A commit wakes the thread. It reads what is new once for all streams of a kind, and gives each stream its part, unless
 the reader has not yet taken the previous part. So a slow reader falls behind without costing anything, and then catches
-up by itself. A stream ends within a few seconds after its token was revoked or has expired.
+up by itself. A stream ends within a few seconds after its token was revoked or has expired, or its session was ended.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
-from deborgen_coordinator.operations.authenticate import is_valid
-from deborgen_coordinator.operations.context import Context
+from deborgen_coordinator.operations.context import Actor, Context
+from deborgen_coordinator.operations.sign_ins import may_go_on
 from deborgen_coordinator.storage.database import DatabaseUnavailable
 
 log = logging.getLogger("deborgen.streams")
@@ -62,9 +62,9 @@ class LiveStream:
 
     sink: Sink
 
-    def __init__(self, streams: LiveStreams, feed: Feed, token: str, on_close: Callable[[], None]) -> None:
+    def __init__(self, streams: LiveStreams, feed: Feed, actor: Actor, on_close: Callable[[], None]) -> None:
         self._streams, self._on_close = streams, on_close
-        self.feed, self.token = feed, token
+        self.feed, self.holder = feed, (actor.token_id, actor.sign_in)
         self.is_ready = True
         self.has_left = False
         self.sent_at = time.monotonic()
@@ -144,9 +144,9 @@ class LiveStreams:
         """Give each stream what is new for it; return whether one of them has more to send at once."""
         with self._lock:
             streams = list(self._open)
-        valid = {token: is_valid(self._ctx, token) for token in {stream.token for stream in streams}}
+        valid = {each: may_go_on(self._ctx, *each) for each in {stream.holder for stream in streams}}
         for stream in streams:
-            if stream.has_left or self._closed.is_set() or not valid[stream.token]:
+            if stream.has_left or self._closed.is_set() or not valid[stream.holder]:
                 self._end(stream, at_end=stream.is_ready and not stream.has_left)
         ready = [stream for stream in self._open if stream.is_ready]
         for kind in {type(stream.feed) for stream in ready}:

@@ -18,6 +18,7 @@ from deborgen_coordinator.http import bodies
 from deborgen_coordinator.http.answers import HandlerAnswer, disk_full, render
 from deborgen_coordinator.http.decoding import convert, malformed, parse
 from deborgen_coordinator.http.hints import add_hint
+from deborgen_coordinator.http.sessions import authenticate_session
 from deborgen_coordinator.http.streams import Streams
 from deborgen_coordinator.operations.authenticate import authenticate
 from deborgen_coordinator.operations.context import Actor, Context
@@ -194,6 +195,8 @@ _BEARER = re.compile(r"[Bb][Ee][Aa][Rr][Ee][Rr] +([A-Za-z0-9._~+/=-]{1,512})")
 
 def authenticate_request(ctx: Context, environ: Mapping[str, Any]) -> Actor:
     header = environ.get(_AUTHORIZATION)
+    if not header and (actor := authenticate_session(ctx, environ)) is not None:
+        return actor
     found = _BEARER.fullmatch(header) if header else None
     if not found:
         raise Refusal(

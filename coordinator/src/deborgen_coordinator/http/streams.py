@@ -75,7 +75,7 @@ class Streams:
     def follow(self, actor: Actor, feed: Feed) -> LiveStream:
         """An answer that stays open, and sends what the feed provides, as long as the actor's token is valid."""
         slot = Slot(self._live, actor, "live streams are open", "close one of yours, or try again later")
-        return LiveStream(self._streams, feed, actor.token_id, slot.close)
+        return LiveStream(self._streams, feed, actor, slot.close)
 
     def send(self, actor: Actor, chunks: Iterator[bytes]) -> Iterable[bytes]:
         """The chunks as an answer. An answer that is not small is a transfer."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from deborgen_coordinator.http.answers import HandlerAnswer
 from deborgen_coordinator.http.routes import CallRequest, serves
-from deborgen_coordinator.operations import tokens
+from deborgen_coordinator.operations import sign_ins, tokens
 from deborgen_shared import contract
 from deborgen_shared import messages as m
 from deborgen_shared.queries import NoQuery
@@ -24,6 +24,11 @@ def list_tokens(request: CallRequest[None, NoQuery]) -> m.Tokens:
 def revoke(request: CallRequest[None, NoQuery]) -> HandlerAnswer:
     tokens.revoke(request.ctx, request.actor, request.names["token"])
     return HandlerAnswer(204)
+
+
+@serves(contract.CREATE_LINK)
+def create_link(request: CallRequest[None, NoQuery]) -> m.SignInLink:
+    return sign_ins.create_link(request.ctx, request.actor)
 
 
 @serves(contract.ME)

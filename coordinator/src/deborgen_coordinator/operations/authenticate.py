@@ -33,10 +33,12 @@ def _known(ctx: Context, token_id: str) -> tuple[TokenRow | None, float]:
     return row, until
 
 
-def is_valid(ctx: Context, token_id: str) -> bool:
-    """Whether a token that was accepted before is still valid: it was not revoked, and has not expired."""
+def valid_token(ctx: Context, token_id: str) -> TokenRow | None:
+    """A token that was accepted before, if it is still valid: it was not revoked, and has not expired."""
     row, _ = _known(ctx, token_id)
-    return row is not None and row.revoked_at is None and (row.expires_at is None or row.expires_at > ctx.clock.wall())
+    if row is None or row.revoked_at is not None or (row.expires_at is not None and row.expires_at <= ctx.clock.wall()):
+        return None
+    return row
 
 
 def authenticate(ctx: Context, text: str) -> Actor:

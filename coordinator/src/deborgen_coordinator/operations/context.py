@@ -12,7 +12,7 @@ from deborgen_shared.states import Role
 from ..caches import SharedCache
 from ..clock import Clock
 from ..secret_keys import SecretKeys
-from ..storage.rows import TokenRow
+from ..storage.rows import SignInRow, TokenRow
 from ..storage.store import Store
 from ..storage.transactions import Tx
 from .metrics import CoordinatorMetrics
@@ -48,6 +48,8 @@ class Context:
     spec_cache: SpecCache = field(default_factory=SpecCache)
     #: Recently used tokens, each with the moment on the steady clock until which it is valid.
     known_tokens: SharedCache[str, tuple[TokenRow, float]] = field(default_factory=lambda: SharedCache(MOST_TOKENS))
+    #: Recently used sessions of the dashboard, in the same way.
+    known_sign_ins: SharedCache[str, tuple[SignInRow, float]] = field(default_factory=lambda: SharedCache(MOST_TOKENS))
     #: Overviews of ended and of large runs, by run.
     overviews: SharedCache[int, KeptOverview] = field(default_factory=lambda: SharedCache(MOST_OVERVIEWS))
 
@@ -80,11 +82,13 @@ class Context:
 
 @dataclass(frozen=True, slots=True)
 class Actor:
-    """Who makes a request: the role and the name of a token."""
+    """Who makes a request: the role and the name of a token, and in a browser also the session."""
 
     role: Role
     name: str
     token_id: str
+    #: The digest of the session of the dashboard; empty for a request that carries the token itself.
+    sign_in: str = ""
 
     def __str__(self) -> str:
         return f"{self.role}:{self.name}"

@@ -29,6 +29,7 @@ class Noun(Enum):
     WORKER = auto()
     TOKEN = auto()
     SECRET = auto()
+    PAGE = auto()
     CURSOR = auto()
 
 

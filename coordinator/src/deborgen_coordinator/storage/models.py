@@ -116,6 +116,19 @@ class Token(TableModel):
     revoked_at = DoubleField(null=True)
 
 
+class SignIn(TableModel):
+    """A link that signs a person in to the dashboard once or, without `is_link`, the session of a browser.
+
+    Only the SHA-256 of its secret is stored."""
+
+    digest = TextField(primary_key=True)
+    token_id = TextField()
+    is_link = FlagField()
+    #: The address in the browser: a session is worth nothing at another one.
+    host = TextField()
+    expires_at = DoubleField()
+
+
 class Submitter(TableModel):
     """A person who submits, and the usage of their ended attempts in seconds times cpus."""
 
@@ -503,7 +516,6 @@ class Writer(TableModel):
 
 #: All tables, in an order in which they can be created and filled: a table comes before the tables that refer to it.
 TABLES: tuple[Any, ...] = (
-    LeaseClock, Token, Submitter, Secret, Run, RunLabel, Submission, JobClass, Spec, SpecFile, Step, Worker, Experience,
-    Session, Claim,
-    Job, Attempt, LogChunk, Blob, Artifact, Event, HistoryCursor, Writer,
+    LeaseClock, Token, SignIn, Submitter, Secret, Run, RunLabel, Submission, JobClass, Spec, SpecFile, Step, Worker,
+    Experience, Session, Claim, Job, Attempt, LogChunk, Blob, Artifact, Event, HistoryCursor, Writer,
 )  # fmt: skip

@@ -195,6 +195,14 @@ class WorkerRow(Struct, frozen=True):
     metrics: str | None
 
 
+class SignInRow(Struct, frozen=True):
+    digest: str
+    token_id: str
+    is_link: bool
+    host: str
+    expires_at: float
+
+
 class TokenRow(Struct, frozen=True):
     id: str
     role: str
