@@ -269,6 +269,9 @@ class Assignment(AnswerBody):
     submitter: str = ""
     lease_expires_at: datetime | None = None
     """On the coordinator's wall clock, for display only. A worker uses `waited_seconds` and its own clock."""
+    phase: str | None = None
+    """In a loop: `work` or `verify`, and the number of the round."""
+    round: int | None = None
 
 
 class Claimed(AnswerBody):
@@ -461,6 +464,11 @@ class Job(AnswerBody):
     warnings: list[str] = field(default_factory=list)
     began_at: datetime | None = None
     """While it is running: when its program began, or null if a worker only holds it so far."""
+    phase: str | None = None
+    """In a loop: `work` or `verify`, and the number of the round."""
+    round: int | None = None
+    verified: bool | None = None
+    """The answer of a check, once it has given one."""
 
 
 class ArtifactView(AnswerBody):
@@ -528,6 +536,9 @@ class ResultRow(AnswerBody):
     worker: str | None
     retry_of: str | None = None
     """Set if the row is of a later run, whose job is a successful retry of this one."""
+    round: int | None = None
+    """In a loop: the round that this job worked for, and whether the check of that round has verified it."""
+    verified: bool | None = None
 
 
 class Runs(Page[Run]): ...

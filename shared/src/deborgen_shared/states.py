@@ -45,6 +45,13 @@ PROGRAM_FAILURES = frozenset({Outcome.FAILED, Outcome.TIMEOUT, Outcome.OUT_OF_ME
 INFRASTRUCTURE_FAILURES = frozenset({Outcome.ERROR, Outcome.LOST})
 
 
+class Phase(StrEnum):
+    """The two jobs of each round of a loop: the work, and the check that decides whether another round follows."""
+
+    WORK = "work"
+    VERIFY = "verify"
+
+
 class Cause(StrEnum):
     """Why an attempt ended as an error, where its worker can tell."""
 

@@ -72,12 +72,15 @@ def job_fields(
         "exit_code": row.exit_code,
         "result": loads(row.result),
         "progress": row.progress,
-        "created_at": when(owner.created_at),
+        "created_at": when(row.created_at or owner.created_at),
         "started_at": maybe_when(row.started_at),
         "finished_at": maybe_when(row.finished_at),
         "message": row.message or "",
         "warnings": loads(row.warnings) or [],
         "began_at": maybe_when(began_at),
+        "phase": row.phase,
+        "round": row.round,
+        "verified": row.verified,
     }
 
 

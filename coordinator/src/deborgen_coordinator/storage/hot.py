@@ -377,12 +377,14 @@ def class_under(digest: V) -> Any:
 
 
 @Statement
-def add_run(name: V, submitter: V, labels: V, warnings: V, retry_of: V, jobs: V, steps: V, now: V, origin: V) -> Any:
+def add_run(
+    name: V, submitter: V, labels: V, warnings: V, retry_of: V, jobs: V, steps: V, now: V, origin: V, next_index: V
+) -> Any:
     """218 / 7 us. All jobs of a new run are queued."""
     return Run.insert({
         Run.name: name, Run.submitter: submitter, Run.labels: labels, Run.warnings: warnings, Run.retry_of: retry_of,
         Run.jobs: jobs, Run.steps: steps, Run.queued: jobs, Run.created_at: now,
-        Run.origin: origin,
+        Run.origin: origin, Run.next_index: next_index,
     }).returning(Run.id)  # fmt: skip
 
 

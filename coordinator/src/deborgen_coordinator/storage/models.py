@@ -29,7 +29,7 @@ from peewee import (
     TextField,
 )
 
-from deborgen_shared.states import Outcome, Role, State, WorkerState
+from deborgen_shared.states import Outcome, Phase, Role, State, WorkerState
 
 UNIQUE = SQL("UNIQUE")
 #: The states that a worker's row can have. The coordinator derives `resting` and `offline`.
@@ -175,6 +175,8 @@ class Run(TableModel):
     whole_canceled = FlagField(constraints=[default(0)])
     #: Where the run came from, as JSON, if a bridge submitted it.
     origin = TextField(null=True)
+    #: The index of the next job that a loop adds; 0 if the run has no loop.
+    next_index = CountField(constraints=[default(0)])
 
     class Meta:
         constraints = (
@@ -334,7 +336,10 @@ class Job(TableModel):
     """`rank` is the priority with the opposite sign. A `ready` job can be claimed: it is queued, the steps that it
     needs have succeeded, and it does not wait for `wait_clock` before its next attempt. Until `avoid_clock`, the worker
     `avoid` gets it only if no other worker could. `attempts` leaves out released attempts; `last_attempt` is the number
-    of the newest attempt."""
+    of the newest attempt.
+
+    The jobs of a loop have a `point`: the id of the first of them. Jobs of later rounds are made while the run goes on,
+    so they have a `created_at` of their own. `verified` is the answer of a check."""
 
     id = KeyField(primary_key=True)
     step = BigIntegerField()
@@ -360,6 +365,11 @@ class Job(TableModel):
     message = TextField(null=True)
     started_at = DoubleField(null=True)
     finished_at = DoubleField(null=True)
+    point = BigIntegerField(null=True)
+    round = PositiveField(null=True)
+    phase = OneOfField(Phase, null=True)
+    verified = FlagField(null=True)
+    created_at = DoubleField(null=True)
 
     class Meta:
         constraints = (
@@ -380,6 +390,7 @@ Job.add_index(Job.wait_clock, where=Job.wait_clock.is_null(False), name="job_wai
 Job.add_index(Job.avoid_clock, where=Job.avoid_clock.is_null(False), name="job_avoid")
 Job.add_index(Job.state, Job.id, name="job_state")
 Job.add_index(Job.worker, Job.id, where=Job.worker.is_null(False), name="job_worker")
+Job.add_index(Job.point, Job.round, Job.phase, unique=True, where=Job.point.is_null(False), name="job_round")
 
 
 class Attempt(TableModel):

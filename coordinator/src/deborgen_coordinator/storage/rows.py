@@ -9,7 +9,7 @@ from typing import Any, TypeVar, get_type_hints
 
 from msgspec import Struct
 
-from deborgen_shared.states import Outcome, State, WorkerState
+from deborgen_shared.states import Outcome, Phase, State, WorkerState
 
 from .database import Row
 
@@ -25,7 +25,7 @@ def _word_of(words: type[StrEnum]) -> Callable[[Any], Any]:
 #: Field types that the database stores as another type, and how to convert the stored value.
 CONVERSIONS: dict[Any, Callable[[Any], Any]] = {
     bool: bool, State: _word_of(State), WorkerState: _word_of(WorkerState), Outcome | None: _word_of(Outcome),
-    list[str]: json.loads,
+    Phase | None: _word_of(Phase), bool | None: {None: None, 0: False, 1: True}.__getitem__, list[str]: json.loads,
 }  # fmt: skip
 
 
@@ -75,6 +75,11 @@ class JobRow(Struct, frozen=True):
     message: str | None
     started_at: float | None
     finished_at: float | None
+    point: int | None
+    round: int | None
+    phase: Phase | None
+    verified: bool | None
+    created_at: float | None
 
 
 class SecretRow(Struct, frozen=True):
@@ -156,6 +161,7 @@ class RunRow(Struct, frozen=True):
     finished_at: float | None
     whole_canceled: bool
     origin: str | None
+    next_index: int
 
 
 class StepRow(Struct, frozen=True):

@@ -7,7 +7,7 @@ from typing import Any
 
 from deborgen_shared.jobfile import file_values, kinds, limits, values
 from deborgen_shared.jobfile.kinds import Check, ValueKind, shaped
-from deborgen_shared.jobfile.model import Build, Checkpoint, Workspace
+from deborgen_shared.jobfile.model import Build, Checkpoint, Repeat, Workspace
 from deborgen_shared.jobfile.problems import Path, Problems
 from deborgen_shared.jobfile.structure import record
 from deborgen_shared.jobfile.sweep_checks import sweep
@@ -46,6 +46,12 @@ CHECKPOINT = record(
     "write for example {path: state/, every: 5m}",
     ("path",),
     Checkpoint,
+)
+REPEAT = record(
+    {"until": values.run, "most": kinds.number(*limits.ROUNDS, whole=True)},
+    "write for example {until: python good_enough.py, most: 20}",
+    ("until", "most"),
+    Repeat,
 )
 BUILD = record(
     {
@@ -152,6 +158,12 @@ KEYS: tuple[Key, ...] = (
     ),
     Key("labels", values.labels("write for example {project: thesis}"), "Labels of your choice, to find the run by."),
     Key("sweep", sweep, "Run this job once per combination of parameters."),
+    Key(
+        "repeat", REPEAT,
+        "Repeat the job until the check `until` succeeds, at most `most` times. Each round is one job of work and one "
+        "check.",
+        not_yet="is not supported by this version yet",
+    ),
     Key(
         "build", BUILD, "An image to build from a repository.",
         not_yet="is not supported by this version yet: build the image yourself and name it in 'image'",

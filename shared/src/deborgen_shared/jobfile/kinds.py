@@ -23,7 +23,7 @@ Shape = dict[str, Any]
 VISIBLE_TEXT = r"^\s*[^\s\u0000][^\u0000]*$"
 NO_NUL = r"^[^\u0000]*$"
 
-TEMPLATES_HINT = "it can be used only in name, run, image, env, artifacts, result and build.tag"
+TEMPLATES_HINT = "it can be used only in name, run, image, env, artifacts, result, repeat.until and build.tag"
 
 
 class ValueKind(NamedTuple):

@@ -60,5 +60,7 @@ WATCHDOG = (1.0, 365 * 86_400.0)
 BACKOFF = (0.0, 86_400.0)
 CHECKPOINT_EVERY = (1.0, 86_400.0)
 MAX_ATTEMPTS = (1, 100)
+#: A loop makes two jobs per round, so that more rounds would exceed the limit of jobs.
+ROUNDS = (1, JOBS // 2)
 PRIORITY = (-1_000, 1_000)
 INTEGER = (-(2**63), 2**63 - 1)

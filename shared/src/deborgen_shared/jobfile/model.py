@@ -81,6 +81,13 @@ class Build(Struct, frozen=True, kw_only=True):
     containerfile: str = "Containerfile"
 
 
+class Repeat(Struct, frozen=True, kw_only=True):
+    """Repeat the job until the check `until` succeeds, at most `most` times."""
+
+    until: str | list[str]
+    most: int
+
+
 class JobSpec(Struct, frozen=True, kw_only=True):
     """Everything that the jobs of one step have in common. Durations are in seconds, sizes in bytes.
 
@@ -105,6 +112,7 @@ class JobSpec(Struct, frozen=True, kw_only=True):
     artifacts: list[ArtifactPattern] = msgspec.field(default_factory=list)
     result: str | None = None
     checkpoint: Checkpoint | None = None
+    repeat: Repeat | None = None
     build: Build | None = None
     labels: dict[str, str] = msgspec.field(default_factory=dict)
 
@@ -118,6 +126,11 @@ class JobSpec(Struct, frozen=True, kw_only=True):
         if self.secrets:
             needs["secrets"] = sorted(self.secrets)
         return _sorted_json.encode(needs).decode()
+
+
+def jobs_per_point(repeat: Repeat | None) -> int:
+    """How many jobs each combination of parameters may get: in a loop, one of work and one check per round."""
+    return 2 * repeat.most if repeat else 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,5 +174,10 @@ class JobFile:
 
     @property
     def count(self) -> int:
-        """How many jobs the run has."""
+        """How many jobs the run has when it is submitted. A loop adds further ones round by round."""
         return sum(step.count for step in self.steps)
+
+    @property
+    def most(self) -> int:
+        """How many jobs the run may get, if no loop ends before its last round."""
+        return sum(step.count * jobs_per_point(step.spec.repeat) for step in self.steps)

@@ -8,7 +8,7 @@ from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
 from deborgen_shared.jobfile import limits
-from deborgen_shared.jobfile.paths import INPUTS, fold
+from deborgen_shared.jobfile.paths import INPUTS, PREVIOUS, fold
 from deborgen_shared.jobfile.problems import Path, Problems, did_you_mean, show, subject
 
 STEP_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
@@ -71,8 +71,8 @@ def _check_no_circle(steps: list[Any], ids: list[str], needs: list[list[str]], p
 def check_inputs(steps: Iterable[tuple[Path, list[Any], list[str]]], problems: Problems) -> None:
     """Add a problem for each file of a step that is where the artifacts of a needed step will appear.
 
-    Each entry of `steps` is one step: the path of its list of files, the files, and the steps that it needs.
-    Steps that inherit the same files are checked together.
+    Each entry of `steps` is one step: the path of its list of files, the files, and the steps that it needs. For a loop
+    `PREVIOUS` is one of them. Steps that inherit the same files are checked together.
     """
     taken: dict[Path, dict[str, str]] = {}
     lists: dict[Path, list[Any]] = {}
@@ -88,5 +88,6 @@ def check_inputs(steps: Iterable[tuple[Path, list[Any], list[str]]], problems: P
             if place == INPUTS and is_uploaded:  # a file named like the folder of all artifacts
                 place = next(iter(places))
             if place in places:
-                message = f"the path '{show(name)}' is where the artifacts of step '{places[place]}' appear"
+                made = "the last round" if places[place] == PREVIOUS else f"step '{places[place]}'"
+                message = f"the path '{show(name)}' is where the artifacts of {made} appear"
                 problems.add((*path, index), message, f"they are at {INPUTS}/{places[place]}/: choose another name")

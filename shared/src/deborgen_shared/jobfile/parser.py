@@ -8,8 +8,9 @@ from typing import Any
 from deborgen_shared.jobfile import limits, references
 from deborgen_shared.jobfile.keys import MERGED, NOT_YET, RUN_ONLY, STEP, STEP_ONLY, TOP
 from deborgen_shared.jobfile.kinds import Check
-from deborgen_shared.jobfile.model import JobFile, JobResources, JobSpec, RetryPolicy, Step
+from deborgen_shared.jobfile.model import JobFile, JobResources, JobSpec, RetryPolicy, Step, jobs_per_point
 from deborgen_shared.jobfile.needs import STEP_ID, check_inputs, check_needs
+from deborgen_shared.jobfile.paths import PREVIOUS, fold
 from deborgen_shared.jobfile.problems import Path, Problem, Problems, differ_in_case, kind, show, subject
 from deborgen_shared.jobfile.structure import report_empty, report_unknown_key
 from deborgen_shared.jobfile.sweep import Sweep
@@ -29,6 +30,8 @@ def check(data: object, problems: Problems, wire: bool, defaults: dict[str, Any]
         return None
     top = _Level(data, (), TOP[wire], problems)
     _check_exactly_one(data, problems)
+    if "steps" in data and "repeat" in data:
+        problems.add(("repeat",), "'repeat' belongs in a step", "write it in the step that repeats", key=True)
     levels, needs = _steps(data["steps"], wire, problems) if "steps" in data else ([top], [[]])
     # Each parameter of any step, with that step: for hints about a parameter that only another step has.
     others = {
@@ -37,6 +40,7 @@ def check(data: object, problems: Problems, wire: bool, defaults: dict[str, Any]
     within_limit = _check_counts(top, levels, max_jobs, problems)
     for level in levels:
         _check_lookups(top, level, others, within_limit, problems)
+        _check_repeat(level, _needs_of(level, needs), problems)
     check_inputs(_files(top, levels, needs), problems)
     if problems:
         return None
@@ -152,6 +156,19 @@ def _check_run_or_build(item: dict[str, Any], level: _Level, problems: Problems)
         problems.add(level.path, f"{called} has no 'run'", "add run: and the command of the step")
 
 
+def _check_repeat(level: _Level, needs: list[str], problems: Problems) -> None:
+    """Only a program can be repeated, and nothing else may appear where the artifacts of its last round do."""
+    if "repeat" not in level.values:
+        return
+    here = (*level.path, "repeat")
+    if "build" in level.values:
+        problems.add(here, "'repeat' goes with 'run', not with 'build'", "remove one of them", key=True)
+    for need in needs:
+        if isinstance(need, str) and fold(need) == PREVIOUS:
+            message = f"the artifacts of step '{need}' would appear where those of the last round do"
+            problems.add(here, message, "give that step another name", key=True)
+
+
 def _check_lookups(top: _Level, level: _Level, others: dict[str, str], within_limit: bool, problems: Problems) -> None:
     """Every lookup of a step must be defined in that step, also in keys that it inherits from the file."""
     found, values = top.references, top.values
@@ -174,11 +191,17 @@ def _check_lookups(top: _Level, level: _Level, others: dict[str, str], within_li
 
 
 def _files(top: _Level, levels: list[_Level], needs: list[list[str]]) -> Iterator[tuple[Path, list[Any], list[str]]]:
-    """For each step that needs others: its files, which it may inherit from the file, their path, and its needs."""
+    """For each step that needs others, or repeats: its files, which it may inherit from the file, their path, and its
+    needs."""
     for level in levels:
         holder = level if "files" in level.values else top
-        if level.path and (files := holder.values.get("files")):
-            yield (*holder.path, "files"), files, needs[int(level.path[1])]
+        previous = [PREVIOUS] if "repeat" in level.values else []
+        if files := holder.values.get("files"):
+            yield (*holder.path, "files"), files, _needs_of(level, needs) + previous
+
+
+def _needs_of(level: _Level, needs: list[list[str]]) -> list[str]:
+    return needs[int(level.path[1])] if level.path else []
 
 
 def _check_counts(top: _Level, levels: list[_Level], max_jobs: int, problems: Problems) -> bool:
@@ -194,6 +217,8 @@ def _check_counts(top: _Level, levels: list[_Level], max_jobs: int, problems: Pr
             used.append(sweep)
             sweeps[(*holder.path, "sweep")] = sweep
             made = "combinations before 'exclude'" if sweep.exclude else made
+    if total <= max_jobs and not _check_rounds(top, levels, max_jobs, problems):
+        return False
     if total > max_jobs:
         path, sweep = max(sweeps.items(), key=lambda item: item[1].size, default=((), None))
         alone = sweep is not None and sweep.size > max_jobs  # one sweep is already too large by itself
@@ -216,6 +241,24 @@ def _check_counts(top: _Level, levels: list[_Level], max_jobs: int, problems: Pr
         if sweep.count == 0:
             problems.add((*path, "exclude"), "'exclude' removes every combination", "remove one of its rows", key=True)
     return True
+
+
+def _check_rounds(top: _Level, levels: list[_Level], max_jobs: int, problems: Problems) -> bool:
+    """Whether the number of jobs stays within the limit even if every loop goes on to its last round."""
+    total, largest = 0, 0
+    where: Path = ()
+    for level in levels:
+        sweep: Sweep | None = (level if "sweep" in level.values else top).values.get("sweep")
+        repeat = level.values.get("repeat")
+        size = (sweep.size if sweep else 1) * jobs_per_point(repeat)
+        total += size
+        if repeat and size > largest:
+            largest, where = size, (*level.path, "repeat")
+    if total <= max_jobs:
+        return True
+    message = f"with two jobs per round, there may be {total:,} jobs, but the limit is {max_jobs:,}"
+    problems.add((*where, "most"), message, "lower 'most', or repeat fewer jobs")
+    return False
 
 
 def _step(defaults: dict[str, Any], level: _Level, needs: list[str]) -> Step:

@@ -10,6 +10,8 @@ from deborgen_shared.jobfile.limits import PATH_BYTES, PATH_PART_BYTES
 
 #: The folder in every workspace that belongs to deborgen, and the folder for the artifacts of needed steps.
 OWN, INPUTS = ".deborgen", "inputs"
+#: The folder in `inputs` for the artifacts of a loop's last round.
+PREVIOUS = "previous"
 _DRIVE = re.compile(r"[A-Za-z]:")
 _PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,200}")
 

@@ -1,6 +1,6 @@
 """Templates: `${{ name }}` looks up a parameter or a predefined fact of the job. There are no expressions.
 
-In a `run` script the value is quoted for the shell; everywhere else it is inserted unchanged.
+In a script, `run` or `repeat.until`, the value is quoted for the shell; everywhere else it is inserted unchanged.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ OPEN = "${{"
 #: Names that can be looked up besides parameters: in every job, and in jobs that check out a repository.
 FACTS = ("run.id", "job.id", "job.index", "attempt")
 GIT_FACTS = ("git.sha", "git.short_sha", "git.ref")
+#: Where a text is a script, in which values are quoted for the shell.
+SCRIPTS: tuple[Path, ...] = (("run",), ("repeat", "until"))
 
 #: A well-formed lookup, and its name.
 LOOKUP = re.compile(r"\$\{\{\s*([A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z_][A-Za-z0-9_]*)*)\s*\}\}")
@@ -79,6 +81,10 @@ def replace_texts(job: Mapping[str, Any], change: Callable[[Any, Path], Any]) ->
             else change(item, ("artifacts", index))
             for index, item in enumerate(artifacts)
         ]
+    if isinstance(repeat := done.get("repeat"), dict) and isinstance(until := repeat.get("until"), str | list):
+        place = ("repeat", "until")
+        parts = [change(part, (*place, index)) for index, part in enumerate(until)] if isinstance(until, list) else []
+        done["repeat"] = {**repeat, "until": parts or change(until, place)}
     if isinstance(build := done.get("build"), dict):
         done["build"] = {**build, "tag": change(build.get("tag"), ("build", "tag"))}
     return done
@@ -100,6 +106,6 @@ def render(spec: Mapping[str, Any], params: Mapping[str, Scalar], context: Mappi
     def fill(value: Any, path: Path) -> Any:
         if not isinstance(value, str) or OPEN not in value:
             return value
-        return LOOKUP.sub(quoted if path == ("run",) else found, value)
+        return LOOKUP.sub(quoted if path in SCRIPTS else found, value)
 
     return replace_texts(spec, fill)

@@ -124,6 +124,7 @@ def _copy(work: Work, old: RunRow, chosen: list[JobRow], submitter: int) -> RunR
         jobs=len(chosen),
         steps=len(steps),
         origin=None,
+        next_index=0,
         now=work.now,
     )
     new = row.id

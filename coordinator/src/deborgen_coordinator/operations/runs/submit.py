@@ -215,6 +215,7 @@ def _insert(work: Work, submitted: NewRun, stored: dict[str, tuple[int, int]]) -
         jobs=count,
         steps=len(planned),
         origin=_encode(origin).decode() if origin else None,
+        next_index=count + 1 if any(plan.step.spec.repeat for plan in planned) else 0,
         now=work.now,
     )
     run = row.id
