@@ -13,9 +13,10 @@ from deborgen_shared.jobfile.needs import STEP_ID
 from deborgen_shared.jobfile.structure import record_shape
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
-#: A job that is built, or consists of steps, cannot be repeated.
-_RUN: Shape = {"required": ["run"]}
-_BUILD, _STEPS = ({"required": [key], "not": {"required": ["repeat"]}} for key in ("build", "steps"))
+#: Only a program can be repeated.
+_REPEATS_A_PROGRAM: Shape = {
+    "not": {"required": ["repeat"], "anyOf": [{"required": ["build"]}, {"required": ["steps"]}]}
+}
 _STEP_ID = f"^{STEP_ID.pattern}$"
 
 
@@ -46,7 +47,9 @@ def schema(wire: bool = False) -> dict[str, Any]:
             "type": "array",
             "minItems": 1,
             "maxItems": limits.STEPS,
-            "items": record_shape(step, ("id",)) | {"oneOf": [_RUN, _BUILD]},
+            "items": record_shape(step, ("id",))
+            | {"oneOf": [{"required": ["run"]}, {"required": ["build"]}]}
+            | _REPEATS_A_PROGRAM,
         },
         "Several jobs that run one after another. The keys of the file are their defaults.",
         "none",
@@ -56,7 +59,8 @@ def schema(wire: bool = False) -> dict[str, Any]:
         "title": "deborgen job file",
         "description": "One run: a job, a parameter sweep, or several steps.",
         **record_shape(properties),
-        "oneOf": [_RUN, _BUILD, _STEPS],
+        "oneOf": [{"required": ["run"]}, {"required": ["build"]}, {"required": ["steps"]}],
+        **_REPEATS_A_PROGRAM,
     }
     return deepcopy(whole)
 
