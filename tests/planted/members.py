@@ -10,6 +10,7 @@ from planted.patch import Patch, becomes, gives, nothing
 
 WORKER = "deborgen_worker"
 BLAME = "contract/coordinator/test_blame.py::test"
+AMPLIFICATION = "contract/coordinator/test_amplification.py::test_fault_94"
 IMAGES = "contract/coordinator/test_refused_at_submit.py::test_fault"
 COLLECTING = "unit/worker/test_collecting.py::test_fault"
 MASKING = "unit/worker/test_masking.py::test_fault_86"
@@ -93,6 +94,26 @@ def ignore_subjects(original: Any) -> Any:
 
 
 PLANTED: list[Planted] = [
+    Planted(
+        "the parameters of a run have no limit",
+        (Patch("deborgen_shared.jobfile.limits:PARAMETER_BYTES", becomes(1 << 60)),),
+        (f"{AMPLIFICATION}_parameters_that_would_fill_the_database_are_refused_at_submit",),
+        says=r"DID NOT RAISE",
+    ),
+    Planted(
+        "the length of a parameter's value does not count",
+        (Patch("deborgen_shared.jobfile.references:check_size", nothing),),
+        (f"{AMPLIFICATION}_lookups_that_make_a_job_long_are_refused_at_submit",),
+        says=r"DID NOT RAISE",
+    ),
+    Planted(
+        "a claim takes as many jobs as fit the machine",
+        (Patch("deborgen_coordinator.operations.workers.claim:CLAIM_BYTES", becomes(1 << 60)),),
+        (
+            f"{AMPLIFICATION}_one_claim_of_many_large_jobs_has_an_answer_of_bounded_size",
+            f"{AMPLIFICATION}_the_inputs_of_a_step_that_needs_a_wide_one_have_an_answer_of_bounded_size",
+        ),
+    ),
     Planted(
         "silent clients keep their places",
         (Patch("deborgen_coordinator.event_loop:EventLoop.make_room", nothing),),

@@ -37,6 +37,8 @@ IMAGE = 500
 URL = 2_000
 REF = 250
 RUN_BYTES = 100 * KIB
+#: The texts of one job with lookups, after these are filled in.
+FILLED_BYTES = MIB
 ARGUMENTS = 1_000
 ENV = 1_000
 ENV_NAME = 128

@@ -188,6 +188,8 @@ def _check_lookups(top: _Level, level: _Level, others: dict[str, str], within_li
         git = "build" in values or getattr(values.get("workspace"), "git", None) is not None
         place = "this job" if level is top else f"step '{level.id}'" if level.id else "this step"
         references.check(found, sweep, place, git, others, within_limit, problems)
+        if sweep and within_limit:
+            references.check_size(found, sweep, place, problems)
 
 
 def _files(top: _Level, levels: list[_Level], needs: list[list[str]]) -> Iterator[tuple[Path, list[Any], list[str]]]:

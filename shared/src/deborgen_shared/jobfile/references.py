@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from shlex import quote
 from typing import Any, NamedTuple
 
+from deborgen_shared.jobfile import limits
 from deborgen_shared.jobfile.globs import check_glob
 from deborgen_shared.jobfile.images import check_image
 from deborgen_shared.jobfile.paths import check_path
@@ -12,6 +14,9 @@ from deborgen_shared.jobfile.problems import Path, Problem, Problems, did_you_me
 from deborgen_shared.jobfile.sweep import Sweep
 from deborgen_shared.jobfile.template import FACTS, GIT_FACTS, OPEN, references, replace_texts, text_of
 from deborgen_shared.jobfile.values import image_with
+
+#: No value of a parameter becomes longer than this, even if the shell needs each of its characters in quotes.
+_LONGEST_VALUE = 5 * limits.PARAMETER_TEXT
 
 
 class Reference(NamedTuple):
@@ -75,6 +80,36 @@ def check(
             # Steps inherit keys from the file, so an undefined lookup there is found once per step. Report it once.
             if not any(p.path == reference.path and p.find == reference.written for p in problems):
                 problems.add(reference.path, message, hint, find=reference.written)
+
+
+def check_size(found: Iterable[Reference], sweep: Sweep, place: str, problems: Problems) -> None:
+    """Add a problem if the lookups of parameters could make the texts of one job too long."""
+    texts = {reference.path: reference for reference in found}
+    lookups = sum(reference.value.count(OPEN) for reference in texts.values())
+    if lookups * _LONGEST_VALUE <= limits.FILLED_BYTES:
+        return
+    longest: dict[tuple[str, bool], int] = {}
+    sizes = {
+        path: sum(_longest(name, path[-1] == "run", sweep, longest) for _, name in references(reference.value))
+        for path, reference in texts.items()
+    }
+    total = sum(sizes.values())
+    if total > limits.FILLED_BYTES:
+        path = max(sizes, key=lambda path: sizes[path])
+        took = f"{total / limits.MIB:,.1f} MiB, but the limit is {limits.FILLED_BYTES // limits.MIB} MiB"
+        name = texts[path].name
+        message = f"with its parameters filled in, {place} has texts of up to {took}"
+        problems.add(path, message, f"read the environment instead: $DEBORGEN_PARAM_{name.upper()}", key=True)
+
+
+def _longest(name: str, quoted: bool, sweep: Sweep, known: dict[tuple[str, bool], int]) -> int:
+    """How many bytes a lookup of this name can become."""
+    if name not in sweep.names:
+        return 0
+    if (name, quoted) not in known:
+        spell = quote if quoted else str
+        known[name, quoted] = max((len(spell(text_of(value)).encode()) for value in sweep.values(name)), default=0)
+    return known[name, quoted]
 
 
 def _not_a_lookup(written: str, where: Path, nth: int) -> Problem:

@@ -19,7 +19,12 @@ from ..secrets import secret_values
 from ..spec_cache import CachedSpec
 from ..work import Work
 
+#: The assignments of one claim take roughly this many bytes at most, unless a single one takes more.
+CLAIM_BYTES = 8 * 2**20
+#: What the other fields of an assignment take as JSON.
+_BYTES_AROUND = 1_000
 _decode = msgspec.json.Decoder().decode
+_encode = msgspec.json.Encoder().encode
 
 
 class Picked(NamedTuple):
@@ -43,21 +48,41 @@ def find_owners(tx: Tx, picked: list[Picked]) -> dict[int, RunRow]:
 
 
 def assign(
-    work: Work, picked: list[Picked], owners: dict[int, RunRow], read: dict[int, CachedSpec]
+    work: Work, picked: list[Picked], owners: dict[int, RunRow], read: dict[int, CachedSpec], most: int | None = None
 ) -> list[Assignment]:
-    """The assignments for the picked jobs. Specs that are not cached are read and added to `read`."""
+    """The assignments for the picked jobs, or for the first of them if all together take more than `most` bytes.
+
+    Specs that are not cached are read and added to `read`.
+    """
     expires = expiry(work)
-    assignments = []
+    #: The inputs of each step's jobs, and their size.
+    found: dict[tuple[int, int], tuple[list[Input], int]] = {}
+    assignments: list[Assignment] = []
+    size = 0
     for each in picked:
         spec = work.ctx.spec_cache.spec(work.tx, each.spec_id, read)
-        assignment = _assignment(work, each, spec, owners[ids.run_of(each.job)])
+        owner = owners[ids.run_of(each.job)]
+        if (owner.id, each.step) not in found:
+            inputs = _inputs(work.tx, owner, each.step) if owner.steps > 1 or owner.retry_of is not None else []
+            found[owner.id, each.step] = inputs, len(_encode(inputs))
+        inputs, inputs_size = found[owner.id, each.step]
+        assignment = _assignment(work, each, spec, owner, inputs)
         assignment.lease_expires_at = expires
+        size += _size(assignment, each, spec) + inputs_size
+        if most is not None and size > most and assignments:
+            break
         assignments.append(assignment)
     return assignments
 
 
-def _assignment(work: Work, picked: Picked, spec: CachedSpec, owner: RunRow) -> Assignment:
-    job, number, step, _, params = picked
+def _size(assignment: Assignment, picked: Picked, spec: CachedSpec) -> int:
+    """Roughly how many bytes the assignment takes as JSON, without its inputs."""
+    own = len(spec.raw) if spec.plain is None else len(_encode(assignment.spec))
+    return own + len(picked.params) + _BYTES_AROUND
+
+
+def _assignment(work: Work, picked: Picked, spec: CachedSpec, owner: RunRow, inputs: list[Input]) -> Assignment:
+    job, number, params = picked.job, picked.number, picked.params
     name, values = ids.name(job), _decode(params)
     body: Any = spec.raw
     if spec.plain is not None:
@@ -69,7 +94,7 @@ def _assignment(work: Work, picked: Picked, spec: CachedSpec, owner: RunRow) -> 
         number=number,
         spec=body,
         params=values,
-        inputs=_inputs(work.tx, owner, step) if owner.steps > 1 or owner.retry_of is not None else [],
+        inputs=inputs,
         secrets=secret_values(work, runs.submitter_id(work.tx, owner.submitter), spec.job.secrets)
         if spec.job.secrets
         else {},

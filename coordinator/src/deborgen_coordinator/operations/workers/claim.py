@@ -18,7 +18,7 @@ from ...storage.rows import WorkerRow
 from ..context import Actor, Context
 from ..spec_cache import CachedSpec
 from ..work import Work
-from .assignments import Picked, assign, expiry, find_owners
+from .assignments import CLAIM_BYTES, Picked, assign, expiry, find_owners
 from .pick import Picking
 from .sessions import check_identity, check_session
 
@@ -182,11 +182,12 @@ def _repeat_grant(work: Work, worker_id: int, claim_id: int, grant: Grant) -> No
 
 
 def _grant(work: Work, worker: WorkerRow, request_id: str, picked: list[Picked], grant: Grant) -> None:
-    """Start the picked jobs, each with an attempt and a lease."""
+    """Start the picked jobs, each with an attempt and a lease. What makes the answer too large stays queued."""
+    owners = find_owners(work.tx, picked)
+    grant.assignments = assign(work, picked, owners, grant.specs, CLAIM_BYTES)
+    picked = picked[: len(grant.assignments)]
     claim_id = attempts.new_claim(work.tx, worker.id, request_id, work.now)
     work.start([(each.job, each.number) for each in picked], worker, expiry(work))
-    owners = find_owners(work.tx, picked)
-    grant.assignments = assign(work, picked, owners, grant.specs)
     clock, lease_end, now = work.clock, work.lease_end, work.now
     rows = []
     for each, assignment in zip(picked, grant.assignments, strict=True):
