@@ -45,7 +45,7 @@ def test_fault_94_parameters_that_would_fill_the_database_are_refused_at_submit(
 def test_fault_94_lookups_that_make_a_job_long_are_refused_at_submit(
     pool: InProcessCoordinator, texts: dict[str, Any]
 ) -> None:
-    """Seen to fail when the length of a value does not count."""
+    """Seen to fail when the length of a parameter's value does not count."""
     where, message = problem(pool, **texts, sweep={"grid": {"a": ["'" * 4096, "short"]}})
     assert where.partition("[")[0].partition(".")[0] == next(reversed(texts))
     assert message.startswith("with its parameters filled in, this job has texts of up to ")
@@ -67,7 +67,7 @@ def test_fault_94_one_claim_of_many_large_jobs_has_an_answer_of_bounded_size(poo
 def test_fault_94_the_inputs_of_a_step_that_needs_a_wide_one_have_an_answer_of_bounded_size(
     pool: InProcessCoordinator,
 ) -> None:
-    """Seen to fail when the inputs of a job do not count."""
+    """Seen to fail when a claim takes as many jobs as fit the machine."""
     many = {"sweep": {"grid": {"n": {"from": 1, "to": 120}}}, "resources": {"cpus": 0.1}}
     pool.submit(steps=[{"id": "wide", "run": "true", **many, "artifacts": ["*"]}, {"id": "all", "run": "true", **many}])
     worker = pool.worker(cpus=1000)
