@@ -43,6 +43,7 @@ SECTIONS: dict[str, dict[str, str]] = {
         "artifacts": "List and fetch the files that jobs made.",
         "workers": "Show the machines of the pool; pause, resume or drain them.",
         "events": "Print the history: who did what, and when.",
+        "ledger": "Show who gave and who used how many core, GPU and memory hours.",
     },
     "Act": {
         "cancel": "Cancel runs or jobs.",

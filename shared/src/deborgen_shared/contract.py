@@ -285,6 +285,13 @@ CREATE_LINK = Call(
     Answer(201, "the link", m.SignInLink),
 )  # fmt: skip
 
+# The ledger
+
+LEDGER = Call(
+    "GET", "/v1/ledger", PEOPLE, "Who gave and who used how many core, GPU and memory hours. It limits nobody.",
+    Answer(200, "the ledger", m.PoolLedger), query=q.LedgerQuery,
+)  # fmt: skip
+
 # Secrets
 
 SET_SECRET = Call(

@@ -7,7 +7,7 @@ older coordinator.
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import date, datetime
 from typing import Annotated, Any, Generic, Literal, TypeVar
 
 from msgspec import UNSET, Meta, Struct, UnsetType, field
@@ -431,6 +431,42 @@ class SecretView(AnswerBody):
 
 
 class Secrets(Page[SecretView]): ...
+
+
+#: The label of a machine with the name of the person to whom it belongs.
+OWNER_LABEL = "owner"
+
+
+class LedgerHours(AnswerBody):
+    """Hours of attempts, and hours of the processors, GPUs and GiB of memory that they asked for. `attempts` leaves out
+    those that were given back."""
+
+    attempts: int = 0
+    hours: float = 0.0
+    core_hours: float = 0.0
+    gpu_hours: float = 0.0
+    memory_gib_hours: float = 0.0
+
+
+class LedgerRow(AnswerBody):
+    """A line of the ledger: of a person, of a machine, or of a person on a machine.
+
+    `used` is what the person's jobs used of other people's machines, `given` what a machine, or the machines of a
+    person, gave to other people's jobs, and `own` the jobs of its owner on it, which cost nothing.
+    """
+
+    person: str | None
+    machine: str | None
+    given: LedgerHours = field(default_factory=LedgerHours)
+    used: LedgerHours = field(default_factory=LedgerHours)
+    own: LedgerHours = field(default_factory=LedgerHours)
+
+
+class PoolLedger(AnswerBody):
+    """`since` is the day, in UTC, with which the ledger begins."""
+
+    since: date
+    items: list[LedgerRow]
 
 
 class Checked(AnswerBody):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import date
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -103,6 +104,14 @@ class SecretQuery(Query, frozen=True):
     """With `shared=1`, the secret that is shared with the pool is meant, not the caller's own."""
 
     shared: Annotated[int, Meta(ge=0, le=1)] = 0
+
+
+class LedgerQuery(Query, frozen=True):
+    """`since` is a day in UTC, for example 2026-11-01; without it, the ledger covers 30 days. `by` says what a line is
+    about."""
+
+    since: date | None = None
+    by: Literal["person", "machine", "both"] = "person"
 
 
 class LeaveQuery(Query, frozen=True):

@@ -30,7 +30,8 @@ SAMPLES: dict[str, tuple[Any, ...]] = {
     "set_progress": (0.5, "half", JOB), "attempt_numbered": (JOB, 1),
     "end_attempt": ("failed", "no", 9.0, 1, 2.0, 3.0, 4, "image", DIGEST, 6, 7.0, 1, JOB, 1),
     "finish_job": ("failed", "no", 1, "{}", "[]", 9.0, JOB, 1), "finish_jobs_of_only_step": (1, RUN),
-    "charge": (2.5, 1), "add_log_chunk": (JOB, 1, 0, b"bytes\xff"), "set_log_size": (6, JOB, 1),
+    "charge": (2.5, 1), "add_usage": (300, 300, 1, 1, 1, 1, 2.0, 3.0, 4.0, 5.0),
+    "add_log_chunk": (JOB, 1, 0, b"bytes\xff"), "set_log_size": (6, JOB, 1),
     "size_of_blob": (DIGEST,), "lock_blob": (DIGEST,), "add_artifact": (JOB, 1, "out", DIGEST, 3),
     "submission_under": (1, "key"), "add_submission": (1, "other", DIGEST, RUN),
     "spec_numbered": (1,), "needs_of_class": (1,), "spec_under": (SPEC,), "class_under": (CLASS,),
@@ -61,6 +62,8 @@ def stocked(pool: InProcessCoordinator) -> Context:
         tx.run("UPDATE attempt SET session = 'session'")
         columns = "subject, worker_id, failures, avoid_clock, reason, at"
         tx.run(f"INSERT INTO experience ({columns}) VALUES ('image a', 1, 2, 9, 'no', 3)")
+        columns = "begin, length, worker_id, submitter_id, attempts, succeeded, seconds, cores, gpus, memory"
+        tx.run(f"INSERT INTO usage ({columns}) VALUES (300, 300, 1, 1, 1, 0, 1, 1, 1, 1)")
         tx.run("UPDATE job SET avoid = 1, avoid_clock = 5 WHERE id = ?", (OTHER + 1,))
         tx.run("UPDATE job SET ready = 0, wait_clock = 5 WHERE id = ?", ((2 << 20) + 1,))
 

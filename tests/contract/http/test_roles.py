@@ -27,6 +27,7 @@ MATRIX: dict[str, set[Role]] = {
     "GET /v1/me": {A, S, V, W},
     "PUT /v1/secrets/{secret}": {A, S},
     "GET /v1/secrets": {A, S},
+    "GET /v1/ledger": PEOPLE,
     "DELETE /v1/secrets/{secret}": {A, S},
     "POST /v1/runs": {A, S},
     "POST /v1/runs/check": {A, S},

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import types
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from enum import StrEnum
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -29,6 +29,7 @@ PLAIN: dict[Any, Any] = {
     bool: True,
     int: 7,
     float: 0.5,
+    date: date(2026, 1, 31),
     datetime: datetime(2026, 1, 31, 12, 0, 0, 123456, tzinfo=UTC),
     Any: {"any": ["thing", 1, None]},
     types.NoneType: None,

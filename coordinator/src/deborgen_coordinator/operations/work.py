@@ -25,9 +25,12 @@ from ..storage import attempts, jobs, lease_clock, runs
 from ..storage.rows import HeldAttempt, WorkerRow
 from ..storage.transactions import Tx
 from .steps import settle
+from .usage import UsageTally
 
 if TYPE_CHECKING:
     from types import TracebackType
+
+    from deborgen_shared.jobfile.model import JobResources
 
     from .context import Actor, Context
 
@@ -86,6 +89,7 @@ class Work:
         self._counts: defaultdict[int, defaultdict[str, int]] = defaultdict(lambda: defaultdict(int))
         #: By run and step: how many jobs have ended in each state.
         self._ended: defaultdict[tuple[int, int], defaultdict[str, int]] = defaultdict(lambda: defaultdict(int))
+        self._usage = UsageTally()
 
     def __enter__(self) -> Work:
         return self
@@ -95,6 +99,7 @@ class Work:
             self.settle_steps()
             if self._counts:
                 runs.change_counts(self.tx, self._counts, self.now)
+            self._usage.store(self.tx)
 
     @property
     def clock(self) -> float:
@@ -144,6 +149,9 @@ class Work:
         state = self._advance(held, LifecycleEvent.RESUMED)
         if not jobs.resume(self.tx, held.job, held.number, held.worker_id, held.claimed_at, count=held.never_named):
             raise RefusedTransition(held.job_state, LifecycleEvent.RESUMED, About.attempt_of(held))
+        ended = attempts.ending(self.tx, held.job, held.number)
+        if ended is not None:
+            self._usage.take_back(held, self._asked(held), *ended)
         attempts.resume(self.tx, held.job, held.number, session, self.lease_end)
         self._record_move("lease.resumed", About.attempt_of(held), State.QUEUED, state)
 
@@ -173,6 +181,7 @@ class Work:
         )  # fmt: skip
         if not ended:
             raise RefusedTransition(held.job_state, verdict.event, About.attempt_of(held))
+        self._usage.add(held, self._asked(held), ending.outcome, self.now, ending.seconds)
         state = self._advance(held, verdict.event)
         if state is State.QUEUED:
             self._requeue(held, verdict, ending.outcome)
@@ -224,6 +233,10 @@ class Work:
             self._ended[ids.run_of(job), step][state] += 1
             self._record_move(f"job.{state}", About(job), State.QUEUED, state, data)
         return [job for job, _ in canceled]
+
+    def _asked(self, held: HeldAttempt) -> JobResources:
+        """The resources that the attempt's job asks for."""
+        return self.ctx.spec_cache.spec(self.tx, held.spec_id).job.resources
 
     def _advance(self, held: HeldAttempt, event: LifecycleEvent) -> State:
         try:

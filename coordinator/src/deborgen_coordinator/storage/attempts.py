@@ -93,6 +93,12 @@ def adopt(tx: Tx, job: int, number: int, session: str, lease_clock: float) -> No
     tx.run(Attempt.update(change).where(_this(job, number), LIVE))
 
 
+def ending(tx: Tx, job: int, number: int) -> tuple[Outcome, float, float] | None:
+    """How and when an attempt ended, and how many seconds it had run; None while it is live."""
+    row = tx.one(Attempt.select(Attempt.outcome, Attempt.finished_at, Attempt.seconds).where(_this(job, number)))
+    return None if row is None or row[0] is None else (Outcome(row[0]), row[1], row[2] or 0.0)
+
+
 def resume(tx: Tx, job: int, number: int, session: str, lease_clock: float) -> int:
     """Make an attempt live again after it was given up."""
     change = {

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
-from peewee import SQL, Case, fn
+from peewee import EXCLUDED, SQL, Case, fn
 
 from deborgen_shared.states import State
 
@@ -30,6 +30,7 @@ from .models import (
     RunLabel,
     Spec,
     SpecFile,
+    Spent,
     Step,
     Submission,
     Submitter,
@@ -299,6 +300,25 @@ def finish_jobs_of_only_step(count: V, run: V) -> Any:
 def charge(amount: V, submitter: V) -> Any:
     """210 / 1 us."""
     return Submitter.update({Submitter.used: Submitter.used + amount}).where(Submitter.id == submitter)
+
+
+@Statement
+def add_usage(
+    begin: V, length: V, worker: V, submitter: V, attempts: V, succeeded: V, seconds: V, cores: V, gpus: V, memory: V
+) -> Any:
+    """Every result of a program needs it. Its costs have not been measured."""
+    sums: dict[Any, V] = {
+        Spent.attempts: attempts, Spent.succeeded: succeeded, Spent.seconds: seconds, Spent.cores: cores,
+        Spent.gpus: gpus, Spent.memory: memory,
+    }  # fmt: skip
+    keys: dict[Any, V] = {
+        Spent.begin: begin,
+        Spent.length: length,
+        Spent.worker: worker,
+        Spent.submitter: submitter,
+    }
+    more = {column: column + getattr(EXCLUDED, column.column_name) for column in sums}
+    return Spent.insert(keys | sums).on_conflict(conflict_target=list(keys), update=more)
 
 
 @Statement

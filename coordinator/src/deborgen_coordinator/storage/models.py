@@ -435,6 +435,7 @@ class Attempt(TableModel):
 
 
 _LIVE = Attempt.outcome.is_null()
+Attempt.add_index(Attempt.worker, Attempt.finished_at, where=Attempt.finished_at.is_null(False), name="attempt_ended")
 Attempt.add_index(Attempt.job, where=_LIVE, unique=True, name="attempt_live")
 Attempt.add_index(Attempt.worker, Attempt.job, where=_LIVE, name="attempt_held")
 Attempt.add_index(
@@ -518,6 +519,40 @@ class HistoryCursor(TableModel):
         without_rowid = True
 
 
+#: The few events of a machine itself, such as its pauses, among the many events of the attempts on it.
+Event.add_index(Event.worker, Event.seq, where=Event.worker.is_null(False) & Event.job.is_null(), name="event_machine")
+
+
+class Spent(TableModel):
+    """What a person's ended attempts used of a machine in a stretch of time: seconds, and seconds times processors,
+    GPUs and bytes of memory. `attempts` and `succeeded` count the attempts that ended in it. The stretches of the last
+    day are short, and older ones are whole days (`length`)."""
+
+    begin = BigIntegerField()
+    length = PositiveField()
+    worker = ReferenceField(Worker)
+    submitter = ReferenceField(Submitter)
+    attempts = BigIntegerField()
+    succeeded = BigIntegerField()
+    seconds = DoubleField()
+    cores = DoubleField()
+    gpus = DoubleField()
+    memory = DoubleField()
+
+    class Meta:
+        table_name = "usage"
+        primary_key = CompositeKey("begin", "length", "worker", "submitter")
+        without_rowid = True
+
+
+class QueueDepth(TableModel):
+    """How many jobs were queued and running at one moment of the last day: a row per minute."""
+
+    minute = KeyField(primary_key=True)
+    queued = CountField()
+    running = CountField()
+
+
 class Writer(TableModel):
     """One row per process that writes to PostgreSQL, with the number of its last commit. Unused with SQLite."""
 
@@ -528,5 +563,6 @@ class Writer(TableModel):
 #: All tables, in an order in which they can be created and filled: a table comes before the tables that refer to it.
 TABLES: tuple[Any, ...] = (
     LeaseClock, Token, SignIn, Submitter, Secret, Run, RunLabel, Submission, JobClass, Spec, SpecFile, Step, Worker,
-    Experience, Session, Claim, Job, Attempt, LogChunk, Blob, Artifact, Event, HistoryCursor, Writer,
+    Experience, Session, Claim, Job, Attempt, LogChunk, Blob, Artifact, Event, HistoryCursor, Spent,
+    QueueDepth, Writer,
 )  # fmt: skip

@@ -9,6 +9,7 @@ from functools import partial
 
 from ... import ids
 from ...storage import blobs, experiences, logs
+from .. import usage
 from ..blobs import register
 from ..context import Context
 
@@ -31,6 +32,8 @@ class Cleaner:
         #: When it last cleaned up, and when it last read the whole database, on the steady clock.
         self._cleaned: float | None = None
         self._examined: float | None = None
+        #: The last minute whose queue depth is stored.
+        self._minute: int | None = None
 
     def run_once(self, stop: threading.Event | None = None) -> None:
         """Seal logs every time, clean up blobs and old runs now and then, and read the whole database once per day."""
@@ -41,7 +44,7 @@ class Cleaner:
             while handle_batch() == BATCH and not stop.is_set():
                 pass
 
-        parts: list[Callable[[], object]] = [lambda: repeat(lambda: self.seal_logs(stop))]
+        parts: list[Callable[[], object]] = [self._note_depth, lambda: repeat(lambda: self.seal_logs(stop))]
         steady = self._ctx.clock.steady()
         if self._cleaned is None or steady - self._cleaned >= CLEANUP_SECONDS:
             self._cleaned = steady
@@ -50,6 +53,7 @@ class Cleaner:
                 self.apply_retention,
                 lambda: self._ctx.store.write(partial(experiences.forget, before=self._ctx.clock.wall() - DAY)),
                 lambda: repeat(self.collect_blobs),
+                lambda: repeat(lambda: usage.merge_old(self._ctx)),
             ]
         if self._examined is None or steady - self._examined >= DAY:
             self._examined = steady
@@ -62,6 +66,9 @@ class Cleaner:
                 failures.append(failure)
         if failures:
             raise failures[0]
+
+    def _note_depth(self) -> None:
+        self._minute = usage.note_depth(self._ctx, self._minute)
 
     def seal_logs(self, stop: threading.Event | None = None) -> int:
         """Turn complete logs into blobs; return the number of logs."""
