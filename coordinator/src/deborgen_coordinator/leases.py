@@ -88,7 +88,7 @@ def deadline(clock: float, timeout: float, used: float | None = None) -> float:
 class EndedAttempt(NamedTuple):
     """An attempt that has ended, with everything that the verdict depends on.
 
-    `lost_on` counts the different machines in a row that lost the job, or claimed it and never mentioned it again.
+    `cancel_reason` is why a person canceled the job, if somebody did. `lost_on` counts the different machines in a row that lost the job, or claimed it and never mentioned it again.
     """
 
     outcome: Outcome
@@ -98,6 +98,7 @@ class EndedAttempt(NamedTuple):
     retry_program: bool
     backoff: float
     cancel_requested: bool
+    cancel_reason: str = ""
     lost_on: int = 0
 
 
@@ -121,10 +122,8 @@ def verdict(ended: EndedAttempt) -> Verdict:
     infrastructure = outcome in INFRASTRUCTURE_FAILURES
     if outcome is Outcome.SUCCEEDED:
         return Verdict(LifecycleEvent.SUCCEEDED)
-    if outcome is Outcome.CANCELED:
-        return Verdict(LifecycleEvent.CANCELED, reason)
-    if ended.cancel_requested and (outcome is Outcome.RELEASED or infrastructure):
-        return Verdict(LifecycleEvent.CANCELED, reason)
+    if outcome is Outcome.CANCELED or (ended.cancel_requested and (outcome is Outcome.RELEASED or infrastructure)):
+        return Verdict(LifecycleEvent.CANCELED, ended.cancel_reason or reason)
     if ended.lost_on >= POISON_MACHINES:
         return Verdict(LifecycleEvent.FAILED, f"poisoned: lost on {ended.lost_on} different machines in a row")
     if outcome is Outcome.RELEASED:

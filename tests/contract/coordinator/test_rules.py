@@ -458,6 +458,7 @@ def test_rule_13_if_the_program_finished_first_its_result_wins(pool: InProcessCo
 
 @pytest.mark.parametrize("end", ["lost", "error", "released"])
 def test_rule_13_a_job_with_a_requested_cancel_is_never_retried(pool: InProcessCoordinator, end: str) -> None:
+    """Seen to fail, by the reason, when the end of the attempt is the reason of the job."""
     pool.submit(max_attempts=5, retry={"program": True})
     worker = pool.worker()
     (attempt,) = worker.start()
@@ -465,8 +466,10 @@ def test_rule_13_a_job_with_a_requested_cancel_is_never_retried(pool: InProcessC
     if end == "lost":
         pool.sleep(PAST_LEASE)
     else:
-        worker.finish(attempt, end)
-    assert pool.job("1.1").state == "canceled"
+        worker.finish(attempt, end, reason="the disk is full")
+    job = pool.job("1.1")
+    assert (job.state, job.reason) == ("canceled", "canceled by alice")
+    assert job.history[0].reason != job.reason
 
 
 def test_rule_14_a_worker_that_renews_past_the_limit_is_ended(pool: InProcessCoordinator) -> None:

@@ -26,12 +26,13 @@ def judge(work: Work, held: HeldAttempt, outcome: Outcome, reason: str, *, lost:
     return verdict(
         EndedAttempt(
             outcome,
-            reason=held.cancel_reason if held.cancel_requested and not reason else reason,
+            reason=reason,
             attempts=held.job_attempts,
             max_attempts=found.job.max_attempts,
             retry_program=found.job.retry.program,
             backoff=found.job.retry.backoff,
             cancel_requested=held.cancel_requested,
+            cancel_reason=held.cancel_reason if held.cancel_requested else "",
             lost_on=lost_on(tx, held) if lost else 0,
         )
     )
