@@ -88,7 +88,8 @@ def deadline(clock: float, timeout: float, used: float | None = None) -> float:
 class EndedAttempt(NamedTuple):
     """An attempt that has ended, with everything that the verdict depends on.
 
-    `cancel_reason` is why a person canceled the job, if somebody did. `lost_on` counts the different machines in a row that lost the job, or claimed it and never mentioned it again.
+    `cancel_reason` is why a person canceled the job, if somebody did. `lost_on` counts the different machines in a row
+    that lost the job, or claimed it and never mentioned it again.
     """
 
     outcome: Outcome

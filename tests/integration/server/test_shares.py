@@ -176,7 +176,7 @@ def threads_of(coordinator: CoordinatorProcess) -> int:
 
 
 def test_fault_92_silent_sockets_do_not_keep_anybody_from_connecting(tmp_path: Path) -> None:
-    """A client without a token has no share that could be limited. Seen to fail when silent clients keep their places."""
+    """Without a token there is no share to limit. Seen to fail when silent clients keep their places."""
     with (
         CoordinatorProcess(tmp_path, lease_seconds=3, heartbeat_seconds=0.5, max_connections=64) as coordinator,
         contextlib.ExitStack() as stack,
