@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
+from deborgen.cli import SECTIONS
 from support.person import DEBORGEN, Person
 from support.pool import Pool
 from support.scripted_worker import ScriptedWorker
@@ -19,6 +20,7 @@ EVIL = "\x1b[2J\x1b]0;owned\x07\x9b31m\u202eturned\u2066\u2028\u2029\u200b\U000e
 #: None of these characters may reach a terminal.
 FORBIDDEN = {*EVIL} - {*"[2J]0;owned31mturned\x1b\r\n\tend"}
 DEBORGEN_WORKER = [sys.executable, "-m", "deborgen_worker"]
+DEBORGEN_COORDINATOR = [sys.executable, "-m", "deborgen_coordinator"]
 #: This many commands run at the same time.
 AT_ONCE = 8
 
@@ -86,7 +88,24 @@ def commands(runs: dict[str, str], person: Person) -> Iterator[list[str]]:
     yield from (["logs", good], ["logs", "-f", bad], ["watch", good], ["watch", bad], ["wait", bad])
     yield from (["check", "evil\x1b[2J\u202e.yml"], ["submit", "evil\x1b[2J\u202e.yml"], ["check", "wrong\x9b.yml"])
     yield from (["doctor"], ["token", "list"], ["retry", bad], ["cancel", waiting, "--reason", EVIL])
-    yield from (["show", EVIL], ["workers", EVIL], [EVIL], ["login", f"http://{EVIL}"])
+    yield from (["secret", "list"], ["secret", "set", EVIL], ["secret", "remove", EVIL], ["token", "revoke", EVIL])
+    yield from (["ledger"], ["init", EVIL], ["run", "--name", EVIL, "true"], ["open"], ["schema"])
+    yield from (
+        ["show", EVIL],
+        ["workers", EVIL],
+        [EVIL],
+        ["login", f"http://{EVIL}"],
+        ["help", EVIL],
+        ["completion", EVIL],
+    )
+
+
+def test_every_command_is_tried_with_hostile_text(pool: Pool, admin: Person) -> None:
+    """A new command fails here until `commands` names it."""
+    runs = dict.fromkeys(("good", "bad", "running", "waiting", "canceled"), "1")
+    tried = {words[0] for words in commands(runs, admin)}
+    known = {name for section in SECTIONS.values() for name in section}
+    assert known - tried == {"up", "down"}, "these two show nothing of other people"
 
 
 def test_fault_95_no_text_of_other_people_can_control_the_terminal(pool: Pool, admin: Person) -> None:
@@ -96,6 +115,7 @@ def test_fault_95_no_text_of_other_people_can_control_the_terminal(pool: Pool, a
     box = pool.workers["box"]
     every = [[str(DEBORGEN), *words] for words in commands(runs, admin)]
     every += [[*DEBORGEN_WORKER, verb, "--state-dir", str(box.state)] for verb in ("status", "history")]
+    every += [[*DEBORGEN_COORDINATOR, "audit", "--data-dir", str(pool.coordinator.data_dir)]]
     for at in range(0, len(every), AT_ONCE):
         for shown in [Terminal(command, admin.folder, admin.environment) for command in every[at : at + AT_ONCE]]:
             # The screen refuses every control sequence except those of our own live view.
