@@ -10,6 +10,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from deborgen_coordinator.http.answers import WsgiAnswer
 from deborgen_coordinator.web import words
 from deborgen_coordinator.web.assets import asset
+from deborgen_coordinator.web.charts.svg import sample
 from deborgen_shared import headers
 from deborgen_shared.states import State
 
@@ -37,7 +38,7 @@ _templates = Environment(
     trim_blocks=True,
     lstrip_blocks=True,
 )
-_templates.globals |= {"asset": asset, "STATES": list(State), **words.GLOBALS}
+_templates.globals |= {"asset": asset, "sample": sample, "STATES": list(State), **words.GLOBALS}
 _templates.filters |= words.FILTERS
 
 
