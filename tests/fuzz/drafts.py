@@ -201,6 +201,7 @@ _BODIES: list[tuple[Call[Any], Callable[[random.Random, Known], Any]]] = [
     (contract.CANCEL_JOB, lambda rng, known: {"reason": "enough"}),
     (contract.RETRY_RUN, lambda rng, known: {"only": rng.choice(("failed", "canceled", "all"))}),
     (contract.MISSING_BLOBS, lambda rng, known: {"digests": [known.digest(rng) for _ in range(rng.randrange(5))]}),
+    (contract.COMPLETE_BLOB, lambda rng, known: {"upload": f"{rng.randrange(3):032x}", "parts": []}),
     (contract.STEER_WORKER, lambda rng, known: {"paused": rng.random() < 0.2, "drain": rng.random() < 0.1}),
     (contract.CREATE_TOKEN, lambda rng, known: {"role": rng.choice(ROLES), "name": "fuzz", "expires_in_seconds": 60.5}),
     (contract.SET_SECRET, lambda rng, known: {"value": SECRET_VALUE, "shared": rng.random() < 0.3}),

@@ -31,6 +31,7 @@ from deborgen_shared.messages import (
     Finished,
     Heartbeat,
     HeartbeatAnswer,
+    MissingBlob,
     ProgramEvent,
     ProgramEvents,
     Register,
@@ -198,14 +199,14 @@ class SimulatedClient(CoordinatorClient):
         name, actor = self._machine.name, self._actor
         self._send("leave", lambda ctx: leave(ctx, actor, name, session), late=False)
 
-    def missing(self, digests: list[str]) -> dict[str, str]:
+    def missing(self, digests: list[str]) -> dict[str, MissingBlob]:
         answer = self._send("missing", lambda ctx: blobs.find_missing(ctx, digests))
-        return {each.sha256: each.url for each in answer.missing}
+        return {each.sha256: each for each in answer.missing}
 
-    def upload(self, path: Path, sha256: str, size: int, url: str = "") -> None:
+    def upload(self, path: Path, sha256: str, size: int, place: MissingBlob | None = None) -> None:
         data = path.read_bytes()
         self._send("upload", lambda ctx: blobs.put(ctx, sha256, [data]))
 
     def download(self, sha256: str, target: Path) -> None:
-        size = self._send("download", lambda ctx: blobs.size(ctx, sha256))
+        size = self._send("download", lambda ctx: blobs.find(ctx, sha256).size)
         target.write_bytes(b"".join(blobs.open_range(self._world.coordinator.ctx, sha256, 0, size)))

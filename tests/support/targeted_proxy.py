@@ -14,12 +14,18 @@ Aim = Callable[[str, bytes], str]
 
 
 class TargetedProxy(FaultProxy):
-    """`aim` gets the request line and the body, and returns the name of a fault, or "". One more fault is `trickle`:
-    the answer comes one byte at a time."""
+    """`aim` gets the request line and the body, and returns the name of a fault, or "". Three more faults are:
+
+    - `trickle`: the answer comes one byte at a time;
+    - `flip_answer`: a bit of the answer's body is flipped;
+    - `refuse 503`: the request never arrives, and is answered with this status.
+
+    `log` has the line and the fault of each request, and `heads` has its head."""
 
     def __init__(self, target: str, aim: Aim = lambda _line, _body: "") -> None:
         self.aim = aim
         self.log: list[tuple[str, str]] = []
+        self.heads: list[bytes] = []
         self._aiming = threading.Lock()
         super().__init__(target, rate=0.0)
 
@@ -35,9 +41,16 @@ class TargetedProxy(FaultProxy):
                         "drop_before" if self.cut_off.is_set() else self.aim(line, request.partition(b"\r\n\r\n")[2])
                     )
                     self.log.append((line, fault))
+                    self.heads.append(request.partition(b"\r\n\r\n")[0])
                 if fault == "drop_before":
                     return
+                if fault.startswith("refuse"):
+                    status = fault.split()[1].encode()
+                    client.sendall(b"HTTP/1.1 " + status + b" Refused\r\nContent-Length: 0\r\n\r\n")
+                    continue
                 answer = self._send(flipped(request) if fault == "flip" else request)
+                if fault == "flip_answer":
+                    answer = flipped(answer)
                 if fault == "duplicate":
                     answer = self._send(request)
                 if fault == "drop_after" or self.cut_off.is_set():

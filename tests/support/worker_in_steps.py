@@ -22,6 +22,7 @@ from deborgen_shared.messages import (
     Heartbeat,
     HeartbeatAnswer,
     Metrics,
+    MissingBlob,
     NextClaim,
     Orders,
     ProgramEvent,
@@ -143,10 +144,10 @@ class PretendedCoordinator(CoordinatorClient):
 
     def leave(self, session: str) -> None: ...
 
-    def missing(self, digests: list[str]) -> dict[str, str]:
+    def missing(self, digests: list[str]) -> dict[str, MissingBlob]:
         return {}
 
-    def upload(self, path: Path, sha256: str, size: int, url: str = "") -> None: ...
+    def upload(self, path: Path, sha256: str, size: int, place: MissingBlob | None = None) -> None: ...
 
     def download(self, sha256: str, target: Path) -> None: ...
 

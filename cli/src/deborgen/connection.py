@@ -57,6 +57,7 @@ _SENTENCES = {
         "check the port: a coordinator listens on port 8765 by default",
     ),
     Trouble.NONSENSE: ("the answer from {url} cannot be understood", "is it a deborgen coordinator?"),
+    Trouble.STORE: ("the object store of {url} does not answer, or refuses", "try again later"),
     Trouble.CUT: ("the connection to {url} was cut", "check the address and the network, and try again"),
 }
 
@@ -169,7 +170,7 @@ class Connection:
 
     def explained(self, failure: Refused | transport.NoAnswer) -> DeborgenError:
         """A refusal, or trouble with the connection, as the error that a person sees."""
-        if isinstance(failure, transport.NoAnswer) and not failure.status:
+        if isinstance(failure, transport.NoAnswer) and (not failure.status or failure.trouble is Trouble.STORE):
             sentence, hint = _SENTENCES[failure.trouble]
             message = sentence.format(url=self.url, host=urlsplit(self.url).hostname)
             return Unreachable(message, hint, details={"trouble": failure.trouble})

@@ -28,7 +28,7 @@ from deborgen_shared.client.backoff import BackOff
 from deborgen_shared.client.blobs import OnBytes
 from deborgen_shared.errors import Code
 from deborgen_shared.jobfile.paths import check_path
-from deborgen_shared.messages import BlobDigests
+from deborgen_shared.messages import BlobDigests, MissingBlob
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -102,28 +102,32 @@ def in_parallel(items: Iterable[T], transfer: Callable[[T, Tries], R], on_bytes:
             raise
 
 
-def missing(connection: Connection, files: Iterable[LocalFile]) -> list[tuple[LocalFile, str]]:
-    """The files that the coordinator lacks, one per digest, and the address to upload each to."""
+def missing(connection: Connection, files: Iterable[LocalFile]) -> list[tuple[LocalFile, MissingBlob]]:
+    """The files that the coordinator lacks, one per digest, and the place to upload each to."""
     by_digest = {file.sha256: file for file in files}
     digests = list(by_digest)
     found = []
     for start in range(0, len(digests), _DIGESTS_PER_REQUEST):
         body = BlobDigests(digests=digests[start : start + _DIGESTS_PER_REQUEST])
         answer = connection.call(contract.MISSING_BLOBS, body)
-        found += [(by_digest[blob.sha256], blob.url) for blob in answer.missing]
+        found += [(by_digest[blob.sha256], blob) for blob in answer.missing]
     return found
 
 
-def upload(connection: Connection, lacking: list[tuple[LocalFile, str]], on_bytes: OnBytes = blobs.ignore) -> None:
-    """Upload all these files, each to its address, or raise."""
+def upload(
+    connection: Connection, lacking: list[tuple[LocalFile, MissingBlob]], on_bytes: OnBytes = blobs.ignore
+) -> None:
+    """Upload all these files, each to its place, or raise."""
     in_parallel(lacking, lambda each, tries: _upload_one(connection, *each, tries), on_bytes)
 
 
-def _upload_one(connection: Connection, file: LocalFile, url: str, tries: Tries) -> None:
+def _upload_one(connection: Connection, file: LocalFile, place: MissingBlob, tries: Tries) -> None:
     resume = False
     while True:
         try:
-            blobs.upload(connection.transport, file.source, file.sha256, file.size, url, tries.progress, resume=resume)
+            blobs.upload(
+                connection.transport, file.source, file.sha256, file.size, place, tries.progress, resume=resume
+            )
             return
         except transport.NoAnswer as trouble:
             # The coordinator may not have noticed yet that the first connection was cut, and still hold a lock on the
@@ -189,7 +193,10 @@ def _pull_one(connection: Connection, item: ArtifactToFetch, into: Path, tries: 
                     raise Unreachable(text, _AGAIN) from None
         if _digest_at(folder, part, item.size) != item.sha256:
             os.unlink(part, dir_fd=folder)
-            raise WrongDigest(f"{item.path} of job {item.job} arrived damaged (wrong digest) and was deleted", _AGAIN)
+            found = blobs.describe_damage(connection.transport, item.sha256)
+            raise WrongDigest(
+                f"{item.path} of job {item.job} {found} (wrong digest), and your copy was deleted", _AGAIN
+            )
         os.rename(part, name, src_dir_fd=folder, dst_dir_fd=folder)
         return into / item.target
     finally:

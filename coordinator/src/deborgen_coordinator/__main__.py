@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 #: The settings of the commands other than `serve`: where the data is, and how to log.
 DATA_SETTINGS = ["data_dir", "database", "log_format", "log_level"]
+#: The settings of the commands that read or write blobs.
+BLOB_SETTINGS = [*DATA_SETTINGS, "artifact_store", "s3_endpoint", "s3_region", "s3_part_size"]
 
 
 def parser() -> argparse.ArgumentParser:
@@ -55,11 +57,11 @@ def parser() -> argparse.ArgumentParser:
     for verb, explanation in (("backup", "write all data to FILE"), ("restore", "restore all data from FILE")):
         command = commands.add_parser(verb, help=explanation)
         command.add_argument("file", type=Path, metavar="FILE")
-        settings.TABLE.add_flags(command, DATA_SETTINGS)
+        settings.TABLE.add_flags(command, BLOB_SETTINGS)
     audit = commands.add_parser("audit", help="check that history, states, attempts, logs and blobs agree")
     audit.add_argument("--json", action="store_true", help="print the report as JSON")
     audit.add_argument("--quick", action="store_true", help="do not read the contents of blobs")
-    settings.TABLE.add_flags(audit, DATA_SETTINGS)
+    settings.TABLE.add_flags(audit, BLOB_SETTINGS)
     return top
 
 
@@ -75,6 +77,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         chosen = settings.TABLE.load(vars(given), os.environ, given.config)
     except settings.SettingsError as error:
         _fail(error.problems, 2)
+    from deborgen_coordinator.blobs import StoreUnavailable
     from deborgen_coordinator.server import CoordinatorCannotStart
     from deborgen_coordinator.storage.database import DatabaseDamaged, DatabaseUnavailable
     from deborgen_coordinator.storage.schema import SchemaTooNew
@@ -85,7 +88,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         _fail("; ".join(filter(None, [refusal.message, refusal.hint])), 1)
     except DatabaseDamaged as problem:
         _fail(f"the database is damaged: {problem}; restore the data with: deborgen-coordinator restore FILE", 1)
-    except (CoordinatorCannotStart, DatabaseUnavailable, SchemaTooNew, ValueError) as problem:
+    except (CoordinatorCannotStart, DatabaseUnavailable, SchemaTooNew, StoreUnavailable, ValueError) as problem:
         _fail(str(problem), 1)
     except OSError as problem:
         _fail(f"{problem.filename}: {problem.strerror}" if problem.filename else str(problem), 1)

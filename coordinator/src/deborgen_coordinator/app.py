@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 
+from deborgen_coordinator.blobs import BlobStore
 from deborgen_coordinator.blobs.local import LocalBlobs
 from deborgen_coordinator.clock import Clock, SystemClock
 from deborgen_coordinator.disk_reserve import DiskReserve
@@ -37,15 +40,30 @@ def open_context(
         log(events)
 
     store = Store(settings.database, Path(settings.data_dir), wakeups.notify, note_events)
+    clock = clock or SystemClock()
     return Context(
         settings=settings,
         store=store,
-        blobs=LocalBlobs(settings.blob_dir),
+        blobs=_blobs(settings, store, clock),
         secret_keys=SecretKeys(settings.secret_key_path),
-        clock=clock or SystemClock(),
+        clock=clock,
         wakeups=wakeups,
         metrics=metrics,
     )
+
+
+def _blobs(settings: CoordinatorSettings, store: Store, clock: Clock) -> BlobStore:
+    address = settings.bucket
+    if address is None:
+        return LocalBlobs(settings.blob_dir)
+    if find_spec("boto3") is None:
+        raise ValueError("an object store needs boto3: install deborgen-coordinator with its extra s3")
+    from deborgen_coordinator.blobs.bucket import Bucket
+    from deborgen_coordinator.blobs.s3 import S3Blobs
+    from deborgen_coordinator.operations.direct_uploads import announce
+
+    begin = partial(announce, store, clock, "")
+    return S3Blobs(settings.blob_dir, Bucket(address), settings.s3_part_size, begin)
 
 
 @dataclass

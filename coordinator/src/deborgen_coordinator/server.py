@@ -25,6 +25,7 @@ from gunicorn.arbiter import Arbiter
 from gunicorn.glogging import Logger
 
 from deborgen_coordinator import app, logs
+from deborgen_coordinator.operations import artifact_store
 from deborgen_coordinator.operations.tokens import list_tokens
 from deborgen_coordinator.request_threads import PatientWorker
 from deborgen_coordinator.settings import CoordinatorSettings
@@ -169,7 +170,10 @@ def serve(settings: CoordinatorSettings) -> None:
     with lock_data_dir(settings):
         # Migrate the database. If it cannot be used, report that here, before gunicorn starts.
         context = app.open_context(settings)
-        context.store.close()
+        try:
+            artifact_store.begin(context)
+        finally:
+            context.store.close()
         try_to_listen(settings.listen)
         Server(settings).run()
 

@@ -7,8 +7,11 @@ names, else from its default. An invalid value is refused in one line before any
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import urlsplit
 
 from deborgen_shared.jobfile import limits
 from deborgen_shared.registries import PUBLIC, parse_registries
@@ -42,6 +45,31 @@ def _database(text: str) -> str:
     return text
 
 
+def _artifact_store(text: str) -> str:
+    bucket, _, prefix = text.removeprefix("s3://").partition("/")
+    if text and not (
+        text.startswith("s3://")
+        and re.fullmatch(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]", bucket)
+        and re.fullmatch(r"([A-Za-z0-9!_.*'()-]+/)*[A-Za-z0-9!_.*'()-]*", prefix)
+    ):
+        raise ValueError("write s3://BUCKET or s3://BUCKET/PREFIX, or leave it out to use the data directory")
+    return text.rstrip("/") if bucket else text
+
+
+def _endpoint(text: str) -> str:
+    parts = urlsplit(text)
+    if text and (parts.scheme not in {"http", "https"} or not parts.hostname or parts.query or parts.username):
+        raise ValueError("write http://HOST:PORT or https://HOST")
+    return text.rstrip("/")
+
+
+def _part_size(text: str) -> int:
+    size = int(SIZE.read(text))
+    if not LEAST_PART <= size <= MOST_PART:
+        raise ValueError("it must be at least 5MiB and at most 1GiB")
+    return size
+
+
 def _folder(text: str) -> str:
     if not text:
         raise ValueError("write the path of a directory")
@@ -49,6 +77,23 @@ def _folder(text: str) -> str:
 
 
 FOLDER = Kind("path", _folder)
+PART_SIZE = Kind("size", _part_size)
+#: S3 refuses smaller parts, and larger ones are too much to send again.
+LEAST_PART, MOST_PART = 5 * 2**20, 2**30
+
+
+class BucketAddress(NamedTuple):
+    """`s3://BUCKET/PREFIX`, taken apart, and how the store is reached. Empty fields are left to boto3."""
+
+    bucket: str
+    prefix: str
+    endpoint: str = ""
+    public_endpoint: str = ""
+    region: str = ""
+    signature_seconds: int = 3600
+
+    def __str__(self) -> str:
+        return f"s3://{self.bucket}/{self.prefix}".rstrip("/")
 
 
 def default_data_dir() -> str:
@@ -68,6 +113,24 @@ class CoordinatorSettings:
         "",
         Kind("database URL", _database),
         "postgresql://… to use PostgreSQL; empty means SQLite in the data directory",
+    )
+    artifact_store: str = setting(
+        "",
+        Kind("address of an object store", _artifact_store),
+        "s3://BUCKET/PREFIX to keep blobs in an object store; empty means the data directory",
+    )
+    s3_endpoint: str = setting(
+        "", Kind("URL", _endpoint), "address of the object store; empty means that of boto3, which is Amazon's"
+    )
+    s3_public_endpoint: str = setting(
+        "", Kind("URL", _endpoint), "address at which workers and people reach the object store, if it is another"
+    )
+    s3_region: str = setting("", TEXT, "region of the object store; empty means that of boto3")
+    s3_part_size: int = setting(
+        32 * 2**20, PART_SIZE, "larger blobs are put into the object store in parts of this size", "32MiB"
+    )
+    s3_signature_seconds: float = setting(
+        3600.0, duration(1.0), "how long the addresses of the object store work that workers and people get"
     )
     lease_seconds: float = setting(60.0, duration(0.1), "how long a worker keeps an attempt without a heartbeat")
     heartbeat_seconds: float = setting(10.0, duration(0.05), "how often workers send a heartbeat")
@@ -150,6 +213,16 @@ class CoordinatorSettings:
     @property
     def uses_sqlite(self) -> bool:
         return not self.database or self.database.startswith("sqlite:")
+
+    @property
+    def bucket(self) -> BucketAddress | None:
+        """The object store; None if blobs are in the data directory."""
+        if not self.artifact_store:
+            return None
+        name, _, prefix = self.artifact_store.removeprefix("s3://").partition("/")
+        return BucketAddress(
+            name, prefix, self.s3_endpoint, self.s3_public_endpoint, self.s3_region, int(self.s3_signature_seconds)
+        )
 
     @property
     def secret_key_path(self) -> Path:

@@ -35,7 +35,7 @@ _AGAIN = Answer(200, "the run that an earlier copy of this request created", m.R
 _DIGEST = {h.ETAG: "the digest in quotes"}
 _FILE = {**_DIGEST, h.ACCEPT_RANGES: "bytes"}
 _OFFSET = {h.UPLOAD_OFFSET: "how many bytes of an interrupted upload are stored"}
-_FILE_REFUSALS = (Code.RANGE_NOT_SATISFIABLE,)
+_FILE_REFUSALS = (Code.RANGE_NOT_SATISFIABLE, Code.STORE_UNAVAILABLE)
 #: Refusals of a worker whose session or attempt is no longer the current one.
 _FENCED = (Code.SUPERSEDED, Code.STALE_ATTEMPT)
 _FILE_HEADERS = {
@@ -46,6 +46,14 @@ _FILE_HEADERS = {
 _PART_OR_NOTHING = (
     Answer(206, "the bytes of the range", bytes, (RAW,), _FILE | {h.CONTENT_RANGE: "which part of the file it is"}),
     Answer(304, "your copy is current", Nothing, headers=_DIGEST),
+    Answer(
+        307,
+        "the bytes are in the object store, at this address",
+        Nothing,
+        headers={
+            h.LOCATION: "an address that works for an hour; do not send the token there",
+        },
+    ),
 )
 
 # The coordinator
@@ -169,22 +177,34 @@ APPEND_LOG = Call(
 MISSING_BLOBS = Call(
     "POST", "/v1/blobs/missing", UPLOADERS, "Which of these blobs the store lacks.",
     Answer(200, "the missing blobs, and where to upload each", m.MissingBlobs), takes=m.BlobDigests,
+    refuses=(Code.STORE_UNAVAILABLE,),
 )  # fmt: skip
 PUT_BLOB = Call(
     "PUT", "/v1/blobs/{sha256}", UPLOADERS,
     "Upload one whole blob. Bytes that do not match the digest are refused and discarded.",
     Answer(201, "it is stored", m.BlobStored), takes=bytes, limit="max_blob", writes_to_disk=True,
-    refuses=(Code.UPLOAD_CONFLICT,),
+    refuses=(Code.UPLOAD_CONFLICT, Code.STORE_UNAVAILABLE),
 )  # fmt: skip
 PATCH_BLOB = Call(
     "PATCH", "/v1/blobs/{sha256}", UPLOADERS,
     "Resume an interrupted upload. The body is the rest of the blob or, with Upload-Length, the next part of it.",
     Answer(201, "the blob is complete", m.BlobStored), (Answer(204, "more bytes must come", Nothing, headers=_OFFSET),),
-    takes=bytes, limit="max_blob", writes_to_disk=True, refuses=(Code.UPLOAD_CONFLICT,),
+    takes=bytes, limit="max_blob", writes_to_disk=True, refuses=(Code.UPLOAD_CONFLICT, Code.STORE_UNAVAILABLE),
     headers={
         h.UPLOAD_OFFSET: "the byte at which this body starts, as HEAD reports it",
         h.UPLOAD_LENGTH: "the size of the whole blob, if this body does not reach its end",
     },
+)  # fmt: skip
+COMPLETE_BLOB = Call(
+    "POST", "/v1/blobs/{sha256}/complete", UPLOADERS,
+    "Complete an upload to the object store. The blob exists once its size and its bytes have been checked.",
+    Answer(201, "it is stored", m.BlobStored), takes=m.CompleteUpload, writes_to_disk=True,
+    refuses=(Code.UPLOAD_CONFLICT, Code.STORE_UNAVAILABLE),
+)  # fmt: skip
+REPORT_BLOB = Call(
+    "POST", "/v1/blobs/{sha256}/damaged", EVERYONE,
+    "Report that the bytes of a blob arrived wrong. The coordinator reads them, and drops the blob if they are wrong.",
+    Answer(200, "whether the stored bytes are right", m.BlobChecked), refuses=(Code.STORE_UNAVAILABLE,),
 )  # fmt: skip
 HEAD_BLOB = Call(
     "HEAD", "/v1/blobs/{sha256}", EVERYONE, "Whether a blob is stored, or where its upload resumes.",

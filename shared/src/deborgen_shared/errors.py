@@ -37,6 +37,7 @@ class Code(StrEnum):
     INVALID_JOB = "invalid_job", 422, "the job file has mistakes; `problems` lists them all"
     SLOW_DOWN = "slow_down", 429, "too many requests at once"
     UNAVAILABLE = "unavailable", 503, "the database or the disk cannot handle it right now"
+    STORE_UNAVAILABLE = "store_unavailable", 503, "the object store does not answer, or refuses"
 
 
 class Refusal(Exception):

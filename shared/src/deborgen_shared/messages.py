@@ -13,14 +13,15 @@ from typing import Annotated, Any, Generic, Literal, TypeVar
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 
 from deborgen_shared.program_events import EVENTS_PER_REQUEST
-from deborgen_shared.states import CancelEffect, LeaseAnswer, ResultAnswer
+from deborgen_shared.states import CancelEffect, LeaseAnswer, ResultAnswer, StoreKind
 
 #: The end of a pattern. `$` alone would also match before a final line break.
 END = r"$(?!\n)"
-#: The patterns of names: run, attempt number, job, worker, blob.
+#: The patterns of names: run, attempt number, job, upload, worker, blob.
 RUN = r"[1-9][0-9]{0,11}"
 NUMBER = r"[1-9][0-9]{0,8}"
 JOB = rf"{RUN}\.{NUMBER}"
+UPLOAD = r"[0-9a-f]{32}"
 NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}"
 SHA256 = r"[0-9a-f]{64}"
 
@@ -331,7 +332,24 @@ class Retry(PersonRequest):
 
 
 class BlobDigests(PersonRequest):
+    """`sizes` has the size of each digest, in the same order. It asks for addresses of the object store."""
+
     digests: Annotated[list[Sha256], Meta(max_length=10_000)]
+    sizes: Annotated[list[Size], Meta(max_length=10_000)] = []
+
+
+class UploadedPart(PersonRequest):
+    """A part that was put into the object store, with the ETag that the store answered."""
+
+    number: Annotated[int, Meta(ge=1, le=10_000)]
+    etag: Annotated[str, Meta(max_length=200)]
+
+
+class CompleteUpload(PersonRequest):
+    """`parts` may be left out: the coordinator asks the object store for them."""
+
+    upload: Annotated[str, Meta(pattern=rf"^{UPLOAD}{END}")]
+    parts: Annotated[list[UploadedPart], Meta(max_length=10_000)] = []
 
 
 #: The longest text of a message's property in AMQP, in bytes.
@@ -384,8 +402,12 @@ class NewSecret(PersonRequest):
 
 
 class Health(AnswerBody):
+    """`artifact_store_trouble` says why the last call to the object store failed; it is empty if it did not."""
+
     status: str
     version: str
+    artifact_store: StoreKind = StoreKind.LOCAL
+    artifact_store_trouble: str = ""
 
 
 class JobCounts(AnswerBody):
@@ -407,6 +429,7 @@ class Run(AnswerBody):
     finished_at: datetime | None
     retry_of: int | None
     warnings: list[str]
+    artifact_store: str = StoreKind.LOCAL.value
     origin: Origin | UnsetType = UNSET
     """Left out unless a bridge submitted the run."""
 
@@ -508,9 +531,12 @@ class Job(AnswerBody):
 
 
 class ArtifactView(AnswerBody):
+    """`uri` is where the bytes are: in the object store, or at this path of the coordinator."""
+
     path: str
     sha256: str
     size: int
+    uri: str = ""
 
 
 class Attempt(AnswerBody):
@@ -619,9 +645,30 @@ class Why(AnswerBody):
     """The end of the log, if the last attempt wrote nothing more and was `stalled`."""
 
 
-class MissingBlob(AnswerBody):
+class UploadPart(AnswerBody):
+    """Bytes of a blob that are put at an address of their own."""
+
+    number: int
+    offset: int
+    size: int
+    url: str
+
+
+class MissingBlob(AnswerBody, omit_defaults=True):
+    """`direct` says that the pool has an object store: ask again with `sizes` for addresses there.
+
+    An answer with an `upload` has such addresses. Put the whole blob at `url` with these `headers` or, if there are
+    `parts`, each part at its own `url`; then ask again until no part is left, and complete the upload. `stored` is how
+    many bytes the store already has in parts. No token is ever sent to these addresses.
+    """
+
     sha256: str
     url: str
+    direct: bool = False
+    upload: str = ""
+    headers: dict[str, str] = {}
+    parts: list[UploadPart] = []
+    stored: int = 0
 
 
 class MissingBlobs(AnswerBody):
@@ -631,6 +678,13 @@ class MissingBlobs(AnswerBody):
 class BlobStored(AnswerBody):
     sha256: str
     size: int
+
+
+class BlobChecked(AnswerBody):
+    """Whether the store has the right bytes. If not, the blob no longer counts as stored."""
+
+    sha256: str
+    intact: bool
 
 
 class Event(AnswerBody):

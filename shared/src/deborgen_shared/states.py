@@ -95,6 +95,13 @@ class CancelEffect(StrEnum):
     ALREADY_TERMINAL = "already_terminal"
 
 
+class StoreKind(StrEnum):
+    """Where a pool keeps the bytes of its blobs."""
+
+    LOCAL = "local"
+    S3 = "s3"
+
+
 class WorkerState(StrEnum):
     """The state of a worker. The worker reports the first seven itself; the coordinator infers the other three."""
 

@@ -180,7 +180,7 @@ def test_a_pool_of_the_previous_release_continues_where_it_stopped(
     connection.close()
     pool = InProcessCoordinator(tmp_path, database)
     artifact = b"a result"
-    pool.ctx.blobs.put(hashlib.sha256(artifact).hexdigest(), iter([artifact]), lambda size: None)
+    pool.ctx.blobs.put(hashlib.sha256(artifact).hexdigest(), iter([artifact]), lambda size, upload: None)
     assert pool.audit().findings == []
     assert {job.split(".")[0] for job in pool.worker("pc3").claim(20)} >= {"7", "9", "10"}
     pool.stop()

@@ -35,7 +35,7 @@ class Sender:
         """Send some bytes of a blob, and not the last of them."""
         offset = self.stored(number, by)
         with self._uploads.admit(self.pool.ctx, by, digest(number), offset + size) as store:
-            store.append(digest(number), offset, [b"x" * size], LIMIT + 1, lambda size: None)
+            store.append(digest(number), offset, [b"x" * size], LIMIT + 1, lambda size, upload: None)
 
     def stored(self, number: int, by: Actor = ANNA) -> int:
         return self.pool.ctx.blobs.for_owner(f"{by.role}.{by.name}").offset(digest(number))

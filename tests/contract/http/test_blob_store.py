@@ -16,7 +16,7 @@ from deborgen_coordinator.blobs import DigestMismatch, NoSpace, OffsetMismatch
 from deborgen_coordinator.blobs.local import LocalBlobs
 
 
-def nothing(size: int) -> None:
+def nothing(size: int, upload: str) -> None:
     pass
 
 
@@ -64,7 +64,7 @@ def test_the_row_is_written_only_when_the_bytes_are_in_place(blobs: LocalBlobs) 
     digest = digest_of(data)
     seen: list[int | None] = []
     assert blobs.size(digest) is None
-    blobs.put(digest, [data], lambda size: seen.append(blobs.size(digest)))
+    blobs.put(digest, [data], lambda size, upload: seen.append(blobs.size(digest)))
     assert seen == [1000]
 
 
@@ -201,7 +201,7 @@ def test_concurrent_uploads_of_one_digest_all_succeed(blobs: LocalBlobs, tmp_pat
 
 def test_bytes_of_unknown_digest_are_stored_under_their_digest(blobs: LocalBlobs) -> None:
     committed: list[tuple[str, int]] = []
-    assert blobs.store([b"abc", b"def"], lambda d, s: committed.append((d, s))) == (digest_of(b"abcdef"), 6)
+    assert blobs.store([b"abc", b"def"], lambda d, s, _: committed.append((d, s))) == (digest_of(b"abcdef"), 6)
     assert committed == [(digest_of(b"abcdef"), 6)]
 
 

@@ -176,6 +176,7 @@ def test_artifacts_are_listed_and_fetched_by_path(coordinator: CoordinatorProces
     rows: list[dict[str, Any]] = [
         {"path": path, "sha256": digest_of(data), "size": len(data)} for path, data in sorted(contents.items())
     ]
+    shown = [{**row, "uri": f"/v1/blobs/{row['sha256']}"} for row in rows]
     answer = worker.post(
         "finish",
         {"results": [{"attempt": assignment["attempt"], "outcome": "succeeded", "exit_code": 0, "artifacts": rows}]},
@@ -185,7 +186,7 @@ def test_artifacts_are_listed_and_fetched_by_path(coordinator: CoordinatorProces
     for data in contents.values():
         assert worker.http.put(f"/v1/blobs/{digest_of(data)}", data=data).status_code == 201
     assert worker.finish(assignment["attempt"], artifacts=rows) == "accepted"
-    assert ada.get(f"/v1/jobs/{run}.1/artifacts").json() == {"items": rows, "next": None}
+    assert ada.get(f"/v1/jobs/{run}.1/artifacts").json() == {"items": shown, "next": None}
     for path, data in contents.items():
         answer = ada.get(f"/v1/jobs/{run}.1/artifacts/{path.replace('<', '%3C')}")
         assert answer.content == data

@@ -54,6 +54,8 @@ MATRIX: dict[str, set[Role]] = {
     "PATCH /v1/blobs/{sha256}": {A, S, W},
     "HEAD /v1/blobs/{sha256}": {A, S, V, W},
     "GET /v1/blobs/{sha256}": {A, S, V, W},
+    "POST /v1/blobs/{sha256}/complete": {A, S, W},
+    "POST /v1/blobs/{sha256}/damaged": {A, S, V, W},
     "GET /v1/events": PEOPLE,
     "GET /v1/cursors/{cursor}": {A, S},
     "PUT /v1/cursors/{cursor}": {A, S},

@@ -210,6 +210,11 @@ def blob(worker: ScriptedWorker, path: str, data: bytes) -> dict[str, Any]:
     return {"path": path, "sha256": digest, "size": len(data)}
 
 
+def shown(artifact: dict[str, Any]) -> dict[str, Any]:
+    """An artifact as the coordinator lists it."""
+    return {**artifact, "uri": f"/v1/blobs/{artifact['sha256']}"}
+
+
 def test_the_artifacts_of_a_run_come_page_by_page(ada: Client, worker: ScriptedWorker) -> None:
     run = submit(ada, run="true", sweep={"grid": {"n": [1, 2, 3]}})["id"]
     left = {}
@@ -217,7 +222,7 @@ def test_the_artifacts_of_a_run_come_page_by_page(ada: Client, worker: ScriptedW
         made = [blob(worker, f"out/{n} \u00e9", f"{assignment['job']} {n}".encode()) for n in range(count)]
         left[assignment["job"]] = made
         assert worker.finish(assignment["attempt"], artifacts=made) == "accepted"
-    whole = [{**artifact, "job": job} for job, made in left.items() for artifact in made]
+    whole = [{**shown(artifact), "job": job} for job, made in left.items() for artifact in made]
     assert ada.get(f"/v1/runs/{run}/artifacts").json() == {"items": whole, "next": None}
     for limit in (1, 2, 4, 5):
         seen, cursor = [], ""
@@ -239,10 +244,10 @@ def test_the_artifacts_of_an_earlier_attempt_can_be_fetched(ada: Client, worker:
     job = f"{submit(ada, **document)['id']}.1"
     first, second = blob(worker, "out.txt", b"first"), blob(worker, "out.txt", b"second")
     worker.finish(worker.claim(wait=10)[0]["attempt"], "failed", exit_code=1, artifacts=[first])
-    assert ada.get(f"/v1/jobs/{job}/artifacts").json()["items"] == [first]
+    assert ada.get(f"/v1/jobs/{job}/artifacts").json()["items"] == [shown(first)]
     worker.finish(worker.claim(wait=10)[0]["attempt"], "succeeded", artifacts=[second])
     for query, artifact, data in (("", second, b"second"), ("?attempt=1", first, b"first")):
-        assert ada.get(f"/v1/jobs/{job}/artifacts{query}").json()["items"] == [artifact]
+        assert ada.get(f"/v1/jobs/{job}/artifacts{query}").json()["items"] == [shown(artifact)]
         assert ada.get(f"/v1/jobs/{job}/artifacts/out.txt{query}").content == data
     for path in ("artifacts", "artifacts/out.txt"):
         none = ada.get(f"/v1/jobs/{job}/{path}?attempt=3")
@@ -421,4 +426,9 @@ def test_the_metrics_match_the_database(coordinator: CoordinatorProcess, ada: Cl
 
 def test_health_needs_no_token(coordinator: CoordinatorProcess) -> None:
     answer = coordinator.client(None).get("/health")
-    assert answer.json() == {"status": "ok", "version": __version__}
+    assert answer.json() == {
+        "status": "ok",
+        "version": __version__,
+        "artifact_store": "local",
+        "artifact_store_trouble": "",
+    }

@@ -23,6 +23,7 @@ from deborgen_shared import contract
 from deborgen_shared.client import transport
 from deborgen_shared.client.blobs import digest_of
 from deborgen_shared.client.transport import Trouble
+from deborgen_shared.messages import MissingBlob
 
 Reply = tuple[int, dict[str, str], bytes]
 Handler = Callable[[BaseHTTPRequestHandler, bytes], Reply | None]
@@ -183,7 +184,7 @@ def test_an_upload_that_is_cut_resumes_where_it_stopped(tmp_path: Path) -> None:
         return 201, {}, b"{}"
 
     with serving(handle) as (url, seen):
-        transfers.upload(Connection(url, "t"), [(file, f"/v1/blobs/{file.sha256}")])
+        transfers.upload(Connection(url, "t"), [(file, MissingBlob(sha256=file.sha256, url=""))])
     assert bytes(have) == content
     assert [request.command for request in seen] == ["PUT", "HEAD", "PATCH", "HEAD", "PATCH"]
 
@@ -203,7 +204,7 @@ def test_an_upload_is_sent_whole_while_the_coordinator_still_locks_its_part(tmp_
         return None if len(got) == 1 else (201, {}, b"{}")
 
     with serving(handle) as (url, seen):
-        transfers.upload(Connection(url, "t"), [(file, f"/v1/blobs/{file.sha256}")])
+        transfers.upload(Connection(url, "t"), [(file, MissingBlob(sha256=file.sha256, url=""))])
     assert got[-1] == b"content"
     assert [request.command for request in seen] == ["PUT", "HEAD", "PATCH", "PUT"]
 
@@ -217,7 +218,7 @@ def test_an_upload_whose_answer_was_lost_is_not_sent_again(tmp_path: Path) -> No
         return (200, {"Content-Length": "7"}, b"content") if request.command == "HEAD" else None
 
     with serving(handle) as (url, seen):
-        transfers.upload(Connection(url, "t"), [(file, f"/v1/blobs/{file.sha256}")])
+        transfers.upload(Connection(url, "t"), [(file, MissingBlob(sha256=file.sha256, url=""))])
     assert [request.command for request in seen] == ["PUT", "HEAD"]
 
 
@@ -225,10 +226,19 @@ def test_a_presigned_address_gets_the_blob_but_not_the_token(tmp_path: Path) -> 
     path = tmp_path / "x"
     path.write_bytes(b"content")
     file = LocalFile("x", path, 7, 0o644, digest_of(path))
-    got = []
-    with serving(lambda request, body: got.append(body) or ok({})) as (storage, seen):  # type: ignore[func-returns-value]
-        transfers.upload(Connection("http://127.0.0.1:1", "secret"), [(file, f"{storage}/signed")])
-        assert (got, seen[0].headers["Authorization"]) == ([b"content"], None)
+    with serving(lambda request, body: ok({})) as (storage, stored):
+
+        def coordinate(request: BaseHTTPRequestHandler, body: bytes) -> Reply:
+            if request.path.endswith("/complete"):
+                return ok({"sha256": file.sha256, "size": 7})
+            place = {"sha256": file.sha256, "url": f"{storage}/signed", "direct": True, "upload": "u" * 32}
+            return ok({"missing": [{**place, "headers": {"x-amz-checksum-sha256": "abc"}}]})
+
+        with serving(coordinate) as (url, seen):
+            transfers.upload(Connection(url, "secret"), [(file, MissingBlob(sha256=file.sha256, url="", direct=True))])
+    assert [request.path for request in stored] == ["/signed"]
+    assert (stored[0].headers["Authorization"], stored[0].headers["x-amz-checksum-sha256"]) == (None, "abc")
+    assert [request.headers["Authorization"] for request in seen] == ["Bearer secret"] * 2
 
 
 def artifact(content: bytes, target: str = "out/x.bin") -> transfers.ArtifactToFetch:

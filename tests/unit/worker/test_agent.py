@@ -18,6 +18,7 @@ from deborgen_shared.messages import (
     Claimed,
     Finish,
     Finished,
+    MissingBlob,
 )
 from deborgen_worker.attempts import Exit, StopCause
 from deborgen_worker.claims import IDLE_WAIT_SECONDS, PART_WAIT_SECONDS
@@ -445,12 +446,12 @@ def test_the_store_is_asked_about_the_artifacts_of_many_results_at_once(tmp_path
     uploaded: list[str] = []
     asked: list[int] = []
 
-    def missing(digests: list[str]) -> dict[str, str]:
+    def missing(digests: list[str]) -> dict[str, MissingBlob]:
         asked.append(len(digests))
-        return dict.fromkeys(digests, "")
+        return {sha256: MissingBlob(sha256=sha256, url="") for sha256 in digests}
 
     world.coordinator.missing = missing  # type: ignore[method-assign]
-    world.coordinator.upload = lambda path, sha256, size, url="": uploaded.append(sha256)  # type: ignore[method-assign]
+    world.coordinator.upload = lambda path, sha256, size, place=None: uploaded.append(sha256)  # type: ignore[method-assign]
     world.queue("1.1/1", "1.2/1", artifacts=[{"path": "out"}], resources={"cpus": 1})
     world.take()
     for name in ("1.1/1", "1.2/1"):

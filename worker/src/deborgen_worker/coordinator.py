@@ -18,6 +18,7 @@ from deborgen_shared.messages import (
     Finished,
     Heartbeat,
     HeartbeatAnswer,
+    MissingBlob,
     ProgramEvent,
     ProgramEvents,
     Register,
@@ -84,13 +85,13 @@ class CoordinatorClient:
     def leave(self, session: str) -> None:
         self._transport.ask(contract.LEAVE, None, LeaveQuery(session=session), name=self._name)
 
-    def missing(self, digests: list[str]) -> dict[str, str]:
-        """The blobs that the coordinator lacks, each with the address for its upload."""
+    def missing(self, digests: list[str]) -> dict[str, MissingBlob]:
+        """The blobs that the coordinator lacks, each with the place for its upload."""
         answer = self._transport.call(contract.MISSING_BLOBS, BlobDigests(digests=digests))
-        return {each.sha256: each.url for each in answer.missing}
+        return {each.sha256: each for each in answer.missing}
 
-    def upload(self, path: Path, sha256: str, size: int, url: str = "") -> None:
-        blobs.upload(self._transport, path, sha256, size, url, resume=False)
+    def upload(self, path: Path, sha256: str, size: int, place: MissingBlob | None = None) -> None:
+        blobs.upload(self._transport, path, sha256, size, place, resume=False)
 
     def download(self, sha256: str, target: Path) -> None:
         blobs.fetch(self._transport, sha256, target)

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from deborgen_shared.client.transport import NoAnswer, Refused
 from deborgen_shared.errors import Code
-from deborgen_shared.messages import Finish, Finished, NextClaim, Result
+from deborgen_shared.messages import Finish, Finished, MissingBlob, NextClaim, Result
 from deborgen_shared.states import Outcome, ResultAnswer
 from deborgen_worker import artifacts
 from deborgen_worker.agent import Agent
@@ -21,6 +21,7 @@ from deborgen_worker.crash import crash_point
 from deborgen_worker.heartbeat import HeartbeatLoop, Superseded
 from deborgen_worker.log_pump import LOG_PART_BYTES, send_events
 from deborgen_worker.spool import ResultRecord, Spool
+from deborgen_worker.store_patience import StorePatience
 
 #: A finish carries at most this many results, and at most this many bytes of logs and lists of artifacts.
 BATCH = 256
@@ -76,7 +77,8 @@ class Outbox:
         self._lock = threading.Lock()
         self._sent_at = -1.0
         self._tries: dict[str, int] = {}
-        self._missing: dict[str, dict[str, str]] = {}
+        self._missing: dict[str, dict[str, MissingBlob]] = {}
+        self._store = StorePatience(agent.clock)
         self._asked_about: set[str] = set()
 
     def _sort_new_results(self) -> None:
@@ -263,6 +265,8 @@ class Outbox:
                 self._upload_artifacts(attempt, result)
                 self._upload_log(attempt, result)
         except NoAnswer as error:
+            if error.of_store:
+                return self._store_failed(attempt, error)
             self._move_to_end()
             return self._link.contact.failed("upload", error)
         except Refused as refused:
@@ -279,6 +283,7 @@ class Outbox:
             result = None
         else:
             self._link.contact.ok("upload")
+            self._store.ok(attempt)
             self._asked_about.discard(attempt)
         with self._lock:
             self._uploads.popleft()
@@ -286,6 +291,20 @@ class Outbox:
             if result is not None:
                 self._ready.append(attempt)
                 self._results.woken.set()
+        return 0.0
+
+    def _store_failed(self, attempt: str, error: NoAnswer) -> float:
+        """Try again later. After the last try, the attempt ends with the outcome `error`."""
+        self._link.contact.ok("upload")
+        pause = self._store.failed(attempt, error)
+        if pause is not None:
+            self._move_to_end()
+            return pause
+        self._link.say(f"the artifacts of {attempt} are given up: {error}")
+        self._report_error(attempt, f"the artifacts could not be uploaded: {error}")
+        with self._lock:
+            self._uploads.popleft()
+            self._missing.pop(attempt, None)
         return 0.0
 
     def _upload_events(self, attempt: str) -> None:
@@ -313,7 +332,7 @@ class Outbox:
             if each.sha256 in missing and each.path in places:
                 self._link.coordinator.upload(places[each.path], each.sha256, each.size, missing.pop(each.sha256))
 
-    def _missing_of(self, attempt: str, result: Result) -> dict[str, str]:
+    def _missing_of(self, attempt: str, result: Result) -> dict[str, MissingBlob]:
         """The blobs of this result that the coordinator lacks. One call also covers the next few results."""
         if attempt not in self._missing:
             wanted = {attempt: [each.sha256 for each in result.artifacts]}

@@ -15,19 +15,39 @@ import os
 import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from io import FileIO
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from deborgen_coordinator.blobs import Busy, DigestMismatch, NoSpace, OffsetMismatch, Unfinished
+from deborgen_coordinator.blobs import (
+    Busy,
+    Commit,
+    DigestMismatch,
+    NoSpace,
+    OffsetMismatch,
+    StoreUnavailable,
+    Unfinished,
+)
 from deborgen_coordinator.blobs.hash_states import CHUNK_BYTES, HashStates
+from deborgen_shared import contract
 from deborgen_shared.durable import sync_file, sync_folder
+from deborgen_shared.states import StoreKind
 
+if TYPE_CHECKING:
+    from deborgen_coordinator.blobs.bucket import Bucket
+
+TEMPORARY = ".tmp"
 DISK_FULL_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 class LocalBlobs:
     """A `BlobStore` in one directory, which several processes may share."""
+
+    kind = StoreKind.LOCAL
+    trouble = ""
+    bucket: Bucket | None = None
+    part_size = 0
 
     def __init__(self, root: Path, wait_for_upload: float = 5.0) -> None:
         self._root = root
@@ -38,11 +58,25 @@ class LocalBlobs:
         for folder in (self._uploads, self._locks):
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
 
-    def size(self, digest: str) -> int | None:
+    def size(self, digest: str, upload: str = "") -> int | None:
         try:
             return self._path(digest).stat().st_size
         except FileNotFoundError:
             return None
+
+    def uri(self, digest: str, upload: str) -> str:
+        return contract.GET_BLOB.url(sha256=digest)
+
+    def redirect(self, digest: str, upload: str, name: str) -> str:
+        return ""
+
+    def completing(self, upload: str) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext()
+
+    def all(self) -> Iterator[str]:
+        """The digests of the complete blobs in the folder."""
+        for folder in sorted(self._root.glob("[0-9a-f][0-9a-f]")):
+            yield from sorted(path.name for path in folder.iterdir())
 
     def offset(self, digest: str) -> int:
         try:
@@ -66,7 +100,7 @@ class LocalBlobs:
     def discard(self, digest: str) -> None:
         _remove_unless_locked(self._part(digest))
 
-    def put(self, digest: str, chunks: Iterable[bytes], commit: Callable[[int], None]) -> int:
+    def put(self, digest: str, chunks: Iterable[bytes], commit: Commit) -> int:
         part = self._open_part(digest, wait=0)
         resumable = part is not None
         file, path = (part, self._part(digest)) if part is not None else self._temporary()
@@ -77,7 +111,7 @@ class LocalBlobs:
             return self._finish(file, path, hasher.hexdigest(), digest, commit)
 
     def append(
-        self, digest: str, offset: int, chunks: Iterable[bytes], total: int | None, commit: Callable[[int], None]
+        self, digest: str, offset: int, chunks: Iterable[bytes], total: int | None, commit: Commit
     ) -> tuple[int, bool]:
         file = self._open_part(digest, self._wait)
         if file is None:
@@ -97,15 +131,15 @@ class LocalBlobs:
                 return size, False
             return self._finish(file, part, hasher.hexdigest(), digest, commit), True
 
-    def store(self, chunks: Iterable[bytes], commit: Callable[[str, int], None]) -> tuple[str, int]:
+    def store(self, chunks: Iterable[bytes], commit: Callable[[str, int, str], None]) -> tuple[str, int]:
         file, path = self._temporary()
         with file:
             hasher = hashlib.sha256()
             self._write(file, path, hasher, chunks, keep=False)
             digest = hasher.hexdigest()
-            return digest, self._finish(file, path, digest, digest, lambda size: commit(digest, size))
+            return digest, self._finish(file, path, digest, digest, partial(commit, digest))
 
-    def open_range(self, digest: str, start: int, end: int) -> Iterator[bytes]:
+    def open_range(self, digest: str, start: int, end: int, upload: str = "") -> Iterator[bytes]:
         return _pieces(FileIO(self._path(digest)), start, end)
 
     @contextlib.contextmanager
@@ -132,7 +166,7 @@ class LocalBlobs:
         return self._uploads / f"{digest}.part"
 
     def _temporary(self) -> tuple[FileIO, Path]:
-        path = self._uploads / f"{secrets.token_hex(16)}.tmp"
+        path = self._uploads / f"{secrets.token_hex(16)}{TEMPORARY}"
         with _translated_disk_full():
             file = FileIO(path, "x+")
         fcntl.flock(file, fcntl.LOCK_EX)
@@ -173,26 +207,33 @@ class LocalBlobs:
                 path.unlink(missing_ok=True)
             raise
 
-    def _finish(self, file: FileIO, path: Path, found: str, digest: str, commit: Callable[[int], None]) -> int:
+    def _finish(self, file: FileIO, path: Path, found: str, digest: str, commit: Commit) -> int:
         """Make a written file the blob `digest`, and return its size. `found` is the digest of the file's bytes."""
         if found != digest:
             path.unlink(missing_ok=True)
             raise DigestMismatch(found)
-        size = file.tell()
-        home = self._path(digest)
         try:
             with _translated_disk_full():
-                sync_file(file)
-                if not home.parent.exists():
-                    home.parent.mkdir(exist_ok=True, mode=0o700)
-                    sync_folder(self._root)
-                with self.locked(digest):
-                    path.rename(home)
-                    sync_folder(home.parent)
-                    commit(size)
+                return self._keep(file, path, digest, commit)
         except NoSpace:
             path.unlink(missing_ok=True)
             raise
+        except StoreUnavailable:
+            if path.suffix == TEMPORARY:  # nobody can resume it
+                path.unlink(missing_ok=True)
+            raise
+
+    def _keep(self, file: FileIO, path: Path, digest: str, commit: Commit) -> int:
+        """Put a verified file where blobs are, durably, and commit it; return its size."""
+        size, home = file.tell(), self._path(digest)
+        sync_file(file)
+        if not home.parent.exists():
+            home.parent.mkdir(exist_ok=True, mode=0o700)
+            sync_folder(self._root)
+        with self.locked(digest):
+            path.rename(home)
+            sync_folder(home.parent)
+            commit(size, "")
         return size
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from werkzeug.exceptions import HTTPException
 
+from deborgen_coordinator.blobs import StoreUnavailable
 from deborgen_coordinator.disk_reserve import DiskReserve
 from deborgen_coordinator.http.hints import add_hint
 from deborgen_coordinator.storage.database import DatabaseUnavailable
@@ -61,6 +62,9 @@ def answer_problem(problem: Exception, reserve: DiskReserve) -> WsgiAnswer:
     """The answer to a request that raised this exception."""
     if isinstance(problem, Refusal):
         return refuse(problem)
+    if isinstance(problem, StoreUnavailable):
+        log.warning("the object store could not serve a request: %s", problem)
+        return refuse(store_unavailable())
     if isinstance(problem, HTTPException):
         return _refuse_http(problem)
     if isinstance(problem, DatabaseUnavailable):
@@ -81,6 +85,11 @@ def refuse(refusal: Refusal) -> WsgiAnswer:
 def disk_full() -> Refusal:
     message, hint = "the coordinator's disk is full", "try again later"
     return Refusal(Code.UNAVAILABLE, message, hint, headers={headers.RETRY_AFTER: "30"})
+
+
+def store_unavailable() -> Refusal:
+    message, hint = "the object store of this pool does not answer, or refuses", "try again later"
+    return Refusal(Code.STORE_UNAVAILABLE, message, hint, headers={headers.RETRY_AFTER: "5"})
 
 
 def _refuse_http(problem: HTTPException) -> WsgiAnswer:

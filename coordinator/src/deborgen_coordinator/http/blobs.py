@@ -9,7 +9,7 @@ from deborgen_coordinator.http.answers import HandlerAnswer
 from deborgen_coordinator.http.decoding import malformed
 from deborgen_coordinator.http.files import send_blob
 from deborgen_coordinator.http.routes import CallRequest, serves
-from deborgen_coordinator.operations import blobs
+from deborgen_coordinator.operations import blobs, direct_uploads
 from deborgen_shared import contract, headers
 from deborgen_shared import messages as m
 from deborgen_shared.queries import NoQuery
@@ -17,7 +17,12 @@ from deborgen_shared.queries import NoQuery
 
 @serves(contract.MISSING_BLOBS)
 def missing(request: CallRequest[m.BlobDigests, NoQuery]) -> m.MissingBlobs:
-    return blobs.find_missing(request.ctx, request.body.digests)
+    body = request.body
+    if body.sizes and len(body.sizes) != len(body.digests):
+        raise malformed(
+            f"there are {len(body.digests)} digests but {len(body.sizes)} sizes", "send one size per digest"
+        )
+    return blobs.find_missing(request.ctx, body.digests, request.actor, body.sizes)
 
 
 @serves(contract.PUT_BLOB)
@@ -44,6 +49,18 @@ def patch(request: CallRequest[None, NoQuery]) -> HandlerAnswer:
     if isinstance(stored, int):
         return HandlerAnswer(204, None, {headers.UPLOAD_OFFSET: str(stored)})
     return HandlerAnswer(201, stored)
+
+
+@serves(contract.COMPLETE_BLOB)
+def complete(request: CallRequest[m.CompleteUpload, NoQuery]) -> m.BlobStored:
+    with request.streams.read(request.actor), blobs.refusals(request.names["sha256"]):
+        return direct_uploads.complete(request.ctx, request.actor, request.names["sha256"], request.body)
+
+
+@serves(contract.REPORT_BLOB)
+def report(request: CallRequest[None, NoQuery]) -> m.BlobChecked:
+    with request.streams.read(request.actor):
+        return blobs.check(request.ctx, request.names["sha256"])
 
 
 @serves(contract.HEAD_BLOB)

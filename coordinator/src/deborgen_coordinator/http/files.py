@@ -21,7 +21,8 @@ _RANGE = re.compile(r"bytes=([0-9]{0,18})-([0-9]{0,18})", re.ASCII)
 def send_blob(request: CallRequest[Any, Any], digest: str, name: str | None = None) -> Response:
     """The blob as an answer. A browser saves it, and never displays it as a page of this site."""
     ctx, environ = request.ctx, request.environ
-    size = blobs.size(ctx, digest)
+    stored = blobs.find(ctx, digest)
+    size = stored.size
     etag = f'"{digest}"'
     sent = {
         headers.ETAG: etag,
@@ -34,6 +35,12 @@ def send_blob(request: CallRequest[Any, Any], digest: str, name: str | None = No
     }
     if _matches(environ.get(headers.environ_key(headers.IF_NONE_MATCH)), digest):
         return Response(b"", 304, sent)
+    if stored.upload and environ["REQUEST_METHOD"] != "HEAD":
+        where = {
+            headers.LOCATION: ctx.blobs.redirect(digest, stored.upload, name or ""),
+            headers.CACHE_CONTROL: "no-store",
+        }
+        return Response(b"", 307, where)
     start, end = 0, size
     wanted = _range(environ, digest, size)
     if wanted:
@@ -42,7 +49,7 @@ def send_blob(request: CallRequest[Any, Any], digest: str, name: str | None = No
     sent[headers.CONTENT_LENGTH] = str(end - start)
     body: Iterable[bytes] = ()
     if environ["REQUEST_METHOD"] != "HEAD":
-        body = request.streams.send(request.actor, blobs.open_range(ctx, digest, start, end))
+        body = request.streams.send(request.actor, blobs.open_range(ctx, digest, start, end, stored.upload))
     return Response(body, 206 if wanted else 200, sent, content_type=RAW, direct_passthrough=True)
 
 

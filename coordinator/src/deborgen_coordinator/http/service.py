@@ -39,7 +39,9 @@ def _job_schema() -> dict[str, object]:
 @serves(contract.HEALTH)
 def get_health(request: CallRequest[None, NoQuery]) -> m.Health:
     metrics.check_health(request.ctx)
-    return m.Health(status="ok", version=own_version())
+    blobs = request.ctx.blobs
+    trouble = "the object store does not answer, or refuses" if blobs.trouble else ""
+    return m.Health(status="ok", version=own_version(), artifact_store=blobs.kind, artifact_store_trouble=trouble)
 
 
 @serves(contract.METRICS)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from itertools import chain
 from typing import Any
 
@@ -97,6 +97,10 @@ class Streams:
         slot = nullcontext() if bodies.has_arrived(environ) else self._transfer(actor)
         with slot, self._uploads.admit(self._ctx, actor, digest, size) as store:
             yield store
+
+    def read(self, actor: Actor) -> AbstractContextManager[None]:
+        """Occupy a transfer while the coordinator itself reads a blob for this person."""
+        return self._transfer(actor)
 
     def _transfer(self, actor: Actor) -> Slot:
         what = "large uploads and downloads are in progress"

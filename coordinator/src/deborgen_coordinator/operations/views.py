@@ -48,6 +48,7 @@ def run(row: RunRow) -> Run:
         retry_of=row.retry_of,
         warnings=_decode(row.warnings),
         origin=UNSET if row.origin is None else _decode_origin(row.origin),
+        artifact_store=row.artifact_store,
     )
 
 

@@ -10,14 +10,14 @@ from typing import Any
 from peewee import SQL, BigAutoField
 
 from .database import DatabaseConnection
-from .models import TABLES, Blob, Event, JobClass, LeaseClock, Run, SignIn, Token, Worker, Writer
+from .models import TABLES, ArtifactStore, Blob, Event, JobClass, LeaseClock, Run, SignIn, Token, Upload, Worker, Writer
 from .specs import digest_of
 
 Line = bytes
 
-#: The tables in a dump. The rows of `writer` are useful only to processes that are using the database now. After
+#: The tables in a dump. The rows of the others are useful only to processes that are using the database now. After
 #: a restore, everybody signs in to the dashboard again.
-KEPT = {model._meta.table_name: model for model in TABLES if model not in (Writer, SignIn)}
+KEPT = {model._meta.table_name: model for model in TABLES if model not in (Writer, SignIn, Upload, ArtifactStore)}
 
 
 def tables() -> list[str]:

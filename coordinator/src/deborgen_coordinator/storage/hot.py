@@ -334,15 +334,15 @@ def set_log_size(size: V, job: V, number: V) -> Any:
 
 
 @Statement
-def size_of_blob(digest: V) -> Any:
+def find_blob(digest: V) -> Any:
     """115 / 1 us."""
-    return Blob.select(Blob.size).where(Blob.digest == digest)
+    return Blob.select(Blob.size, Blob.upload).where(Blob.digest == digest)
 
 
 @Statement
 def lock_blob(digest: V) -> Any:
     """102 / 1 us."""
-    return Locked(size_of_blob.build(digest), "FOR SHARE")
+    return Locked(find_blob.build(digest), "FOR SHARE")
 
 
 @Statement
@@ -398,13 +398,23 @@ def class_under(digest: V) -> Any:
 
 @Statement
 def add_run(
-    name: V, submitter: V, labels: V, warnings: V, retry_of: V, jobs: V, steps: V, now: V, origin: V, next_index: V
+    name: V,
+    submitter: V,
+    labels: V,
+    warnings: V,
+    retry_of: V,
+    jobs: V,
+    steps: V,
+    now: V,
+    origin: V,
+    next_index: V,
+    store: V,
 ) -> Any:
     """218 / 7 us. All jobs of a new run are queued."""
     return Run.insert({
         Run.name: name, Run.submitter: submitter, Run.labels: labels, Run.warnings: warnings, Run.retry_of: retry_of,
         Run.jobs: jobs, Run.steps: steps, Run.queued: jobs, Run.created_at: now,
-        Run.origin: origin, Run.next_index: next_index,
+        Run.origin: origin, Run.next_index: next_index, Run.artifact_store: store,
     }).returning(Run.id)  # fmt: skip
 
 

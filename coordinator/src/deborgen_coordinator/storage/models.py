@@ -29,7 +29,7 @@ from peewee import (
     TextField,
 )
 
-from deborgen_shared.states import Outcome, Phase, Role, State, WorkerState
+from deborgen_shared.states import Outcome, Phase, Role, State, StoreKind, WorkerState
 
 UNIQUE = SQL("UNIQUE")
 #: The states that a worker's row can have. The coordinator derives `resting` and `offline`.
@@ -177,6 +177,7 @@ class Run(TableModel):
     origin = TextField(null=True)
     #: The index of the next job that a loop adds; 0 if the run has no loop.
     next_index = CountField(constraints=[default(0)])
+    artifact_store = OneOfField(StoreKind, constraints=[default(StoreKind.LOCAL)])
 
     class Meta:
         constraints = (
@@ -462,12 +463,38 @@ class LogChunk(TableModel):
 
 
 class Blob(TableModel):
+    """The bytes are in the object store under the key `digest/upload`, or in the local folder if `upload` is empty."""
+
     digest = TextField(primary_key=True)
     size = CountField()
     touched_at = DoubleField()
+    upload = TextField(constraints=[default("")])
 
 
 Blob.add_index(Blob.touched_at, name="blob_touched")
+Blob.add_index(Blob.digest, where=(Blob.upload != SQL("''")), name="blob_remote")
+
+
+class Upload(TableModel):
+    """An object of the object store that is not a blob: not yet, or not any more. It is removed a day after
+    `created_at`. `multipart` is the store's own name of an upload in parts."""
+
+    id = TextField(primary_key=True)
+    digest = TextField()
+    size = CountField()
+    owner = TextField()
+    multipart = TextField()
+    created_at = DoubleField()
+
+
+Upload.add_index(Upload.owner, Upload.digest, name="upload_owner")
+Upload.add_index(Upload.created_at, name="upload_age")
+
+
+class ArtifactStore(TableModel):
+    """The object store that the coordinators of this database use now."""
+
+    address = TextField(primary_key=True)
 
 
 class Artifact(TableModel):
@@ -563,6 +590,6 @@ class Writer(TableModel):
 #: All tables, in an order in which they can be created and filled: a table comes before the tables that refer to it.
 TABLES: tuple[Any, ...] = (
     LeaseClock, Token, SignIn, Submitter, Secret, Run, RunLabel, Submission, JobClass, Spec, SpecFile, Step, Worker,
-    Experience, Session, Claim, Job, Attempt, LogChunk, Blob, Artifact, Event, HistoryCursor, Spent,
-    QueueDepth, Writer,
+    Experience, Session, Claim, Job, Attempt, LogChunk, Blob, Upload, ArtifactStore, Artifact, Event, HistoryCursor,
+    Spent, QueueDepth, Writer,
 )  # fmt: skip

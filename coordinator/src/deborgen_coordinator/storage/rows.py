@@ -162,6 +162,7 @@ class RunRow(Struct, frozen=True):
     whole_canceled: bool
     origin: str | None
     next_index: int
+    artifact_store: str
 
 
 class StepRow(Struct, frozen=True):

@@ -57,17 +57,29 @@ def remember_submission(tx: Tx, submitter: int, key: str, digest: str, run: int)
 
 
 def insert(tx: Tx, *, submitter_id: int, submitter: str, now: float, **columns: Any) -> RunRow:
-    """Insert a run whose jobs are all queued. `columns` are its name, labels, warnings, retry_of, jobs, steps, origin
-    and next_index."""
-    name, labels, warnings, retry_of, jobs, steps, origin, next_index = (
+    """Insert a run whose jobs are all queued. `columns` are its name, labels, warnings, retry_of, jobs, steps, origin,
+    next_index and artifact_store."""
+    name, labels, warnings, retry_of, jobs, steps, origin, next_index, store = (
         columns[column]
-        for column in ("name", "labels", "warnings", "retry_of", "jobs", "steps", "origin", "next_index")
+        for column in (
+            "name",
+            "labels",
+            "warnings",
+            "retry_of",
+            "jobs",
+            "steps",
+            "origin",
+            "next_index",
+            "artifact_store",
+        )
     )
-    run = hot.add_run.value(tx, name, submitter_id, labels, warnings, retry_of, jobs, steps, now, origin, next_index)
+    run = hot.add_run.value(
+        tx, name, submitter_id, labels, warnings, retry_of, jobs, steps, now, origin, next_index, store
+    )
     return RunRow(
         id=run, name=name, submitter=submitter, labels=labels, warnings=warnings, retry_of=retry_of, jobs=jobs,
         steps=steps, queued=jobs, running=0, succeeded=0, failed=0, canceled=0, created_at=now, finished_at=None,
-        whole_canceled=False, origin=origin, next_index=next_index,
+        whole_canceled=False, origin=origin, next_index=next_index, artifact_store=store,
     )  # fmt: skip
 
 

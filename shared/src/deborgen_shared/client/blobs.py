@@ -5,14 +5,17 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from deborgen_shared import contract
 from deborgen_shared import headers as h
 from deborgen_shared.calls import Call
+from deborgen_shared.client.object_store import report_damaged, upload_directly
 from deborgen_shared.client.transport import CHUNK, Body, NoAnswer, Refused, Transport
 from deborgen_shared.errors import Code
+from deborgen_shared.messages import MissingBlob
 
 #: A blob of at most this many bytes is sent in one request; a larger one is sent in parts of this size.
 PART = 8 << 20
@@ -41,18 +44,19 @@ class Progress:
 
 
 def upload(
-    transport: Transport, path: Path, sha256: str, size: int, url: str = "", progress: Progress | None = None,
-    *, resume: bool = True,
+    transport: Transport, path: Path, sha256: str, size: int, place: MissingBlob | None = None,
+    progress: Progress | None = None, *, resume: bool = True,
 ) -> None:  # fmt: skip
-    """Upload a blob, resuming where an earlier try was cut. `url` is the address that the coordinator named for it.
+    """Upload a blob, resuming where an earlier try was cut. `place` is what the coordinator said about where it goes.
 
     Without `resume`, a blob that fits into one part is sent whole, even if the coordinator already has some of it. A
     file that has become shorter in the meantime raises `Refused`, just as bytes with the wrong digest do.
     """
     progress = progress or Progress()
-    if url and not transport.is_own(url):
-        transport.put_elsewhere(url, _body(path, 0, size, progress), WHOLE_SECONDS)
-        return
+    if place is not None and place.direct:
+        body_of = partial(_body, path, progress=progress)
+        if upload_directly(transport, sha256, size, body_of, progress.reached):
+            return
     offset = _offset(transport, sha256) if resume or size > PART else 0
     if offset is None:
         progress.reached(size)
@@ -148,8 +152,16 @@ def fetch(transport: Transport, sha256: str, target: Path) -> None:
         download(transport, contract.GET_BLOB, file, None, sha256=sha256)
     if digest_of(part) != sha256:
         part.unlink()
-        raise NoAnswer(f"blob {sha256} arrived damaged")
+        raise NoAnswer(f"blob {sha256} {describe_damage(transport, sha256)}")
     part.rename(target)
+
+
+def describe_damage(transport: Transport, sha256: str) -> str:
+    """Report a blob that arrived wrong, so that the coordinator drops it if it is wrong in the store; says what was
+    found."""
+    if report_damaged(transport, sha256):
+        return "was damaged in the store, and has been dropped: it must be uploaded again"
+    return "arrived damaged"
 
 
 def digest_of(path: Path) -> str:

@@ -14,7 +14,9 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
+from functools import cached_property
 from http.client import BadStatusLine, RemoteDisconnected
+from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import urljoin, urlsplit
 
@@ -26,6 +28,7 @@ from requests.structures import CaseInsensitiveDict
 from deborgen_shared import headers as h
 from deborgen_shared.calls import JSON, RAW, Call, Nothing
 from deborgen_shared.client.names import NamedAdapter, Names
+from deborgen_shared.errors import Code
 from deborgen_shared.queries import Query
 
 T = TypeVar("T")
@@ -48,6 +51,7 @@ class Trouble(Enum):
     CUT = "the connection to the coordinator was cut"
     BUSY = "the coordinator cannot answer right now"
     NONSENSE = "the coordinator's answer cannot be understood"
+    STORE = "the pool's object store does not answer, or refuses"
 
 
 @dataclass(eq=False)
@@ -66,6 +70,11 @@ class NoAnswer(Exception):
 
     def __str__(self) -> str:
         return self.message
+
+    @property
+    def of_store(self) -> bool:
+        """Whether the object store is the reason, and not the coordinator or the way to it."""
+        return self.trouble is Trouble.STORE or self.code == Code.STORE_UNAVAILABLE
 
 
 class Refused(Exception):
@@ -163,12 +172,26 @@ class Transport:
         chosen_file = ca_file or os.environ.get("REQUESTS_CA_BUNDLE") or os.environ.get("CURL_CA_BUNDLE")
         self._verify: str | bool = chosen_file or True
         context = ssl.create_default_context() if parts.scheme == "https" and self._verify is True else None
+        self._use_proxies = use_proxies
         self._proxies = requests.utils.get_environ_proxies(self.url) if use_proxies else {}
         self._common_headers = {h.USER_AGENT: agent, h.ACCEPT_ENCODING: "identity"}
-        self._adapter = NamedAdapter(names or Names(), connections, context)
+        self._names, self._connections = names or Names(), connections
+        self._adapter = NamedAdapter(self._names, connections, context)
 
     def close(self) -> None:
         self._adapter.close()
+        if "_store_adapter" in self.__dict__:
+            self._store_adapter.close()
+
+    @cached_property
+    def _store_adapter(self) -> NamedAdapter:
+        """The connections to the object store. The coordinator may have a certificate of the pool's own, and the store
+        a public one, so both are trusted."""
+        context = ssl.create_default_context()
+        if isinstance(self._verify, str):
+            kind = "capath" if Path(self._verify).is_dir() else "cafile"
+            context.load_verify_locations(**{kind: self._verify})
+        return NamedAdapter(self._names, self._connections, context)
 
     def call(self, call: Call[T], body: Any = None, query: Query | None = None, **rest: Any) -> T:
         """Make a call and decode the answer. The other arguments are those of `ask`."""
@@ -210,15 +233,39 @@ class Transport:
             if call.method not in ("GET", "HEAD"):
                 raise Refused(response.status_code, "", f"{self.url} answers with a redirect")
             kept = {name: value for name, value in sent.items() if name in _FOLLOW_REDIRECT}
-            response = self._send(call.method, urljoin(url, location), None, kept, seconds)
+            with self._elsewhere(call.method, urljoin(url, location), None, kept, seconds, end) as answer:
+                yield answer
+            return
         with self._checked(response, seconds, end) as answer:
             yield answer
 
-    def put_elsewhere(self, url: str, body: Body, seconds: float) -> None:
-        """Upload bytes to a presigned address on another host, without sending the token."""
-        response = self._send("PUT", url, body, self._common_headers, seconds)
-        with self._checked(response, seconds, None) as answer:
+    def put_elsewhere(self, url: str, body: Body, seconds: float, headers: Mapping[str, str] | None = None) -> str:
+        """Upload bytes to a presigned address on another host, without sending the token; returns their ETag."""
+        sent = {**self._common_headers, **(headers or {})}
+        with self._elsewhere("PUT", url, body, sent, seconds, None) as answer:
             answer.read()
+            return answer.headers.get(h.ETAG, "")
+
+    @contextmanager
+    def _elsewhere(
+        self, method: str, url: str, body: Body | None, sent: Mapping[str, str], seconds: float, end: float | None
+    ) -> Iterator[Incoming]:
+        """The answer of another host, the object store. What it refuses may be accepted later, except wrong bytes."""
+        try:
+            response = self._send(method, url, body, sent, seconds)
+            with self._checked(response, seconds, end) as answer:
+                yield answer
+        except NoAnswer as error:
+            text = f"{Trouble.STORE.value}: {error}"
+            raise NoAnswer(text, error.retry_after, Trouble.STORE, error.status) from error
+        except Refused as refused:
+            if refused.status == 416 or refused.code:
+                raise
+            if refused.status == 400 and method == "PUT":
+                message = "the object store refuses the bytes: they do not match their digest"
+                raise Refused(400, Code.MALFORMED, message) from None
+            text = f"{Trouble.STORE.value} (HTTP status {refused.status})"
+            raise NoAnswer(text, None, Trouble.STORE, refused.status) from None
 
     def is_own(self, url: str) -> bool:
         """Whether an address belongs to the coordinator, so that the token may be sent there."""
@@ -238,13 +285,16 @@ class Transport:
             request.headers[h.CONTENT_LENGTH] = str(length)
         request.hooks = {}
         timeout = (min(self._connect, seconds), seconds)
+        adapter, proxies = self._adapter, self._proxies
+        if not self.is_own(url):
+            adapter = self._store_adapter
+            proxies = requests.utils.get_environ_proxies(url) if self._use_proxies else {}
         may_resend = self._resend
         while True:
             request.body = body.pieces() if isinstance(body, Body) else body  # type: ignore[assignment]
             try:
-                return self._adapter.send(
-                    request, stream=True, timeout=timeout, verify=self._verify, proxies=self._proxies
-                )  # fmt: skip
+                verify = self._verify if adapter is self._adapter else True
+                return adapter.send(request, stream=True, timeout=timeout, verify=verify, proxies=proxies)
             except (requests.RequestException, OSError) as error:
                 trouble = _trouble(error)
                 # The coordinator may have closed an idle connection in the meantime.

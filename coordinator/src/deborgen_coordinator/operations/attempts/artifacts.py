@@ -16,10 +16,13 @@ from ..lookup import Noun, UnknownName, find_job, find_run
 _CURSOR = re.compile(r"([0-9]{1,18}):([0-9]{1,9})", re.ASCII)
 
 
-def listed(reader: DatabaseConnection, job: int, attempt: int | None = None) -> list[ArtifactView]:
+def listed(ctx: Context, reader: DatabaseConnection, job: int, attempt: int | None = None) -> list[ArtifactView]:
     """The artifacts of one attempt of a job; without a number, of the newest attempt that has artifacts."""
     rows = blobs.artifacts(reader, job, attempt)
-    return [ArtifactView(path=path, sha256=digest, size=size) for path, digest, size in rows]
+    return [
+        ArtifactView(path=path, sha256=digest, size=size, uri=ctx.blobs.uri(digest, upload))
+        for path, digest, size, upload in rows
+    ]
 
 
 def of_job(ctx: Context, run: int, index: int, attempt: int | None = None) -> Artifacts:
@@ -29,7 +32,7 @@ def of_job(ctx: Context, run: int, index: int, attempt: int | None = None) -> Ar
         job = find_job(reader, run, index).id
         if attempt is not None and not attempts.exists(reader, job, attempt):
             raise UnknownName(Noun.ATTEMPT, f"job {run}.{index} has no attempt {attempt}")
-        return listed(reader, job, attempt)
+        return listed(ctx, reader, job, attempt)
 
     return Artifacts(items=ctx.store.read(look), next=None)
 
@@ -54,8 +57,8 @@ def of_run(ctx: Context, run: int, cursor: str | None, limit: int) -> RunArtifac
         job, seen = _parse_cursor(cursor, first, last)
         rows = blobs.artifacts_of_jobs(reader, job, last, seen, limit + 1)
         items = [
-            RunArtifact(job=ids.name(key), path=path, sha256=digest, size=size)
-            for key, path, digest, size in rows[:limit]
+            RunArtifact(job=ids.name(key), path=path, sha256=digest, size=size, uri=ctx.blobs.uri(digest, upload))
+            for key, path, digest, size, upload in rows[:limit]
         ]
         if len(rows) <= limit:
             return RunArtifacts(items=items, next=None)

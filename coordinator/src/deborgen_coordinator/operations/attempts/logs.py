@@ -10,9 +10,12 @@ from deborgen_shared.errors import Code, Refusal
 from deborgen_shared.messages import LogSize
 
 from ... import ids
+from ...storage import blobs as blob_rows
 from ...storage import logs
+from ...storage.blobs import Stored
 from ...storage.database import DatabaseConnection
 from ...storage.rows import HeldAttempt
+from .. import blobs
 from ..context import Actor, Context
 from ..lookup import Noun, UnknownName, find_job
 from ..work import Work
@@ -102,18 +105,20 @@ def views(ctx: Context, jobs: Collection[JobId]) -> dict[tuple[JobId, int], LogV
 def read(ctx: Context, run: int, index: int, number: int, offset: int, limit: int) -> bytes:
     """At most `limit` bytes, starting at `offset`; empty at the end of the log."""
 
-    def look(reader: DatabaseConnection) -> tuple[str | None, bytes]:
+    def look(reader: DatabaseConnection) -> tuple[str, Stored | None, bytes]:
         job = find_job(reader, run, index).id
         found = logs.view(reader, job, number)
         if found is None:
-            return None, b""
+            return "", None, b""
         blob = LogView(*found).blob
-        return blob, b"" if blob else logs.read(reader, job, number, offset, limit)
+        if blob:
+            return blob, blob_rows.find(reader, blob), b""
+        return "", None, logs.read(reader, job, number, offset, limit)
 
-    blob, data = ctx.store.read(look)
-    if blob is None:
+    blob, stored, data = ctx.store.read(look)
+    if stored is None:
         return data
-    return b"".join(ctx.blobs.open_range(blob, offset, offset + limit))
+    return b"".join(blobs.open_range(ctx, blob, offset, min(offset + limit, stored.size), stored.upload))
 
 
 def last_lines(ctx: Context, run: int, index: int, number: int) -> list[str]:

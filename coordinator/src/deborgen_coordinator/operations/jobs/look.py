@@ -47,7 +47,10 @@ def get_job(ctx: Context, run: int, index: int) -> JobDetail:
             expires = None if ends is None else expires_at(now, clock, ends, ctx.settings.lease_seconds)
             history.append(Attempt(**values, lease_expires_at=views.maybe_when(expires)))
         return JobDetail(
-            **fields, spec=msgspec.json.decode(spec.raw), artifacts=artifacts.listed(reader, row.id), history=history
+            **fields,
+            spec=msgspec.json.decode(spec.raw),
+            artifacts=artifacts.listed(ctx, reader, row.id),
+            history=history,
         )
 
     return ctx.store.read(look)

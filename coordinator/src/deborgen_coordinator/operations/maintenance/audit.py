@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
 from collections.abc import Iterator
 from functools import partial
@@ -18,6 +17,8 @@ from ...lifecycle import TRANSITIONS
 from ...storage import audit, blobs
 from ...storage.audit import DUPLICATED, LOST, UNEXPECTED
 from ...storage.database import DatabaseConnection
+from .. import artifact_store
+from ..blobs import is_intact
 from ..context import Context
 
 KINDS = (LOST, DUPLICATED, UNEXPECTED)
@@ -65,6 +66,7 @@ class AuditReport(msgspec.Struct):
 
 def run_audit(ctx: Context, *, quick: bool = False) -> AuditReport:
     """Examine everything, in one snapshot of the database. `quick` checks the sizes of blobs but not their bytes."""
+    artifact_store.require(ctx)
     report = ctx.store.read(examine)
     report.findings.extend(_check_blobs(ctx, quick))
     return report
@@ -126,24 +128,20 @@ def _check_needs(reader: DatabaseConnection) -> Iterator[AuditFinding]:
 
 def _check_blobs(ctx: Context, quick: bool) -> Iterator[AuditFinding]:
     """Every blob with a row must exist, have the size in its row, and have the digest that is its name."""
-    for digest, size in ctx.store.read(blobs.list_all):
+    for digest, size, upload in ctx.store.read(blobs.list_all):
         where = f"blob {digest}"
         try:
-            found = ctx.blobs.size(digest)
+            found = ctx.blobs.size(digest, upload)
             if found is None:
-                # The cleanup may have removed it since the snapshot: then its row is gone as well.
-                if ctx.store.read(partial(blobs.known_blobs, digests=[digest])):
-                    yield AuditFinding(LOST, "blob_missing", "its file is missing", where)
+                # The cleanup may have removed it since the snapshot, or it was moved: then its row has changed.
+                now = ctx.store.read(partial(blobs.find, digest=digest))
+                if now is None or (now.upload != upload and ctx.blobs.size(digest, now.upload) == size):
+                    continue
+                what = f"{ctx.blobs.uri(digest, upload)} is missing" if upload else "its file is missing"
+                yield AuditFinding(LOST, "blob_missing", what, where)
             elif found != size:
                 yield AuditFinding(LOST, "blob_size", f"it has {found} bytes, not {size}", where)
-            elif not quick and _digest(ctx, digest, size) != digest:
+            elif not quick and not is_intact(ctx, digest, blobs.Stored(size, upload)):
                 yield AuditFinding(LOST, "blob_damaged", "its bytes do not match its digest", where)
         except OSError as error:
             yield AuditFinding(LOST, "blob_unreadable", f"it cannot be read: {error.strerror}", where)
-
-
-def _digest(ctx: Context, digest: str, size: int) -> str:
-    hasher = hashlib.sha256()
-    for piece in ctx.blobs.open_range(digest, 0, size):
-        hasher.update(piece)
-    return hasher.hexdigest()

@@ -16,17 +16,18 @@ import os
 import tarfile
 import tempfile
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from typing import IO
 
 from deborgen_shared.durable import sync_file, sync_folder
 from deborgen_shared.errors import Code, Refusal
 
-from ...blobs import BlobStore
 from ...storage import blobs as blob_rows
 from ...storage import dump
 from ...storage.database import DatabaseConnection, DatabaseUnavailable
 from ...storage.schema import latest
+from .. import artifact_store
 from ..context import Context
 from .cleanup import DAY
 
@@ -38,13 +39,14 @@ HOLD_SECONDS = 3_600.0
 
 def backup(ctx: Context, file: str | Path) -> dict[str, int]:
     """Write a snapshot of everything to a file that appears only when it is complete; return the rows per table."""
+    artifact_store.require(ctx)
     target = Path(file)
     partial = target.with_name(target.name + ".partial")
     hold = _Hold(ctx)
     hold.renew()
     try:
         with tarfile.open(partial, "w:gz", compresslevel=3) as archive, ctx.store.reading() as reader:
-            counts, members = _write(ctx.blobs, reader, archive, hold)
+            counts, members = _write(ctx, reader, archive, hold)
             manifest = {"format": FORMAT, "schema": latest(), "rows": counts, "members": members}
             _add(archive, MANIFEST, io.BytesIO(json.dumps(manifest).encode()))
         with partial.open("rb") as written:
@@ -76,7 +78,7 @@ class _Hold:
 
 
 def _write(
-    blobs: BlobStore, reader: DatabaseConnection, archive: tarfile.TarFile, hold: _Hold
+    ctx: Context, reader: DatabaseConnection, archive: tarfile.TarFile, hold: _Hold
 ) -> tuple[dict[str, int], dict[str, str]]:
     counts: dict[str, int] = {}
     members: dict[str, str] = {}
@@ -87,15 +89,29 @@ def _write(
             # The first line of a dump names the columns, so it is not counted as a row.
             counts[table] = _copy(buffer, dump.dump_rows(reader, table)) - 1
             members[name] = _add(archive, name, buffer)
-    for digest, size in blob_rows.list_all(reader):
+    for digest, size, upload in blob_rows.list_all(reader):
         hold.renew()
-        if blobs.size(digest) != size:
-            raise Refusal(Code.UNAVAILABLE, f"blob {digest} is incomplete", "nothing was backed up; check the disk")
+        place = _place(ctx, digest, size, upload)
+        if place is None:
+            raise _refusal(f"blob {digest} is incomplete", upload)
         with tempfile.TemporaryFile() as buffer:
-            _copy(buffer, blobs.open_range(digest, 0, size))
+            _copy(buffer, ctx.blobs.open_range(digest, 0, size, place))
             if _add(archive, f"blobs/{digest}", buffer) != digest:
-                raise Refusal(Code.UNAVAILABLE, f"blob {digest} is damaged", "nothing was backed up; check the disk")
+                raise _refusal(f"blob {digest} is damaged", place)
     return counts, members
+
+
+def _place(ctx: Context, digest: str, size: int, upload: str) -> str | None:
+    """Where the whole blob is. It may have been moved since the snapshot was taken."""
+    if ctx.blobs.size(digest, upload) == size:
+        return upload
+    moved = ctx.store.read(partial(blob_rows.find, digest=digest))
+    return moved.upload if moved and ctx.blobs.size(digest, moved.upload) == size else None
+
+
+def _refusal(problem: str, upload: str) -> Refusal:
+    where = "the object store" if upload else "the disk"
+    return Refusal(Code.UNAVAILABLE, problem, f"nothing was backed up; check {where}")
 
 
 def _copy(buffer: IO[bytes], pieces: Iterable[bytes]) -> int:

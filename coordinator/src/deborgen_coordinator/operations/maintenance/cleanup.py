@@ -9,7 +9,7 @@ from functools import partial
 
 from ... import ids
 from ...storage import blobs, experiences, logs
-from .. import usage
+from .. import direct_uploads, usage
 from ..blobs import register
 from ..context import Context
 
@@ -55,6 +55,8 @@ class Cleaner:
                 lambda: repeat(self.collect_blobs),
                 lambda: repeat(lambda: usage.merge_old(self._ctx)),
             ]
+            if (bucket := self._ctx.blobs.bucket) is not None:
+                parts.append(lambda: repeat(lambda: direct_uploads.remove_old(self._ctx, bucket)))
         if self._examined is None or steady - self._examined >= DAY:
             self._examined = steady
             parts.append(self._ctx.store.examine)
@@ -100,8 +102,9 @@ class Cleaner:
         removed = 0
         for digest in ctx.store.read(lambda reader: blobs.unreferenced(reader, before, BATCH)):
             with ctx.blobs.locked(digest):
-                if ctx.store.write(partial(blobs.delete_row, digest=digest, before=before)):
-                    ctx.blobs.delete(digest)
+                if (upload := ctx.store.write(partial(blobs.delete_row, digest=digest, before=before))) is not None:
+                    if not upload:
+                        ctx.blobs.delete(digest)
                     removed += 1
         if removed:
             log.info("removed %d unreferenced blobs", removed)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import hashlib
 import tarfile
@@ -15,10 +16,12 @@ import msgspec
 
 from deborgen_shared.errors import Code, Refusal
 
-from ...blobs import NoSpace
+from ...blobs import NoSpace, StoreUnavailable
+from ...storage import blobs as blob_rows
 from ...storage import dump
 from ...storage.schema import latest
 from ...storage.transactions import Tx
+from .. import artifact_store
 from ..context import Context
 from .backup import FORMAT, MANIFEST
 
@@ -94,24 +97,42 @@ def restore(ctx: Context, backup: CheckedBackup) -> dict[str, int]:
             Code.INVALID_TRANSITION, "this coordinator already has data", "restore into an empty data directory"
         )
     added: list[str] = []
+    #: The blobs of the object store, each with its upload.
+    remote: dict[str, str] = {}
+
+    def note(digest: str, size: int, upload: str) -> None:
+        if upload:
+            remote[digest] = upload
+
     try:
         for member, _, stream in _members(backup.file):
             if member.startswith(BLOBS):
                 digest = member.removeprefix(BLOBS)
                 if ctx.blobs.size(digest) is None:
                     added.append(digest)
-                ctx.blobs.put(digest, iter(partial(stream.read, PIECE), b""), lambda size: None)
-        ctx.store.write(lambda tx: _load(tx, backup.file))
+                ctx.blobs.put(digest, iter(partial(stream.read, PIECE), b""), partial(note, digest))
+        ctx.store.write(lambda tx: _load(tx, backup.file, remote))
+        artifact_store.begin(ctx)
     except BaseException as problem:
         if ctx.store.read(dump.is_empty):
             for digest in added:
                 with ctx.blobs.locked(digest):
                     ctx.blobs.delete(digest)
+            _remove_remote(ctx, remote)
         if isinstance(problem, NoSpace):
             hint = "nothing was changed; free some space, then restore again"
             raise Refusal(Code.UNAVAILABLE, "the disk is full", hint) from None
         raise
     return backup.manifest.rows
+
+
+def _remove_remote(ctx: Context, remote: dict[str, str]) -> None:
+    """Remove what was put into the object store. What cannot be removed now is removed by a coordinator that uses this
+    database."""
+    for digest, upload in remote.items():
+        with contextlib.suppress(StoreUnavailable):
+            if ctx.blobs.bucket is not None:
+                ctx.blobs.bucket.delete(digest, upload)
 
 
 def _damaged(file: Path, why: str) -> Refusal:
@@ -148,9 +169,10 @@ def _members(file: Path) -> Iterator[tuple[str, int, IO[bytes]]]:
             pass
 
 
-def _load(tx: Tx, file: Path) -> None:
+def _load(tx: Tx, file: Path, remote: dict[str, str]) -> None:
     dump.remove_initial_rows(tx.connection)
     for member, _, stream in _members(file):
         if member.startswith(TABLES):
             dump.load_rows(tx.connection, Path(member).stem, stream)
+    blob_rows.set_uploads(tx, remote)
     dump.reset_counters(tx.connection)

@@ -125,6 +125,7 @@ def _copy(work: Work, old: RunRow, chosen: list[JobRow], submitter: int) -> RunR
         steps=len(steps),
         origin=None,
         next_index=0,
+        artifact_store=work.ctx.blobs.kind.value,
         now=work.now,
     )
     new = row.id

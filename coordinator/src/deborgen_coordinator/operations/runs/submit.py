@@ -216,6 +216,7 @@ def _insert(work: Work, submitted: NewRun, stored: dict[str, tuple[int, int]]) -
         steps=len(planned),
         origin=_encode(origin).decode() if origin else None,
         next_index=count + 1 if any(plan.step.spec.repeat for plan in planned) else 0,
+        artifact_store=work.ctx.blobs.kind.value,
         now=work.now,
     )
     run = row.id

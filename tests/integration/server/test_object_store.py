@@ -1,0 +1,275 @@
+"""Blobs in a real object store: what clients put there directly, and what the coordinator makes of it."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+
+from deborgen_shared.client import blobs as client_blobs
+from deborgen_shared.client.transport import NoAnswer, Refused, Transport
+from deborgen_shared.messages import MissingBlob
+from support.coordinator import Client, CoordinatorProcess
+from support.object_store import ObjectStore
+from support.scripted_worker import ScriptedWorker
+from support.targeted_proxy import TargetedProxy
+from support.waiting import wait_until
+
+PART = 5 << 20
+HOUR = 3600.0
+
+
+def digest_of(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+@pytest.fixture(scope="module")
+def bucket(object_store: ObjectStore) -> str:
+    return object_store.new_bucket()
+
+
+@pytest.fixture(scope="module")
+def pool(
+    object_store: ObjectStore, bucket: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[CoordinatorProcess]:
+    """A coordinator whose blobs are in the object store."""
+    folder = tmp_path_factory.mktemp("pool")
+    settings: dict[str, Any] = {
+        "artifact_store": f"s3://{bucket}/a/pool", "s3_endpoint": object_store.endpoint, "s3_part_size": PART,
+    }  # fmt: skip
+    with CoordinatorProcess(folder, env=object_store.env, **settings) as process:
+        yield process
+
+
+@pytest.fixture
+def ada(pool: CoordinatorProcess) -> Client:
+    return pool.client("submitter", "ada")
+
+
+def transport(pool: CoordinatorProcess, name: str = "ada") -> Transport:
+    token = pool.token("submitter", name)
+    return Transport(pool.url, lambda: token)
+
+
+def ask(ada: Client, data: bytes) -> dict[str, Any]:
+    """What `missing` says about one blob."""
+    answer = ada.post("/v1/blobs/missing", json={"digests": [digest_of(data)], "sizes": [len(data)]})
+    assert answer.status_code == 200, answer.text
+    (place,) = answer.json()["missing"]
+    return dict(place)
+
+
+def put(url: str, data: bytes, headers: dict[str, str] | None = None) -> requests.Response:
+    return requests.put(url, data=data, headers=headers or {}, timeout=60)
+
+
+def complete(ada: Client, data: bytes, upload: str, **more: Any) -> requests.Response:
+    return ada.post(f"/v1/blobs/{digest_of(data)}/complete", json={"upload": upload, **more})
+
+
+def is_missing(ada: Client, data: bytes) -> bool:
+    return bool(ada.post("/v1/blobs/missing", json={"digests": [digest_of(data)]}).json()["missing"])
+
+
+def test_a_blob_is_put_at_a_presigned_address_and_exists_once_it_is_complete(
+    pool: CoordinatorProcess, ada: Client, object_store: ObjectStore, bucket: str
+) -> None:
+    data = os.urandom(100_000)
+    place = ask(ada, data)
+    assert place["url"].startswith(object_store.endpoint)
+    assert pool.token("submitter", "ada") not in place["url"]
+    assert complete(ada, data, place["upload"]).json()["error"]["code"] == "upload_conflict"
+    assert put(place["url"], data, place["headers"]).status_code == 200
+    assert is_missing(ada, data), "it has not been completed"
+    done = complete(ada, data, place["upload"])
+    assert (done.status_code, done.json()) == (201, {"sha256": digest_of(data), "size": len(data)})
+    assert complete(ada, data, place["upload"]).status_code == 201, "the answer may have been lost"
+    assert not is_missing(ada, data)
+    assert f"a/pool/{digest_of(data)}/{place['upload']}" in object_store.keys(bucket)
+    head = ada.head(f"/v1/blobs/{digest_of(data)}")
+    assert (head.status_code, head.headers["Content-Length"]) == (200, "100000")
+
+
+def test_a_download_is_redirected_and_the_store_gets_no_token(pool: CoordinatorProcess, ada: Client) -> None:
+    data = os.urandom(50_000)
+    ada.put(f"/v1/blobs/{digest_of(data)}", data=data)
+    answer = ada.get(f"/v1/blobs/{digest_of(data)}", allow_redirects=False)
+    assert answer.status_code == 307
+    address = answer.headers["Location"]
+    assert "Authorization" not in address
+    got = requests.get(address, headers={"Range": "bytes=5-9"}, timeout=60)
+    assert (got.status_code, got.content) == (206, data[5:10])
+    assert got.headers["Content-Disposition"].startswith("attachment")
+    assert got.headers["Content-Type"] == "application/octet-stream"
+    seen = ada.get(f"/v1/blobs/{digest_of(data)}", headers={"If-None-Match": f'"{digest_of(data)}"'})
+    assert seen.status_code == 304
+
+
+def test_the_store_takes_only_the_right_bytes_and_only_once(ada: Client) -> None:
+    data = b"right" * 100
+    place = ask(ada, data)
+    assert put(place["url"], b"wrong" * 100, place["headers"]).status_code == 400
+    assert put(place["url"], data).status_code == 403, "the checksum is part of the signature"
+    assert put(place["url"], data, place["headers"]).status_code == 200
+    assert put(place["url"], data, place["headers"]).status_code == 412, "used twice"
+    assert ask(ada, data)["upload"] == place["upload"], "the same person continues the same upload"
+    assert complete(ada, data, place["upload"]).status_code == 201
+
+
+def test_two_persons_have_uploads_of_their_own(
+    pool: CoordinatorProcess, ada: Client, object_store: ObjectStore
+) -> None:
+    data = os.urandom(1000)
+    bob = pool.client("submitter", "bob")
+    first, second = ask(ada, data), ask(bob, data)
+    assert first["upload"] != second["upload"]
+    for place in (first, second):
+        assert put(place["url"], data, place["headers"]).status_code == 200
+    assert complete(bob, data, first["upload"]).status_code == 409, "it is ada's"
+    assert complete(bob, data, second["upload"]).status_code == 201
+    assert complete(ada, data, first["upload"]).status_code == 201
+    assert (
+        ada.get(f"/v1/blobs/{digest_of(data)}", allow_redirects=False)
+        .headers["Location"]
+        .startswith(object_store.endpoint)
+    )
+
+
+def test_a_large_blob_goes_in_parts_and_only_the_missing_ones_are_asked_for(ada: Client) -> None:
+    data = os.urandom(2 * PART + 1000)
+    place = ask(ada, data)
+    assert [(part["number"], part["offset"], part["size"]) for part in place["parts"]] == [
+        (1, 0, PART), (2, PART, PART), (3, 2 * PART, 1000)
+    ]  # fmt: skip
+    for part in (place["parts"][0], place["parts"][2]):
+        assert put(part["url"], data[part["offset"] : part["offset"] + part["size"]]).status_code == 200
+    refused = complete(ada, data, place["upload"])
+    assert refused.status_code == 409
+    assert "part 2" in refused.json()["error"]["message"]
+    again = ask(ada, data)
+    assert (again["upload"], again["stored"]) == (place["upload"], PART + 1000)
+    (lacking,) = again["parts"]
+    etag = put(lacking["url"], data[PART : 2 * PART]).headers["ETag"]
+    wrong = complete(ada, data, place["upload"], parts=[{"number": 2, "etag": "another"}])
+    assert wrong.status_code == 409
+    assert complete(ada, data, place["upload"], parts=[{"number": 2, "etag": etag}]).status_code == 201
+    got = ada.get(f"/v1/blobs/{digest_of(data)}")
+    assert digest_of(got.content) == digest_of(data)
+
+
+def test_parts_that_do_not_make_the_digest_are_refused_and_nothing_is_kept(ada: Client) -> None:
+    data = os.urandom(PART + 10)
+    place = ask(ada, data)
+    for part in place["parts"]:
+        put(part["url"], b"x" * part["size"])
+    refused = complete(ada, data, place["upload"])
+    assert (refused.status_code, refused.json()["error"]["code"]) == (400, "malformed")
+    assert is_missing(ada, data)
+    assert complete(ada, data, place["upload"]).status_code == 409
+    assert ask(ada, data)["upload"] != place["upload"]
+
+
+def test_a_client_that_knows_no_object_store_uploads_to_the_coordinator(
+    pool: CoordinatorProcess, ada: Client, object_store: ObjectStore, bucket: str
+) -> None:
+    data = os.urandom(PART + 5000)
+    digest = digest_of(data)
+    (place,) = ada.post("/v1/blobs/missing", json={"digests": [digest]}).json()["missing"]
+    assert place == {"sha256": digest, "url": f"/v1/blobs/{digest}", "direct": True}
+    half = {"Upload-Offset": "0", "Upload-Length": str(len(data))}
+    assert ada.patch(place["url"], data=data[:PART], headers=half).status_code == 204
+    rest = {"Upload-Offset": str(PART), "Upload-Length": str(len(data))}
+    assert ada.patch(place["url"], data=data[PART:], headers=rest).status_code == 201
+    assert any(key.startswith(f"a/pool/{digest}/") for key in object_store.keys(bucket))
+    left = [path for path in (pool.data_dir / "blobs").rglob("*") if path.is_file() and path.parent.name != "locks"]
+    assert left == [], "nothing stays in the local folder"
+
+
+def test_sizes_belong_to_digests(ada: Client) -> None:
+    answer = ada.post("/v1/blobs/missing", json={"digests": [digest_of(b"a")], "sizes": [1, 2]})
+    assert answer.status_code == 400
+    assert "sizes" in answer.json()["error"]["message"]
+
+
+def test_artifacts_name_their_place_and_the_run_names_the_store(
+    pool: CoordinatorProcess, ada: Client, bucket: str
+) -> None:
+    worker = ScriptedWorker(pool, "w1")
+    run = ada.post("/v1/runs", json={"run": "true", "artifacts": ["out/**"]}).json()
+    assert run["artifact_store"] == "s3"
+    (assignment,) = worker.claim()
+    data = os.urandom(2000)
+    worker.http.put(f"/v1/blobs/{digest_of(data)}", data=data)
+    rows = [{"path": "out/plot.png", "sha256": digest_of(data), "size": len(data)}]
+    assert worker.finish(assignment["attempt"], artifacts=rows) == "accepted"
+    (item,) = ada.get(f"/v1/jobs/{run['id']}.1/artifacts").json()["items"]
+    assert item["uri"].startswith(f"s3://{bucket}/a/pool/{digest_of(data)}/")
+    got = ada.get(f"/v1/jobs/{run['id']}.1/artifacts/out/plot.png")
+    assert got.content == data
+    assert "plot.png" in got.headers["Content-Disposition"]
+
+
+# The client of worker and command
+
+
+def test_the_client_uploads_and_downloads_directly(pool: CoordinatorProcess, tmp_path: Path) -> None:
+    for size in (0, 10, 2 * PART + 77):
+        data = os.urandom(size)
+        path = tmp_path / f"sent-{size}"
+        path.write_bytes(data)
+        place = MissingBlob(sha256=digest_of(data), url="", direct=True)
+        heard: list[int] = []
+        progress = client_blobs.Progress(heard.append)
+        client_blobs.upload(transport(pool), path, digest_of(data), size, place, progress)
+        assert sum(heard) == size
+        client_blobs.fetch(transport(pool), digest_of(data), tmp_path / f"got-{size}")
+        assert (tmp_path / f"got-{size}").read_bytes() == data
+
+
+@contextlib.contextmanager
+def behind_proxy(
+    object_store: ObjectStore, bucket: str, folder: Path, **settings: Any
+) -> Iterator[tuple[CoordinatorProcess, TargetedProxy]]:
+    """A pool whose clients reach the object store through a proxy. The coordinator reaches it directly."""
+    folder.mkdir(exist_ok=True)
+    with TargetedProxy(object_store.endpoint) as proxy:
+        own = {
+            "artifact_store": f"s3://{bucket}/proxied", "s3_endpoint": object_store.endpoint, "s3_part_size": PART,
+            "s3_public_endpoint": proxy.url, **settings,
+        }  # fmt: skip
+        with CoordinatorProcess(folder, env=object_store.env, **own) as pool:
+            yield pool, proxy
+
+
+def test_fault_80_an_upload_survives_cuts_refusals_and_expired_signatures(
+    object_store: ObjectStore, bucket: str, tmp_path: Path
+) -> None:
+    """Seen to fail when the coordinator does not check what the store has before the blob counts."""
+    data = os.urandom(3 * PART + 5)
+    path = tmp_path / "sent"
+    path.write_bytes(data)
+    with behind_proxy(object_store, bucket, tmp_path / "pool", s3_signature_seconds=3600) as (pool, proxy):
+        faults = iter(["drop_before", "drop_after", "", "flip", "cut"])
+        proxy.aim = lambda line, body: next(faults, "") if line.startswith("PUT") else ""
+        place = MissingBlob(sha256=digest_of(data), url="", direct=True)
+        progress = client_blobs.Progress()
+
+        def sent() -> bool:
+            with contextlib.suppress(NoAnswer, Refused):
+                client_blobs.upload(transport(pool), path, digest_of(data), len(data), place, progress)
+                return True
+            return False
+
+        wait_until(sent, what="the upload to succeed")
+        puts = [line for line, _ in proxy.log if line.startswith("PUT")]
+        assert len(puts) <= 12, "parts that the store has are not sent again"
+        ada = pool.client("submitter", "ada")
+        assert not is_missing(ada, data)
+        assert digest_of(ada.get(f"/v1/blobs/{digest_of(data)}").content) == digest_of(data)
+        assert all(b"Bearer" not in head for head in proxy.heads)

