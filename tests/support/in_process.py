@@ -31,6 +31,7 @@ from deborgen_coordinator.operations.workers.sessions import AttemptId
 from deborgen_coordinator.settings import CoordinatorSettings
 from deborgen_coordinator.storage.sqlite import SqliteConnection
 from deborgen_shared import messages as m
+from deborgen_shared.queries import EventsQuery
 from deborgen_shared.states import Role
 from support.clock import FakeClock
 
@@ -124,7 +125,7 @@ class InProcessCoordinator:
 
     def events(self, **where: Any) -> list[m.Event]:
         filters = {"after": 0, "run": None, "job": None, "worker": None, "limit": 1000, **where}
-        return history.list_events(self.ctx, **filters).items
+        return history.list_events(self.ctx, EventsQuery(**filters)).items
 
     def types(self, **where: Any) -> list[str]:
         return [event.type for event in self.events(**where)]

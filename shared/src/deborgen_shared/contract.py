@@ -98,6 +98,11 @@ RUN_OVERVIEW = Call(
     "Why jobs of a run failed, what they are warned about, and which wait for another try: each reason once.",
     Answer(200, "the groups of jobs", m.RunOverview),
 )  # fmt: skip
+RUN_STEPS = Call(
+    "GET", "/v1/runs/{run}/steps", PEOPLE,
+    "The steps of a run: what each needs, how many of its jobs have not ended, and what they have in common.",
+    Answer(200, "the steps", m.RunSteps),
+)  # fmt: skip
 LIST_RUN_JOBS = Call(
     "GET", "/v1/runs/{run}/jobs", PEOPLE, "The jobs of a run, in their order.",
     Answer(200, "jobs", m.Jobs), query=q.RunJobsQuery,
@@ -290,10 +295,15 @@ CREATE_TOKEN = Call(
     Answer(201, "the token", m.CreatedToken), takes=m.NewToken,
 )  # fmt: skip
 LIST_TOKENS = Call(
-    "GET", "/v1/tokens", ADMINS, "All tokens, without their secrets.", Answer(200, "the tokens", m.Tokens)
+    "GET",
+    "/v1/tokens",
+    PEOPLE,
+    "An admin's answer has all tokens, other people's their own. No secrets.",
+    Answer(200, "the tokens", m.Tokens),
 )
 REVOKE_TOKEN = Call(
-    "DELETE", "/v1/tokens/{token}", ADMINS, "Revoke a token. It stops working immediately.",
+    "DELETE", "/v1/tokens/{token}", SUBMITTERS,
+    "Revoke a token of your own or, as an admin, any token. It stops working immediately.",
     Answer(204, "it is revoked", Nothing),
 )  # fmt: skip
 

@@ -588,6 +588,18 @@ class RunOverview(AnswerBody):
     assigned: int
 
 
+class StepView(AnswerBody):
+    """A step of a run. `id` is null for the only step of a file without `steps`. `waits` says that a step
+    which it needs has not succeeded; `spec` is what its jobs have in common."""
+
+    id: str | None
+    needs: list[str]
+    jobs: int
+    unfinished: int
+    waits: bool
+    spec: dict[str, Any]
+
+
 class ResultRow(AnswerBody):
     job: str
     step: str | None
@@ -601,6 +613,9 @@ class ResultRow(AnswerBody):
     round: int | None = None
     """In a loop: the round that this job worked for, and whether the check of that round has verified it."""
     verified: bool | None = None
+
+
+class RunSteps(Page[StepView]): ...
 
 
 class Runs(Page[Run]): ...

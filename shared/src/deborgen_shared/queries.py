@@ -91,9 +91,11 @@ class AppendQuery(Query, frozen=True):
 
 
 class EventsQuery(Query, frozen=True):
-    """`after` is the number of an event, or the word `now` for future events only."""
+    """`after` is the number of an event, or the word `now` for future events only. With `before`, the list has the
+    newest events with a smaller number, newest first."""
 
     after: NonNegativeInt | Literal["now"] = 0
+    before: NonNegativeInt | None = None
     run: RunNumber | None = None
     job: JobName | None = None
     worker: Name | None = None

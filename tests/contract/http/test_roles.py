@@ -35,6 +35,7 @@ MATRIX: dict[str, set[Role]] = {
     "GET /v1/runs/last": PEOPLE,
     "GET /v1/runs/{run}": PEOPLE,
     "GET /v1/runs/{run}/overview": PEOPLE,
+    "GET /v1/runs/{run}/steps": PEOPLE,
     "GET /v1/runs/{run}/jobs": PEOPLE,
     "GET /v1/runs/{run}/results": PEOPLE,
     "GET /v1/runs/{run}/artifacts": PEOPLE,
@@ -68,8 +69,8 @@ MATRIX: dict[str, set[Role]] = {
     "POST /v1/workers/{name}/finish": {W},
     "DELETE /v1/workers/{name}": {W},
     "POST /v1/tokens": {A},
-    "GET /v1/tokens": {A},
-    "DELETE /v1/tokens/{token}": {A},
+    "GET /v1/tokens": PEOPLE,
+    "DELETE /v1/tokens/{token}": {A, S},
     "POST /v1/sign-in-links": PEOPLE,
 }
 

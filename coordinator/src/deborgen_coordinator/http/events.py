@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 from flask import Response
+from msgspec.structs import replace
 
 from deborgen_coordinator.http.decoding import malformed
 from deborgen_coordinator.http.live import Feed
@@ -34,7 +35,7 @@ def list_events(request: CallRequest[None, EventsQuery]) -> m.Events | Response:
     if EVENT_STREAM not in (request.header(headers.ACCEPT) or ""):
         if isinstance(q.after, str):
             return m.Events(items=[], next=str(history.newest(request.ctx)))
-        return history.list_events(request.ctx, after=q.after, run=q.run, job=q.job, worker=q.worker, limit=q.limit)
+        return history.list_events(request.ctx, q)
     after = int(last) if last is not None else history.newest(request.ctx) if isinstance(q.after, str) else q.after
     stream = request.streams.follow(request.actor, EventFeed(after, q))
     sent = {headers.CACHE_CONTROL: "no-store", headers.NO_BUFFERING: "no"}
@@ -102,5 +103,5 @@ class EventFeed(Feed):
 
 def _page(ctx: Context, after: int, q: EventsQuery) -> list[tuple[m.Event, bytes]]:
     """The next events that match a query, each with its frame in the stream."""
-    found = history.list_events(ctx, after=after, run=q.run, job=q.job, worker=q.worker, limit=PAGE)
+    found = history.list_events(ctx, replace(q, after=after, before=None, limit=PAGE))
     return [(e, b"id: %d\nevent: %s\ndata: %s\n\n" % (e.seq, e.type.encode(), _encode(e))) for e in found.items]

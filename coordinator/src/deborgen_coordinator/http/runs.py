@@ -15,7 +15,7 @@ from deborgen_coordinator.http.decoding import convert, malformed
 from deborgen_coordinator.http.routes import CallRequest, serves
 from deborgen_coordinator.operations.attempts import artifacts
 from deborgen_coordinator.operations.jobs import look as jobs
-from deborgen_coordinator.operations.runs import cancel
+from deborgen_coordinator.operations.runs import cancel, steps
 from deborgen_coordinator.operations.runs import look as runs
 from deborgen_coordinator.operations.runs import overview as overviews
 from deborgen_coordinator.operations.runs import submit as submitting
@@ -58,6 +58,11 @@ def get_run(request: CallRequest[None, NoQuery]) -> m.Run:
 @serves(contract.RUN_OVERVIEW)
 def overview(request: CallRequest[None, NoQuery]) -> m.RunOverview:
     return overviews.overview(request.ctx, request.run)
+
+
+@serves(contract.RUN_STEPS)
+def run_steps(request: CallRequest[None, NoQuery]) -> m.RunSteps:
+    return steps.steps(request.ctx, request.run)
 
 
 @serves(contract.LIST_RUN_JOBS)

@@ -17,7 +17,7 @@ def create(request: CallRequest[m.NewToken, NoQuery]) -> m.CreatedToken:
 
 @serves(contract.LIST_TOKENS)
 def list_tokens(request: CallRequest[None, NoQuery]) -> m.Tokens:
-    return tokens.list_tokens(request.ctx)
+    return tokens.list_tokens(request.ctx, request.actor)
 
 
 @serves(contract.REVOKE_TOKEN)

@@ -9,6 +9,7 @@ from queue import SimpleQueue
 from typing import Any
 
 from deborgen_shared.messages import Event, Events
+from deborgen_shared.queries import EventsQuery
 
 from .. import ids
 from ..storage import events
@@ -102,13 +103,13 @@ def _names(key: int | None, number: int | None) -> tuple[int | None, str | None,
     return run, f"{run}.{index}", f"{run}.{index}/{number}" if number is not None else None
 
 
-def list_events(
-    ctx: Context, *, after: int, run: int | None, job: str | None, worker: str | None, limit: int
-) -> Events:
-    """Events with a number above `after`, oldest first; `next` is the cursor of the next page."""
-    key = ids.parse_attempt(f"{job}/1")[0] if job else None
+def list_events(ctx: Context, q: EventsQuery) -> Events:
+    """Events with a number above `after`, oldest first, or with a number below `before`, newest first; `next` is the
+    cursor of the next page."""
+    key = ids.parse_attempt(f"{q.job}/1")[0] if q.job else None
+    after = q.after if isinstance(q.after, int) else 0
     rows = ctx.store.read(
-        lambda reader: events.select(reader, after=after, run=run, job=key, worker=worker, limit=limit)
+        lambda reader: events.select(reader, span=(after, q.before), run=q.run, job=key, worker=q.worker, limit=q.limit)
     )
     items = []
     for seq, time, type_, job_id, number, worker_name, actor, old, new, data in rows:
@@ -128,7 +129,7 @@ def list_events(
                 data=views.loads(data) or {},
             )
         )
-    return Events(items=items, next=str(items[-1].seq) if len(items) == limit else None)
+    return Events(items=items, next=str(items[-1].seq) if len(items) == q.limit else None)
 
 
 def newest(ctx: Context) -> int:

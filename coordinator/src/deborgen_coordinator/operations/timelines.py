@@ -132,7 +132,7 @@ def _timeline(
     for each in found if in_full else ():
         by_machine[each.worker_id].append(_ran(each, now))
     lanes = [
-        MachineLane(row.name, by_machine[row.id], _away(reader, row, begin, now), shares.get(row.id, {}))
+        MachineLane(row.name, by_machine[row.id], away(reader, row, begin, now), shares.get(row.id, {}))
         for row in machines
     ]
     return Timeline(begin, now, float(STRETCH), in_full, lanes, more)
@@ -195,7 +195,7 @@ _GONE = {"worker.offline", "worker.left", "worker.paused"}
 _BACK = {"worker.online", "worker.registered", "worker.resumed"}
 
 
-def _away(reader: DatabaseConnection, row: WorkerRow, begin: float, now: float) -> list[tuple[float, float]]:
+def away(reader: DatabaseConnection, row: WorkerRow, begin: float, now: float) -> list[tuple[float, float]]:
     """The times since then in which a machine was paused or away. A machine that came back while it was paused stays
     paused."""
     off: dict[str, float] = {}

@@ -13,7 +13,7 @@ from ..storage import tokens, workers
 from ..storage.rows import TokenRow
 from . import views
 from .attempts.outcomes import release_all
-from .context import Actor, Context
+from .context import COORDINATOR, Actor, Context
 from .lookup import Noun, UnknownName
 from .work import About, Work
 
@@ -46,17 +46,24 @@ def _fields(row: TokenRow) -> dict[str, Any]:
     }
 
 
-def list_tokens(ctx: Context) -> Tokens:
-    """All tokens that were not revoked, including expired ones."""
-    return Tokens(items=[TokenView(**_fields(row)) for row in ctx.store.read(tokens.list_valid)], next=None)
+def list_tokens(ctx: Context, actor: Actor = COORDINATOR) -> Tokens:
+    """The tokens that were not revoked, including expired ones: all for an admin, for others their own."""
+    rows = [row for row in ctx.store.read(tokens.list_valid) if _is_allowed(actor, row)]
+    return Tokens(items=[TokenView(**_fields(row)) for row in rows], next=None)
+
+
+def _is_allowed(actor: Actor, row: TokenRow) -> bool:
+    """Whether this person may see and revoke a token. Everybody may, if it is the person's own."""
+    return actor.role is Role.ADMIN or (row.name == actor.name and row.role != Role.WORKER)
 
 
 def revoke(ctx: Context, actor: Actor, token_id: str) -> None:
-    """Revoke a token. If it was the last token of a worker, the worker's attempts are released."""
+    """Revoke a token: an admin any, other people their own. If it was the last token of a worker, the worker's attempts
+    are released."""
 
     def end(work: Work) -> None:
         row = tokens.get(work.tx, token_id)
-        if row is None:
+        if row is None or not _is_allowed(actor, row):
             raise UnknownName(Noun.TOKEN, f"there is no token {token_id}")
         if not tokens.revoke(work.tx, token_id, work.now):
             return

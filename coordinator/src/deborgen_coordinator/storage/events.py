@@ -15,10 +15,20 @@ from .transactions import Tx
 
 
 def select(
-    reader: DatabaseConnection, *, after: int, run: int | None, job: int | None, worker: str | None, limit: int
+    reader: DatabaseConnection,
+    *,
+    span: tuple[int, int | None],
+    run: int | None,
+    job: int | None,
+    worker: str | None,
+    limit: int,
 ) -> list[Row]:
-    """Events with a number above `after`, oldest first. A row is the number, then the values in column order."""
-    query = Event.select().where(Event.seq > after).order_by(Event.seq).limit(limit)
+    """Events between the two numbers of a span: oldest first or, if it has an upper end, newest first.
+
+    A row is the number, then the values in column order."""
+    after, before = span
+    query = Event.select().where(Event.seq > after).limit(limit)
+    query = query.order_by(Event.seq) if before is None else query.where(Event.seq < before).order_by(Event.seq.desc())
     if run is not None:
         query = query.where(Event.job.between(ids.key(run, 0), ids.span(run)[1]))
     if job is not None:

@@ -6,10 +6,23 @@ from deborgen_coordinator.disk_reserve import DiskReserve
 from deborgen_coordinator.http.application import Application
 from deborgen_coordinator.http.streams import Streams
 from deborgen_coordinator.operations.context import Context
-from deborgen_coordinator.web import figures, ledger, live, now, pages, runs, sign_in, static_files
+from deborgen_coordinator.web import (
+    events,
+    figures,
+    jobs,
+    ledger,
+    live,
+    me,
+    now,
+    pages,
+    runs,
+    sign_in,
+    static_files,
+    workers,
+)
 
 #: One module per noun, as in `http/`.
-MODULES = (sign_in, static_files, live, now, runs, figures, ledger)
+MODULES = (sign_in, static_files, live, now, runs, jobs, workers, events, me, figures, ledger)
 
 
 def serve_on(app: Application, ctx: Context, streams: Streams, reserve: DiskReserve) -> None:

@@ -74,6 +74,13 @@ class PageRequest:
         """The value of a field of the form."""
         return self.form.get(name, [default])[-1]
 
+    def once(self) -> str:
+        """The word of a form that must have its effect once, even if it is sent twice."""
+        word = self.field("once")
+        if not re.fullmatch(r"[A-Za-z0-9_-]{8,40}", word):
+            raise malformed("the form is not complete", "reload the page and try again")
+        return f"page.{word}"
+
     def read(self, kind: type[Q], **fixed: Any) -> Q:
         """The parameters behind the question mark, as those of a call. Empty and unknown ones are ignored."""
         known = {each.encode_name for each in msgspec.structs.fields(kind)}
@@ -95,6 +102,7 @@ class PageRequest:
             is_admin=is_in and self.actor.role in ADMINS,
             once=secrets.token_urlsafe(9),
             nav=navigation(),
+            has_page=has_page,
             path=self.path,
             query=self.query,
             **values,
@@ -119,6 +127,10 @@ class PageRoute(NamedTuple):
 PAGES: list[PageRoute] = []
 #: The pages that every page links to.
 NAVIGATION = {"/": "Now", "/runs": "Runs", "/workers": "Workers", "/events": "Events", "/ledger": "Ledger"}
+
+
+def has_page(path: str) -> bool:
+    return any(route.path == path and route.method == "GET" for route in PAGES)
 
 
 def navigation() -> list[tuple[str, str]]:

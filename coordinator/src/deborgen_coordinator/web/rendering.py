@@ -34,6 +34,7 @@ SAFE_HEADERS = {
 _templates = Environment(
     loader=PackageLoader("deborgen_coordinator.web"),
     autoescape=True,
+    finalize=words.finalize,
     undefined=StrictUndefined,
     trim_blocks=True,
     lstrip_blocks=True,

@@ -7,8 +7,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
+from markupsafe import Markup, escape
 
 from deborgen_shared.states import State
+from deborgen_shared.terminal import inert, inert_lines
 
 #: What happened, after a form was sent. The address names one of these, and how many: pages keep nothing else.
 DONE = {
@@ -30,8 +32,8 @@ def done(query: Mapping[str, str]) -> str:
 
 
 def count(number: int | None) -> str:
-    """`12,345`, with narrow spaces."""
-    return "" if number is None else f"{number:,}".replace(",", "\u202f")
+    """`12,345`"""
+    return "" if number is None else f"{number:,}"
 
 
 def plural(number: int, one: str, more: str = "") -> str:
@@ -112,8 +114,18 @@ def ended(state: str) -> bool:
     return State(state).terminal
 
 
+def lines(text: str) -> Markup:
+    """Text of several lines. Everything in it is shown, and does nothing."""
+    return escape(inert_lines(text))
+
+
+def finalize(value: Any) -> Any:
+    """Every value that a template shows goes through here: no character in it can change how others are shown."""
+    return inert(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
 FILTERS: dict[str, Callable[..., Any]] = {
     "count": count, "plural": plural, "duration": duration, "ago": ago, "size": size, "number": number,
-    "compact": compact, "indented": indented, "iso": iso, "ended": ended,
+    "compact": compact, "lines": lines, "indented": indented, "iso": iso, "ended": ended,
 }  # fmt: skip
 GLOBALS: dict[str, Callable[..., Any]] = {"between": between, "done": done}

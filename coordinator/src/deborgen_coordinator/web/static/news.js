@@ -84,6 +84,8 @@ async function load() {
 }
 
 function replace(fresh) {
+  // The first attempt of a job has begun: now there is a log to follow.
+  if (fresh.getElementById("log") && !document.getElementById("log")) return location.reload();
   for (const part of document.querySelectorAll("[data-live-part]")) {
     const newer = fresh.getElementById(part.id);
     if (!newer || newer.innerHTML === part.dataset.seen) continue;
