@@ -530,8 +530,6 @@ class Event(TableModel):
 
 Event.add_index(Event.job, Event.seq, where=Event.job.is_null(False), name="event_job")
 Event.add_index(Event.worker, Event.seq, where=Event.worker.is_null(False), name="event_worker")
-#: The few events that are about a machine itself.
-Event.add_index(Event.worker, Event.seq, where=Event.worker.is_null(False) & Event.job.is_null(), name="event_machine")
 
 
 class HistoryCursor(TableModel):

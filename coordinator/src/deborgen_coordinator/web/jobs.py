@@ -37,7 +37,7 @@ PREVIEW_POLICY = "default-src 'none'; style-src 'unsafe-inline'; sandbox; frame-
 PLAIN = "text/plain; charset=utf-8"
 
 
-class Phase(NamedTuple):
+class AttemptPhase(NamedTuple):
     """A part of an attempt's time. `start` and `width` are in percent of the whole."""
 
     name: str
@@ -70,10 +70,10 @@ def show_job(request: PageRequest) -> HtmlAnswer:
     )
 
 
-def phases(job: JobDetail, attempt: Attempt, now: float) -> list[Phase]:
+def phases(job: JobDetail, attempt: Attempt, now: float) -> list[AttemptPhase]:
     """How an attempt's time was spent. What has not begun is left out."""
     before = [each.finished_at for each in job.history if each.number < attempt.number and each.finished_at]
-    moments = [("queued", (before[-1] if before else job.created_at).timestamp())]
+    moments = [(State.QUEUED.value, (before[-1] if before else job.created_at).timestamp())]
     moments.append(("preparing", attempt.claimed_at.timestamp()))
     if attempt.started_at:
         began = attempt.started_at.timestamp()
@@ -86,7 +86,7 @@ def phases(job: JobDetail, attempt: Attempt, now: float) -> list[Phase]:
     at.append(max(end, at[-1]))
     whole = (at[-1] - at[0]) or 1.0
     return [
-        Phase(name, until - since, 100 * (since - at[0]) / whole, 100 * (until - since) / whole)
+        AttemptPhase(name, until - since, 100 * (since - at[0]) / whole, 100 * (until - since) / whole)
         for (name, _), (since, until) in zip(moments, pairwise(at), strict=True)
     ]
 

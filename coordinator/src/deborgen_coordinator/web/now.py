@@ -15,7 +15,7 @@ from deborgen_coordinator.web.pages import PageRequest, has_page, page
 from deborgen_coordinator.web.rendering import HtmlAnswer
 from deborgen_shared.messages import NAME, Job, Run, Worker
 from deborgen_shared.queries import JobsQuery, RunsQuery
-from deborgen_shared.states import Availability, State
+from deborgen_shared.states import Availability, State, WorkerState
 
 #: Look at this many unfinished runs of each state, and at this many of the jobs that ended last.
 MOST_RUNS, LAST_JOBS = 200, 50
@@ -41,7 +41,7 @@ class PoolHealth(NamedTuple):
 @page("/")
 def now(request: PageRequest) -> HtmlAnswer:
     ctx = request.ctx
-    members = [each for each in workers.list_workers(ctx).items if each.state != "left"]
+    members = [each for each in workers.list_workers(ctx).items if each.state != WorkerState.LEFT]
     unfinished = [run for state in (State.RUNNING, State.QUEUED) for run in _runs(request, state)]
     ended = jobs.list_jobs(ctx, JobsQuery(state=State.SUCCEEDED, limit=LAST_JOBS)).items
     mine = [run for run in unfinished if run.submitter == request.actor.name]

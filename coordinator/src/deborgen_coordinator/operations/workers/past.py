@@ -46,13 +46,13 @@ def week(ctx: Context) -> dict[str, list[float | None]]:
 
 
 def _days(reader: DatabaseConnection, row: WorkerRow, now: float) -> list[float | None]:
-    away = away(reader, row, now - DAYS * DAY, now)
+    lost_times = away(reader, row, now - DAYS * DAY, now)
     events = timelines.machine_events(reader, row.name, MOST_EVENTS)
     # A machine whose first event is known did not exist before.
     first = events[-1][0] if events and len(events) < MOST_EVENTS else 0.0
     shares: list[float | None] = []
     for begin in (now - day * DAY for day in range(DAYS, 0, -1)):
         end, since = begin + DAY, max(begin, first)
-        lost = sum(max(0.0, min(until, end) - max(start, since)) for start, until in away)
+        lost = sum(max(0.0, min(until, end) - max(start, since)) for start, until in lost_times)
         shares.append(None if since >= end else max(0.0, 1 - lost / (end - since)))
     return shares
