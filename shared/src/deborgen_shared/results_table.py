@@ -16,6 +16,8 @@ from deborgen_shared.messages import ResultRow
 BEFORE = ("job", "retry_of", "step", "state")
 OPTIONAL = ("retry_of", "step")
 AFTER = ("seconds", "worker")
+#: Columns whose smallest value is the best.
+SMALLER_IS_BETTER = frozenset({"error", "err", "loss", "cost", "rmse", "mse", "mae", "residual"})
 #: Number of CSV lines per piece.
 BATCH = 500
 #: The numbers that JSON has no word for, by the text that stands for each of them.

@@ -12,13 +12,11 @@ from deborgen.click_types import pair
 from deborgen.errors import WrongUsage
 from deborgen.results import Results, Row
 from deborgen.runs import Run
-from deborgen_shared.results_table import AFTER, to_wire
+from deborgen_shared.results_table import AFTER, SMALLER_IS_BETTER, to_wire
 from deborgen_shared.states import State
 
 #: On a terminal, a fraction of more than this many characters is rounded.
 LONGEST_NUMBER = 10
-#: Columns whose smallest value is the best.
-SMALLER_IS_BETTER = frozenset({"error", "err", "loss", "cost", "rmse", "mse", "mae", "residual"})
 
 
 @verb(name="results")

@@ -26,12 +26,15 @@ if TYPE_CHECKING:
     from ..blobs import BlobStore
     from ..settings import CoordinatorSettings
     from .runs.overview import KeptOverview
+    from .runs.sweep_table import SweepTable
 
 #: Cache tokens for this many seconds, so that a busy client costs one read per second. A token that is revoked by
 #: another process stops working within this time; a token that is revoked by this process stops working at once.
 TOKEN_CACHE_SECONDS = 1.0
 MOST_TOKENS = 1000
 MOST_OVERVIEWS = 200
+#: The columns of 100,000 jobs take some 20 MB.
+MOST_SWEEP_TABLES = 3
 
 T = TypeVar("T")
 
@@ -52,6 +55,10 @@ class Context:
     known_sign_ins: SharedCache[str, tuple[SignInRow, float]] = field(default_factory=lambda: SharedCache(MOST_TOKENS))
     #: Overviews of ended and of large runs, by run.
     overviews: SharedCache[int, KeptOverview] = field(default_factory=lambda: SharedCache(MOST_OVERVIEWS))
+    #: The results of steps as columns, by run and step, each with the moment until which it is valid.
+    sweep_tables: SharedCache[tuple[int, int], tuple[SweepTable, float | None]] = field(
+        default_factory=lambda: SharedCache(MOST_SWEEP_TABLES)
+    )
 
     @cached_property
     def renewal_waits(self) -> RenewalWaits:

@@ -113,6 +113,10 @@ class DatabaseConnection(ABC):
         return text
 
     @abstractmethod
+    def joined(self, text: Any) -> Any:
+        """The texts of all rows, in their order, with a comma between two of them."""
+
+    @abstractmethod
     def run_many(self, sql: str, rows: Iterable[Sequence[Any]]) -> int:
         """Execute one statement per row of parameters; return the number of affected rows."""
 

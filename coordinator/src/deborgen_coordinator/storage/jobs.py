@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from peewee import JOIN, fn
+from peewee import JOIN, Case, fn
 
 from deborgen_shared.states import State
 
@@ -192,14 +192,46 @@ def results(
     reader: DatabaseConnection, first: int, last: int, limit: int, *, state: State | None = None
 ) -> list[JobWithResult]:
     """The jobs of a span, for the results table; with a `state`, only the jobs in it."""
+    chosen = Job.id.between(first, last)
+    if state is not None:
+        chosen &= Job.state == state.value
+    return [JobWithResult(*row) for row in reader.rows(_with_results(chosen).limit(limit))]
+
+
+def results_of(reader: DatabaseConnection, jobs: Sequence[int]) -> dict[int, JobWithResult]:
+    """These jobs, for the results table, by their ids."""
+    return {row[0]: JobWithResult(*row) for row in reader.rows(_with_results(Job.id.in_(jobs)))}
+
+
+def _with_results(chosen: Any) -> Any:
     newest = (Attempt.job == Job.id) & (Attempt.number == Job.last_attempt)
     query = Job.select(Job.id, Job.step, Job.params, Job.result, Job.state, Attempt.seconds, Worker.name)
     query = query.join(Attempt, JOIN.LEFT_OUTER, on=newest)
-    query = query.join(Worker, JOIN.LEFT_OUTER, on=(Worker.id == Job.worker))
-    query = query.where(Job.id.between(first, last)).order_by(Job.id).limit(limit)
-    if state is not None:
-        query = query.where(Job.state == state.value)
-    return [JobWithResult(*row) for row in reader.rows(query)]
+    return query.join(Worker, JOIN.LEFT_OUTER, on=(Worker.id == Job.worker)).where(chosen).order_by(Job.id)
+
+
+class JobColumns(NamedTuple):
+    """A part of a step: the number of its jobs, the id of the last of them, and the parameters and the results of all
+    of them as JSON, with commas in between."""
+
+    jobs: int
+    last: int
+    params: str
+    results: str
+
+
+def as_columns(reader: DatabaseConnection, first: int, last: int, most: int, longest: int) -> JobColumns | None:
+    """The first jobs of a span as columns; None if there is none. A result with more characters than `longest` counts
+    as none. One row of long texts is read several times as fast as many short rows."""
+    short = Case(None, [(fn.LENGTH(Job.result) <= longest, Job.result)], None)
+    part = Job.select(
+        Job.id.alias("id"), Job.params.alias("params"), fn.COALESCE(short, "null").alias("result")
+    )  # fmt: skip
+    part = part.where(Job.id.between(first, last)).order_by(Job.id).limit(most).alias("part")
+    columns = (reader.joined(part.c[name]) for name in ("params", "result"))
+    query = Job.select(fn.COUNT(part.c.id), fn.MAX(part.c.id), *columns).from_(part)
+    [row] = reader.rows(query)
+    return JobColumns(*row) if row[0] else None
 
 
 def running_per_submitter(tx: Tx) -> dict[int, int]:
@@ -208,9 +240,9 @@ def running_per_submitter(tx: Tx) -> dict[int, int]:
     return dict(tx.rows(query.group_by(Job.submitter)))
 
 
-def ids_in_span(tx: Tx, first: int, last: int) -> list[int]:
+def ids_in_span(tx: Tx | DatabaseConnection, first: int, last: int) -> list[int]:
     """The ids of the jobs in a span."""
-    return [job for (job,) in tx.rows(Job.select(Job.id).where(Job.id.between(first, last)))]
+    return [job for (job,) in tx.rows(Job.select(Job.id).where(Job.id.between(first, last)).order_by(Job.id))]
 
 
 def ended_in_span(tx: Tx, first: int, last: int) -> list[int]:

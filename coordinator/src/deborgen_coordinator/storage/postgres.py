@@ -74,6 +74,9 @@ class PostgresConnection(DatabaseConnection):
     def translate(self, text: str) -> str:
         return _to_percent_style(text)
 
+    def joined(self, text: Any) -> Any:
+        return peewee.fn.STRING_AGG(text, peewee.SQL("','"))
+
     def run_many(self, sql: str, rows: Iterable[Sequence[Any]]) -> int:
         self.driver.executemany(sql, rows)
         return self.driver.rowcount

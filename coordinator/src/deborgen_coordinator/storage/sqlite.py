@@ -48,6 +48,9 @@ class SqliteConnection(DatabaseConnection):
         self.open()
         self.driver = self.db.connection()  # type: ignore[no-untyped-call]
 
+    def joined(self, text: Any) -> Any:
+        return peewee.fn.GROUP_CONCAT(text, peewee.SQL("','"))
+
     def run_many(self, sql: str, rows: Iterable[Sequence[Any]]) -> int:
         return self.driver.executemany(sql, rows).rowcount
 

@@ -15,6 +15,7 @@ from deborgen_coordinator.web import (
     me,
     now,
     pages,
+    results,
     runs,
     sign_in,
     static_files,
@@ -22,7 +23,7 @@ from deborgen_coordinator.web import (
 )
 
 #: One module per noun, as in `http/`.
-MODULES = (sign_in, static_files, live, now, runs, jobs, workers, events, me, figures, ledger)
+MODULES = (sign_in, static_files, live, now, runs, jobs, workers, events, me, figures, ledger, results)
 
 
 def serve_on(app: Application, ctx: Context, streams: Streams, reserve: DiskReserve) -> None:
