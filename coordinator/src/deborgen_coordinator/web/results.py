@@ -55,7 +55,7 @@ class Choice:
         return "?" + urlencode({name: text for name, text in given.items() if text != ""})
 
 
-class Columns:
+class DecodedColumns:
     """The numbers of a table, each column decoded once per page."""
 
     def __init__(self, table: SweepTable) -> None:
@@ -98,7 +98,7 @@ def _place(text: str, count: int) -> int:
     return min(int(text), max(0, count - 1)) if text.isascii() and text.isdigit() and len(text) < 10 else 0
 
 
-def _chart(table: SweepTable, choice: Choice, columns: Columns) -> tuple[Chart | None, str]:
+def _chart(table: SweepTable, choice: Choice, columns: DecodedColumns) -> tuple[Chart | None, str]:
     """The chart, and a sentence about what it leaves out; None if there is nothing to draw."""
     if not choice.value or not choice.x:
         return None, ""
@@ -130,7 +130,7 @@ def _map(table: SweepTable, choice: Choice, numbers: list[float | None]) -> tupl
     return chart, _cut(len(x.values) * len(y.values), wide * tall, "cells")
 
 
-def _scatter(table: SweepTable, choice: Choice, columns: Columns) -> tuple[Chart, str]:
+def _scatter(table: SweepTable, choice: Choice, columns: DecodedColumns) -> tuple[Chart, str]:
     numbers = columns[choice.value]
     axis = table.axes.get(choice.x)
     across: Any = axis.column if axis else columns[choice.x]
@@ -150,7 +150,7 @@ def _cut(there: int, shown: int, what: str) -> str:
     return f"{min(shown, there):,} of {there:,} {what} are shown. The CSV has all results." if there > shown else ""
 
 
-def _rows(request: PageRequest, table: SweepTable, choice: Choice, columns: Columns) -> tuple[list[Any], bool]:
+def _rows(request: PageRequest, table: SweepTable, choice: Choice, columns: DecodedColumns) -> tuple[list[Any], bool]:
     """A page of the table, and whether there is a next one."""
     end = choice.first + ROWS
     places: Sequence[int]
@@ -178,7 +178,7 @@ def _row(table: SweepTable, found: Any) -> dict[str, Any]:
 def results(request: PageRequest) -> HtmlAnswer:
     run = look.get_run(request.ctx, request.run)
     table, steps, choice = _read(request)
-    columns = Columns(table)
+    columns = DecodedColumns(table)
     chart, cut = _chart(table, choice, columns)
     at = sweeps.best(columns[choice.value], largest=choice.largest) if choice.value else None
     best = None if at is None else _row(table, sweeps.rows(request.ctx, table, [at])[0])
@@ -193,7 +193,7 @@ def results(request: PageRequest) -> HtmlAnswer:
 
 def _drawn(request: PageRequest) -> Chart:
     table, _, choice = _read(request)
-    chart, _ = _chart(table, choice, Columns(table))
+    chart, _ = _chart(table, choice, DecodedColumns(table))
     if chart is None:
         raise Refusal(Code.NOT_FOUND, f"run {request.run} has no results to draw yet", "wait until jobs have ended")
     return replace(chart, name=f"run-{request.run}-{choice.kind}")
