@@ -15,13 +15,16 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 import cli_reference
+from deborgen_coordinator.bridges.rabbitmq.settings import TABLE as RABBITMQ
 from deborgen_coordinator.settings import TABLE as COORDINATOR
 from deborgen_shared.contract import CALLS
 from deborgen_shared.errors import Code
 from deborgen_shared.jobfile.json_schema import schema
 from deborgen_shared.jobfile.keys import KEYS
+from deborgen_shared.settings import Table
 from deborgen_worker.settings import TABLE as WORKER
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
@@ -70,9 +73,17 @@ def codes() -> str:
 
 
 def coordinator_settings() -> str:
+    return _with_defaults(COORDINATOR)
+
+
+def rabbitmq_settings() -> str:
+    return _with_defaults(RABBITMQ)
+
+
+def _with_defaults(settings: Table[Any]) -> str:
     rows = [
         (f"`{row.flag}`", f"`{row.variable}`", f"`{row.default}`" if row.default else "(empty)", row.help)
-        for row in COORDINATOR.rows.values()
+        for row in settings.rows.values()
     ]
     return table("flag | variable | default | what it is", rows)
 
@@ -97,6 +108,7 @@ WRITERS: dict[str, Callable[..., str]] = {
     "coordinator-settings": coordinator_settings,
     "exit-codes": cli_reference.exit_codes,
     "job-keys": job_keys,
+    "rabbitmq-settings": rabbitmq_settings,
     "worker-settings": worker_settings,
 }
 

@@ -1,4 +1,5 @@
-"""deborgen-coordinator: serve, migrate, check-config, token create, secrets rotate, backup, restore, audit."""
+"""deborgen-coordinator: serve, migrate, check-config, token create, secrets rotate, backup, restore, audit,
+rabbitmq."""
 
 from __future__ import annotations
 
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from deborgen_coordinator import logs, settings
+from deborgen_coordinator.bridges.rabbitmq import settings as bridge_settings
 from deborgen_shared.errors import Refusal
 from deborgen_shared.states import Role
 from deborgen_shared.terminal import inert_lines
@@ -62,6 +64,9 @@ def parser() -> argparse.ArgumentParser:
     audit.add_argument("--json", action="store_true", help="print the report as JSON")
     audit.add_argument("--quick", action="store_true", help="do not read the contents of blobs")
     settings.TABLE.add_flags(audit, BLOB_SETTINGS)
+    bridge_settings.TABLE.add_flags(
+        commands.add_parser("rabbitmq", help="take jobs from RabbitMQ, and publish their statuses there")
+    )
     return top
 
 
@@ -70,6 +75,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     given = parser().parse_args(arguments)
     if given.command == "check-config":
         _check_config(given.file)
+        return
+    if given.command == "rabbitmq":
+        _rabbitmq(given)
         return
     # Only the coordinator's own user may read its files: logs and artifacts belong to other people.
     os.umask(0o077)
@@ -107,6 +115,21 @@ def _check_config(file: str) -> None:
             problems.append(str(problem))
     if problems:
         _fail(problems, 3)
+
+
+def _rabbitmq(given: argparse.Namespace) -> None:
+    try:
+        chosen = bridge_settings.TABLE.load(vars(given), os.environ, given.config)
+    except settings.SettingsError as error:
+        _fail(error.problems, 2)
+    if not chosen.token_file or not os.access(chosen.token_file, os.R_OK):
+        _fail(f"the token file {chosen.token_file!r} cannot be read; name one with --token-file", 2)
+    try:
+        from deborgen_coordinator.bridges.rabbitmq.bridge import run_bridge
+    except ModuleNotFoundError as missing:
+        _fail(f"{missing.name} is not installed; run: pip install 'deborgen-coordinator[rabbitmq]'", 1)
+    logs.configure(chosen.log_format, chosen.log_level)
+    run_bridge(chosen)
 
 
 def _serve(given: argparse.Namespace, chosen: settings.CoordinatorSettings) -> None:

@@ -357,7 +357,7 @@ LONGEST_PROPERTY = 255
 
 
 class Origin(PersonRequest):
-    """Where a run came from, if a bridge submitted it: the bridge's kind, and two properties of the message that it
+    """Where a run came from, if a bridge submitted it: the bridge's name, and two properties of the message that it
     took. They are kept with the run, so that they can be sent back with everything that is said about it."""
 
     bridge: Name
@@ -646,9 +646,12 @@ class CancelAnswer(AnswerBody):
 
 
 class WhyWorker(AnswerBody):
+    """Whether a worker can run the job now, and why not. It is `able` if it could once it has room."""
+
     worker: str
     fits: bool
     reason: str
+    able: bool = False
 
 
 class Why(AnswerBody):

@@ -81,6 +81,12 @@ PROOFS: dict[tuple[str, str], tuple[str, ...]] = {
     ),
     ("docs/operations.md", "sh"): (f"{HERE}::test_a_pool_set_up_by_hand",),
     ("docs/operations.md", "ini"): (f"{HERE}::test_the_unit_starts_what_is_typed_by_hand",),
+    ("docs/rabbitmq.md", "sh"): (
+        "integration/server/test_rabbitmq.py::test_what_the_document_types_starts_a_bridge",
+    ),
+    ("docs/rabbitmq.md", "json"): (
+        "integration/server/test_rabbitmq.py::test_the_document_shows_the_fields_that_a_status_has",
+    ),
     ("docs/settings.md", "toml"): (f"{HERE}::test_the_coordinator_starts_from_the_settings_file",),
     ("docs/settings.md", "sh"): (f"{HERE}::test_the_coordinator_starts_from_the_settings_file",),
     ("docs/tour.md", "console"): (

@@ -62,7 +62,7 @@ def _why_worker(worker: WorkerRow, needs: Needs, clock: float) -> WhyWorker:
         words = reason if reason.startswith(state) else f"{state}: {reason}" if reason else state
         return WhyWorker(worker=worker.name, fits=False, reason=words)
     busy = shortage(amounts(worker.free), needs)
-    return WhyWorker(worker=worker.name, fits=not busy, reason=busy or "can run it with its next claim")
+    return WhyWorker(worker=worker.name, fits=not busy, reason=busy or "can run it with its next claim", able=True)
 
 
 def _add_troubles(ctx: Context, reader: DatabaseConnection, row: JobRow, lines: Mapping[WorkerRow, WhyWorker]) -> None:
