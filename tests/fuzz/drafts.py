@@ -194,6 +194,11 @@ def _events(rng: random.Random, known: Known) -> dict[str, Any]:
     return {"session": known.session_id(rng), "first": rng.choice((0, 0, 1, 2)), "events": events}
 
 
+def _commit(rng: random.Random, known: Known) -> dict[str, Any]:
+    commit = f"{rng.getrandbits(160):040x}"
+    return {"session": known.session_id(rng), "repo": "https://example.org/a", "ref": "main", "commit": commit}
+
+
 ROLES = [str(role) for role in Role]
 _BODIES: list[tuple[Call[Any], Callable[[random.Random, Known], Any]]] = [
     (contract.SUBMIT, job_file),
@@ -212,6 +217,7 @@ _BODIES: list[tuple[Call[Any], Callable[[random.Random, Known], Any]]] = [
     (contract.HEARTBEAT, _heartbeat),
     (contract.FINISH, _finish),
     (contract.APPEND_EVENTS, _events),
+    (contract.PIN_COMMIT, _commit),
 ]
 BODIES = {(call.method, call.path): made for call, made in _BODIES}
 _WITHOUT = [

@@ -5,10 +5,11 @@ from __future__ import annotations
 import fnmatch
 import heapq
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from deborgen_shared.jobfile.units import format_size
+from deborgen_shared.repositories import GIT, SHARED_PROCESS
 from deborgen_shared.states import RunAs
 
 #: For the fair scheduler, every job uses at least this many cpus.
@@ -39,6 +40,8 @@ class Needs:
     runner: RunAs
     #: Names of secrets. They do not depend on the machine, but a job waits while one of them is missing.
     secrets: tuple[str, ...] = ()
+    #: What the owner must offer: labels and their values.
+    offers: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +77,27 @@ def lacks(machine: MachineOffer, needs: Needs) -> str:
             "does not give jobs a network, but the job asks for internet: its owner can allow it, "
             "with deborgen-worker run --network internet or deborgen up --network internet"
         )
+    for label, wanted in needs.offers.items():
+        if reason := _not_offered(machine.labels, label, wanted, needs.runner):
+            return reason
     return _short_of(machine.capacity, needs.resources, "in total")
+
+
+def _not_offered(labels: Mapping[str, Any], label: str, wanted: str, runner: RunAs) -> str:
+    """Why the machine's owner does not offer what the label says; empty if they do."""
+    kind, _, name = label.partition(".")
+    have = _spell(labels.get(label, "false"))
+    if kind == GIT:
+        if have == wanted:
+            return ""
+        return f"does not check out repositories over {name}: its owner can allow it, with git_protocols"
+    if have not in ("read", "write"):
+        return f"shares no folder named '{name}'"
+    if wanted == "write" and have != "write":
+        return f"shares the folder '{name}' for reading only, but the job writes to it"
+    if wanted == "read" and runner is RunAs.PROCESS and _spell(labels.get(SHARED_PROCESS, "false")) != "true":
+        return f"cannot keep a plain process from writing to the shared folder '{name}'"
+    return ""
 
 
 def shortage(free: Amounts, needs: Needs) -> str:

@@ -248,6 +248,11 @@ PUT_CURSOR = Call(
     Answer(200, "the place", m.CursorView), takes=m.NewCursor, writes_to_disk=True,
     refuses=(Code.INVALID_TRANSITION,),
 )  # fmt: skip
+PIN_COMMIT = Call(
+    "PUT", "/v1/jobs/{job}/attempts/{number}/commit", WORKERS,
+    "Pin the commit that a ref stands for in this run. The first one wins, and the answer names it.",
+    Answer(200, "the commit to check out", m.PinnedCommit), takes=m.CommitToPin, refuses=_FENCED,
+)  # fmt: skip
 
 # Workers
 

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Generic, Literal, TypeVar
 
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 
+from deborgen_shared.jobfile import limits
 from deborgen_shared.program_events import EVENTS_PER_REQUEST
 from deborgen_shared.states import CancelEffect, LeaseAnswer, ResultAnswer, StoreKind
 
@@ -230,7 +231,22 @@ class ProgramEvents(Request):
     first: Count | None = None
 
 
+class CommitToPin(Request):
+    """The commit that a worker found for a ref of a repository."""
+
+    session: OpaqueId
+    repo: Annotated[str, Meta(min_length=1, max_length=limits.URL)]
+    ref: Annotated[str, Meta(min_length=1, max_length=limits.REF)]
+    commit: Annotated[str, Meta(pattern=r"^([0-9a-f]{40}|[0-9a-f]{64})" + END, max_length=64)]
+
+
 # Workers: answers
+
+
+class PinnedCommit(AnswerBody):
+    """The commit that all jobs of the run check out."""
+
+    commit: str
 
 
 class Registered(AnswerBody):
@@ -255,7 +271,10 @@ class Input(AnswerBody):
 
 
 class Assignment(AnswerBody):
-    """One attempt to run. The templates in `spec` are filled in already."""
+    """One attempt to run. The templates in `spec` are filled in already, except for `git.*`.
+
+    `commit` is what the job's repository is checked out at; if it is empty, the worker resolves the ref and pins it.
+    """
 
     attempt: str
     job: str
@@ -273,6 +292,7 @@ class Assignment(AnswerBody):
     phase: str | None = None
     """In a loop: `work` or `verify`, and the number of the round."""
     round: int | None = None
+    commit: str = ""
 
 
 class Claimed(AnswerBody):
@@ -432,6 +452,11 @@ class Run(AnswerBody):
     artifact_store: str = StoreKind.LOCAL.value
     origin: Origin | UnsetType = UNSET
     """Left out unless a bridge submitted the run."""
+    workspace_source: Literal["files", "git", "shared"] = "files"
+    repo_url: str | None = None
+    repo_ref: str | None = None
+    commit: str | None = None
+    """The commit that `repo_ref` stands for in this run; null until one is pinned."""
 
 
 class CursorView(AnswerBody):

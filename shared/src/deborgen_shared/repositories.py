@@ -1,4 +1,7 @@
-"""Addresses of git repositories, and the refs in them: what a job file may name, and what a machine may contact."""
+"""Addresses of git repositories, and the refs in them: what a job file may name, and what a machine may contact.
+
+A worker says in its labels what its owner offers: protocols of repositories, and shared folders.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,22 @@ _HOST = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9._-]{0,253})|\[[0-9A-Fa-f:.]{2,45}
 _USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
 _COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _PLAIN = re.compile(r"[!-~]+")
+
+
+#: The labels of offers begin with these words.
+GIT, SHARED = "git", "shared"
+#: The label of a worker that can keep a plain process from writing to a folder that it may only read.
+SHARED_PROCESS = "shared-process-readonly"
+
+
+def git_label(protocol: str) -> str:
+    """The label of a worker that checks out repositories over this protocol."""
+    return f"{GIT}.{protocol}"
+
+
+def shared_label(name: str) -> str:
+    """The label of a worker that shares the folder of this name. Its value is `read` or `write`."""
+    return f"{SHARED}.{name}"
 
 
 class Address(NamedTuple):

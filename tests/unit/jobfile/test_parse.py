@@ -196,7 +196,7 @@ def test_the_limit_on_jobs_applies_to_all_steps_together() -> None:
         ("max_attempts", 101),
         ("priority", -1001),
         ("workspace", {"git": "https://" + "x" * 2000}),
-        ("workspace", {"git": "https://x", "ref": "x" * 251}),
+        ("workspace", {"git": "https://x/y", "ref": "x" * 251}),
     ],
 )
 def test_everything_has_a_limit_and_the_message_names_it(key: str, value: Any) -> None:
@@ -255,10 +255,50 @@ def test_jobs_that_fit_the_same_workers_have_the_same_key() -> None:
 
 
 @pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("https://user:word@example.org/x", "a user or a password"), ("https://example.org", "no repository"),
+        ("ssh://-oProxyCommand=x/y", "no valid host"), ("file://host/x", "three slashes"),
+        ("https://" + "a:" * 900 + "/x", "no valid port"),
+    ],
+)  # fmt: skip
+def test_the_url_of_a_repository_is_one_that_a_machine_can_contact(url: str, words: str) -> None:
+    [(path, message)] = problems({"run": "x", "workspace": {"git": url}})
+    assert path == "workspace.git"
+    assert words in message
+
+
+def test_facts_about_the_commit_are_known_with_a_repository() -> None:
+    job = {"run": "echo ${{ git.short_sha }}", "workspace": {"git": "https://example.org/a"}}
+    assert parse(job, wire=True).steps[0].spec.repository == ("https://example.org/a", "main")
+    [(_, message)] = problems({"run": "echo ${{ git.sha }}"})
+    assert "known only in a job with" in message
+
+
+def test_a_job_needs_an_owner_who_offers_its_repository_and_its_key() -> None:
+    def spec(**workspace: Any) -> JobSpec:
+        return parse({"run": "x", "secrets": ["A"], "workspace": workspace}, wire=True).steps[0].spec
+
+    plain, keyed = spec(git="https://example.org/a"), spec(git="https://example.org/a", key="K")
+    assert plain.offers == {"git.https": "true"}
+    assert spec(git="git@example.org:a").offers == {"git.ssh": "true"}
+    assert spec(shared="data").offers == {"shared.data": "read"}
+    assert keyed.all_secrets == ["A", "K"]
+    assert len({each.needs_key() for each in (plain, keyed, spec(shared="data"))}) == 3
+
+
+def test_a_shared_folder_that_is_only_read_takes_no_files() -> None:
+    job = {"run": "x", "workspace": {"shared": "data"}}
+    keys = {"files": [], "artifacts": ["out/*"], "result": "r.json"}
+    assert [path for path, _ in problems({**job, **keys})] == ["artifacts", "result"]
+    assert parse({**keys, "run": "x", "workspace": {"shared": "data", "write": True}}, wire=True)
+    steps = {"artifacts": ["out/*"], "steps": [{"id": "a", **job}, {"id": "b", **job}]}
+    assert [path for path, _ in problems(steps)] == ["artifacts"]
+
+
+@pytest.mark.parametrize(
     ("key", "value"),
     [
-        ("workspace", {"git": "https://example.org/a.git"}),
-        ("workspace", {"shared": "data"}),
         ("build", {"git": "https://example.org/a.git", "tag": "a"}),
         ("checkpoint", {"path": "state"}),
     ],

@@ -24,6 +24,7 @@ from deborgen_worker.crash import crash_point
 from deborgen_worker.execution import Execution
 from deborgen_worker.lifecycle import Machine, Moment
 from deborgen_worker.performer import Performer
+from deborgen_worker.repositories import Repositories
 from deborgen_worker.runners.protocol import CannotStart, Report, Runner
 from deborgen_worker.secret_files import SecretFiles
 from deborgen_worker.settings import WorkerSettings
@@ -58,6 +59,7 @@ class Agent:
         on_gate: Callable[[], None] = lambda: None,
         gpus: Iterable[str] = (),
         secret_files: SecretFiles | None = None,
+        repositories: Repositories | None = None,
     ) -> None:
         self._secret_files = secret_files or SecretFiles(None)
         self._settings, self._spool, self._cache, self._say = settings, spool, cache, say
@@ -71,7 +73,7 @@ class Agent:
         self._handling = False
         self._performer = Performer(
             spool, cache, clock=clock, lease_clock=lease_clock, say=say, run_slow=run_slow, handle=self.handle,
-            is_wanted=self._is_wanted,
+            is_wanted=self._is_wanted, repositories=repositories,
         )  # fmt: skip
         self.runners = make_runners(self.apply_runner_events)
 
@@ -164,14 +166,14 @@ class Agent:
     def add(self, assignment: Assignment, stage: Waiting | Running | Done) -> Execution:
         """Take one attempt without starting it yet. Raises `CannotStart` if it cannot run here."""
         spec = workspace.spec_of(assignment)
-        if spec.secrets and not assignment.secrets:  # an earlier session claimed it
+        if spec.all_secrets and not assignment.secrets:  # an earlier session claimed it
             assignment = replace(assignment, secrets=self._secret_files.read(assignment.attempt))
         runner = self.runners.get(spec.runner)
         if runner is None:
             raise CannotStart(f"the job must run as a {spec.runner}, which this worker does not offer")
         if spec.network == "internet" and self._settings.network != "internet":
             raise CannotStart("the owner of this worker does not allow jobs to use the network")
-        gone = [name for name in spec.secrets if name not in assignment.secrets]
+        gone = [name for name in spec.all_secrets if name not in assignment.secrets]
         if gone and isinstance(stage, Waiting):
             raise CannotStart(f"the secret {', '.join(gone)} is no longer there")
         settings, folder = self._settings, self._spool.folder(assignment.attempt)
@@ -180,6 +182,8 @@ class Agent:
             gives_way=settings.priority == "idle",
         )  # fmt: skip
         execution = Execution(assignment, spec, launch, runner, self._settings.log_cap, assignment.secrets)
+        if not isinstance(stage, Waiting) and (commit := assignment.commit or workspace.read_commit(folder)):
+            execution.fill_in(commit)
         need = spec.resources
         amount = Amount(need.cpus, need.memory, need.gpus, need.disk)
         can_follow = execution.starts_inline and not need.gpus and hasattr(runner, "follow")

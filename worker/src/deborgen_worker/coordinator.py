@@ -11,9 +11,11 @@ from deborgen_shared.client import blobs
 from deborgen_shared.client.transport import Refused, Transport, decode, retry_after
 from deborgen_shared.errors import Code
 from deborgen_shared.messages import (
+    Assignment,
     BlobDigests,
     Claim,
     Claimed,
+    CommitToPin,
     Finish,
     Finished,
     Heartbeat,
@@ -81,6 +83,11 @@ class CoordinatorClient:
             if refused.code == Code.EVENT_GAP and isinstance(refused.details.get("count"), int):
                 return int(refused.details["count"])
             raise
+
+    def pin(self, session: str, attempt: Assignment, repo: str, ref: str, commit: str) -> str:
+        """The commit that the run of this attempt uses: this one, if the coordinator did not know one before."""
+        body = CommitToPin(session=session, repo=repo, ref=ref, commit=commit)
+        return self._transport.call(contract.PIN_COMMIT, body, job=attempt.job, number=attempt.number).commit
 
     def leave(self, session: str) -> None:
         self._transport.ask(contract.LEAVE, None, LeaveQuery(session=session), name=self._name)

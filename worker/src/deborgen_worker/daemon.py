@@ -19,7 +19,7 @@ from deborgen_shared.errors import Code
 from deborgen_shared.jobfile.units import format_size
 from deborgen_shared.messages import Register
 from deborgen_shared.states import RunAs
-from deborgen_worker import __version__, host, leases, policy, recovery, session
+from deborgen_worker import __version__, host, leases, policy, recovery, repositories, session
 from deborgen_worker.agent import Agent
 from deborgen_worker.attempts import Done, StopCause
 from deborgen_worker.cache import BlobCache
@@ -108,6 +108,8 @@ class Daemon:
         isolation = choose_isolation(settings)
         self.spool = Spool(self.state, disk, boot, isolation.users)
         cache = BlobCache(self.state / "cache", settings.cache_size, self.coordinator.download)
+        pin = partial(self.coordinator.pin, self.session)
+        self.repositories = repositories.make_repositories(settings, self.state, isolation.secrets, pin)
         self.pool = ThreadPoolExecutor(SLOW_THREADS, "slow")
         self._disk, self._boot = disk, boot
         self._registered = threading.Event()
@@ -124,7 +126,7 @@ class Daemon:
             partial(make_runners, settings, self.state, isolation), clock=time.monotonic, lease_clock=leases.clock,
             say=console.say, run_slow=self.pool.submit, on_room=self._wake_for_work, on_results=self.results.put,
             on_gate=self._wake_heartbeat.set, gpus=[name for name, _ in host.gpus()],
-            secret_files=SecretFiles(isolation.secrets),
+            secret_files=SecretFiles(isolation.secrets), repositories=self.repositories,
         )  # fmt: skip
         self.gauges = Gauges(self.state)
         self.heartbeats = HeartbeatLoop(self.agent, self.link, self.gauges.read)
@@ -315,6 +317,7 @@ class Daemon:
             **host.labels(),
             "network": self.settings.network,
             "network.internet": self.settings.network == "internet",
+            **repositories.labels(self.repositories, self.settings),
             **{label: False for each in RunAs for label in (each.label, each.old_label)},
         }
         for runner in self.agent.runners.values():

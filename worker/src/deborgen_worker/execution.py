@@ -6,7 +6,10 @@ import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+import msgspec
+
 from deborgen_shared.jobfile.model import JobSpec
+from deborgen_shared.jobfile.template import has_templates, render
 from deborgen_shared.messages import Assignment, LogTail, Result
 from deborgen_shared.states import Outcome
 from deborgen_worker import artifacts, workspace
@@ -19,6 +22,8 @@ from deborgen_worker.runners.protocol import Launch, Runner
 from deborgen_worker.spool import ResultRecord
 from deborgen_worker.steps import Collect
 
+#: `git.short_sha` has this many characters.
+SHORT_SHA = 7
 #: If at most this many bytes of a log are not sent yet, they are sent with the result, not in a separate request.
 INLINE_BYTES = 48 * 1024
 #: Wait this many seconds for the lock of a log whose bytes are being sent, and of one whose output hangs.
@@ -55,7 +60,9 @@ class Execution:
         self.log = self._make_log()
         self.events = EventFile(self.launch.workspace, self.mask)
         #: Whether there is nothing to fetch before the start, so that no thread is needed for it.
-        self.starts_inline = not (self.launch.image or self.spec.files or self.assignment.inputs)
+        self.starts_inline = not (
+            self.launch.image or self.spec.files or self.assignment.inputs or self.spec.repository
+        )
 
     def _make_log(self) -> CappedLog:
         output = self.runner.log(self.launch)
@@ -63,6 +70,14 @@ class Execution:
             masked = MaskedLog(output, self.mask)
             return CappedLog(masked, self.log_cap, masked.decided)
         return CappedLog(WithheldLog() if self.spec.secrets else output, self.log_cap)
+
+    def fill_in(self, commit: str) -> None:
+        """Fill in what the job looks up about the commit of its repository."""
+        if has_templates(self.spec):
+            assert self.spec.repository is not None
+            facts = {"git.sha": commit, "git.short_sha": commit[:SHORT_SHA], "git.ref": self.spec.repository[1]}
+            self.spec = msgspec.convert(render(msgspec.to_builtins(self.spec), {}, facts), JobSpec)
+            workspace.set_program(self.launch, self.assignment, self.spec)
 
     @property
     def collects_inline(self) -> bool:

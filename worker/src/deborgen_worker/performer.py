@@ -19,6 +19,7 @@ from deborgen_worker.execution import Execution
 from deborgen_worker.folders import remove
 from deborgen_worker.journal import SpoolFullError
 from deborgen_worker.reasons import without_host_paths
+from deborgen_worker.repositories import Repositories
 from deborgen_worker.results import ResultRecorder
 from deborgen_worker.runners.protocol import CannotStart, Runner, RunnerDown, Unavailable
 from deborgen_worker.spool import Spool
@@ -47,7 +48,9 @@ class Performer:
         run_slow: Callable[[Work], object],
         handle: Callable[[list[steps.AttemptEvent]], None],
         is_wanted: Callable[[str], bool],
+        repositories: Repositories | None = None,
     ) -> None:
+        self._repositories = repositories
         self._spool, self._cache, self._clock, self._lease_clock = spool, cache, clock, lease_clock
         self._say, self._handle, self._is_wanted = say, handle, is_wanted
         self._strands = Strands(run_slow)
@@ -158,8 +161,9 @@ class Performer:
         end, pause = self._clock() + FETCH_SECONDS, threading.Event()
         while not execution.workspace_ready:
             try:
+                check_out = self._find_commit(execution) if execution.spec.repository is not None else None
                 workspace.lay_out(
-                    execution.launch, execution.assignment, execution.spec, self._cache, self._spool.folders
+                    execution.launch, execution.assignment, execution.spec, self._cache, self._spool.folders, check_out
                 )
                 execution.workspace_ready = True
             except NoAnswer as error:
@@ -170,6 +174,16 @@ class Performer:
                 raise Unavailable(Cause.WORKSPACE, f"the files of the job cannot be fetched: {error}") from None
             except OSError as error:
                 raise Unavailable(Cause.WORKSPACE, f"the workspace cannot be prepared: {error}") from None
+
+    def _find_commit(self, execution: Execution) -> workspace.CheckOut:
+        """Find the commit of the job's repository, fill in what the job looks up about it, and return the checkout."""
+        found, assignment, spec = self._repositories, execution.assignment, execution.spec
+        if found is None:
+            raise CannotStart("the owner of this worker does not allow jobs to use repositories")
+        wanted = partial(self._is_wanted, execution.id)
+        commit = found.commit_of(assignment, spec, wanted)
+        execution.fill_in(commit)
+        return workspace.CheckOut(commit, partial(found.check_out, assignment, spec, commit, wanted=wanted))
 
     def _start_inline(self, todo: list[tuple[steps.Start | steps.Follow, Execution]]) -> None:
         """Start these attempts, or let them follow others, with one journal write and one message to the runner."""

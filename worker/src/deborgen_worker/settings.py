@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 
 from deborgen_shared.jobfile import limits
 from deborgen_shared.registries import PUBLIC, parse_registries
+from deborgen_shared.repositories import parse_hosts, parse_protocols
 from deborgen_shared.settings import (
     PATH,
     SIZE,
@@ -146,6 +147,23 @@ class WorkerSettings:
         frozenset({PUBLIC}), Kind("list of registries", parse_registries),
         "registries that images may be pulled from, for example public,registry.example.org:5000; public means all "
         "with public addresses, and one in a private network must be named", "public",
+    )  # fmt: skip
+    git: bool = setting(True, SWITCH, "whether this machine checks out repositories that jobs name", "true")
+    git_protocols: frozenset[str] = setting(
+        frozenset({"https", "ssh"}), Kind("list of protocols", parse_protocols),
+        "how repositories may be reached: https, ssh, http, git and file; file opens the repositories of this machine",
+        "https,ssh",
+    )  # fmt: skip
+    git_hosts: frozenset[str] = setting(
+        frozenset({PUBLIC}), Kind("list of hosts", parse_hosts),
+        "hosts that repositories may be fetched from, for example public,git.example.org:3000; public means all with "
+        "public addresses, and one in a private network must be named", "public",
+    )  # fmt: skip
+    git_cache_size: int = setting(10 << 30, SIZE, "disk for repositories kept for the next job", "10GiB")
+    git_timeout: float = setting(600.0, duration(1.0), "how long one fetch may take", "10m")
+    git_known_hosts: str = setting(
+        "", PATH, "the keys of the ssh hosts that may be contacted, in the form of known_hosts; without this file, the "
+        "first key of each host is trusted and remembered",
     )  # fmt: skip
     hours: str = setting(
         "", Kind("hours", _hours, "time of day"),

@@ -14,15 +14,15 @@ import os
 import re
 import shutil
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 from deborgen_shared.jobfile.kinds import unstorable
 from deborgen_shared.jobfile.model import JobSpec
-from deborgen_shared.jobfile.paths import check_path
+from deborgen_shared.jobfile.paths import INPUTS, check_path
 from deborgen_shared.jobfile.template import text_of
 from deborgen_shared.messages import Assignment, Scalar
 from deborgen_worker.cache import BlobCache
@@ -40,8 +40,11 @@ from deborgen_worker.folders import (
     open_folder,
     owner_of,
 )
+from deborgen_worker.git.checkout import make_links
 from deborgen_worker.runners.protocol import CannotStart, Launch
 
+#: The file in an attempt's folder that names the commit of its repository.
+COMMIT = "commit"
 PROGRESS_BYTES = 4096
 RESULT_BYTES = 64 * 1024
 #: Objects in a result may be nested this deep.
@@ -66,21 +69,12 @@ def launch_of(
     assignment: Assignment, spec: JobSpec, folder: Path, *, pids: int, tmp_size: int, gives_way: bool = True
 ) -> Launch:
     """What the runner needs to run the attempt. A later session computes the same, except for PATH."""
-    container = bool(spec.image)
-    workspace = folder / WORK
-    inside = IN_CONTAINER if container else str(workspace)
-    if isinstance(spec.run, list):
-        argv = tuple(spec.run)
-    elif container:
-        argv = ("sh", "-c", CONTAINER_SHELL, spec.run)
-    else:
-        argv = (_host_shell, "-eu", "-c", spec.run)
-    return Launch(
+    launch = Launch(
         attempt=assignment.attempt,
-        argv=argv,
-        env=_environment(assignment, spec, inside, folder, container),
+        argv=(),
+        env={},
         folder=folder,
-        workspace=workspace,
+        workspace=folder / WORK,
         image=spec.image or "",
         cpus=spec.resources.cpus,
         memory=spec.resources.memory,
@@ -91,6 +85,22 @@ def launch_of(
         timeout_seconds=assignment.timeout_seconds,
         gives_way=gives_way,
     )
+    set_program(launch, assignment, spec)
+    return launch
+
+
+def set_program(launch: Launch, assignment: Assignment, spec: JobSpec) -> None:
+    """Set what is executed: the image, the arguments and the environment."""
+    container = bool(spec.image)
+    launch.image = spec.image or ""
+    if isinstance(spec.run, list):
+        launch.argv = tuple(spec.run)
+    elif container:
+        launch.argv = ("sh", "-c", CONTAINER_SHELL, spec.run)
+    else:
+        launch.argv = (_host_shell, "-eu", "-c", spec.run)
+    inside = IN_CONTAINER if container else str(launch.workspace)
+    launch.env = _environment(assignment, spec, inside, launch.folder, container)
 
 
 def _environment(
@@ -100,21 +110,39 @@ def _environment(
     if not container:
         env |= {"PATH": _host_path, "TMPDIR": f"{folder}/{TEMPORARY}", "USER": os.environ.get("USER", "")}
     env |= spec.env
-    env |= assignment.secrets
+    env |= {name: assignment.secrets[name] for name in spec.secrets if name in assignment.secrets}
     for name, value in assignment.params.items():
         env[f"DEBORGEN_PARAM_{re.sub(r'[^A-Za-z0-9_]', '_', name).upper()}"] = text_of(value)
     return env | {
         "DEBORGEN_JOB_ID": assignment.job,
         "DEBORGEN_ATTEMPT": str(assignment.number),
         "DEBORGEN_PARAMS": f"{inside}/{OWN}/{PARAMS}",
+        "DEBORGEN_INPUTS": f"{inside}/{INPUTS}",
         "DEBORGEN_RESULT": f"{inside}/{OWN}/result.json",
         "DEBORGEN_PROGRESS": f"{inside}/{OWN}/{PROGRESS}",
         "DEBORGEN_EVENTS": f"{inside}/{OWN}/{EVENTS}",
     }
 
 
-def lay_out(launch: Launch, assignment: Assignment, spec: JobSpec, cache: BlobCache, folders: Folders) -> None:
-    """Make the workspace and put the job's files into it. Leftovers of an interrupted try are removed first."""
+class CheckOut(NamedTuple):
+    """The commit of the job's repository, and what writes its files into a folder. That returns the paths of links."""
+
+    commit: str
+    write: Callable[[Path], list[str]]
+
+
+def lay_out(
+    launch: Launch,
+    assignment: Assignment,
+    spec: JobSpec,
+    cache: BlobCache,
+    folders: Folders,
+    check_out: CheckOut | None = None,
+) -> None:
+    """Make the workspace and put the job's files into it. Leftovers of an interrupted try are removed first.
+
+    The job's own files are laid over the files of its repository.
+    """
     folders.make(launch.folder, container=bool(launch.image))
     fd = os.open(f"{launch.workspace}/{OWN}/{PARAMS}", os.O_WRONLY | os.O_CREAT | NO_LINK, 0o644)
     try:
@@ -127,14 +155,28 @@ def lay_out(launch: Launch, assignment: Assignment, spec: JobSpec, cache: BlobCa
             os.fchmod(fd, 0o644)
     finally:
         os.close(fd)
+    links: list[str] = []
+    if check_out is not None:
+        (launch.folder / COMMIT).write_text(check_out.commit)
+        links = check_out.write(launch.workspace)
     for each in spec.files:
         cache.copy(each.sha256, target_path(launch.workspace, each.path), each.mode)
     for given in assignment.inputs:
         cache.copy(given.sha256, target_path(launch.workspace, given.target), 0o644)
     if launch.image:
         _open_for_anyone(launch.workspace)
-    elif spec.files or assignment.inputs:
+    make_links(
+        launch.workspace, links, [*(each.path for each in spec.files), *(each.target for each in assignment.inputs)]
+    )
+    if not launch.image and (spec.files or assignment.inputs or check_out):
         _give_to_owner(launch.workspace)
+
+
+def read_commit(folder: Path) -> str:
+    """The commit that was checked out into the folder of an attempt; empty if there is none."""
+    with contextlib.suppress(OSError):
+        return (folder / COMMIT).read_text()
+    return ""
 
 
 def target_path(workspace: Path, path: str) -> Path:

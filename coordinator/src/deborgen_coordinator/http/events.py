@@ -12,7 +12,7 @@ from deborgen_coordinator.http.decoding import malformed
 from deborgen_coordinator.http.live import Feed
 from deborgen_coordinator.http.routes import CallRequest, serves
 from deborgen_coordinator.operations import cursors, history
-from deborgen_coordinator.operations.attempts import program_events
+from deborgen_coordinator.operations.attempts import pins, program_events
 from deborgen_coordinator.operations.context import Context
 from deborgen_coordinator.operations.workers.sessions import AttemptId
 from deborgen_shared import contract, headers
@@ -46,6 +46,12 @@ def list_events(request: CallRequest[None, EventsQuery]) -> m.Events | Response:
 def append(request: CallRequest[m.ProgramEvents, NoQuery]) -> m.EventCount:
     attempt = AttemptId(*request.job, request.names["number"])
     return program_events.append(request.ctx, request.actor, attempt, request.body)
+
+
+@serves(contract.PIN_COMMIT)
+def pin_commit(request: CallRequest[m.CommitToPin, NoQuery]) -> m.PinnedCommit:
+    attempt = AttemptId(*request.job, request.names["number"])
+    return pins.pin(request.ctx, request.actor, attempt, request.body)
 
 
 @serves(contract.GET_CURSOR)

@@ -6,7 +6,7 @@ one of the same name. No answer to a person contains a value.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 from deborgen_shared.errors import Code, Refusal
@@ -98,30 +98,32 @@ def rotate(ctx: Context, actor: Actor) -> int:
 
 def secret_problems(ctx: Context, actor: Actor, document: Any, jobfile: JobFile) -> list[Problem]:
     """A problem for each secret that a job file names and its submitter does not have."""
-    if not any(step.spec.secrets for step in jobfile.steps):
+    if not any(step.spec.all_secrets for step in jobfile.steps):
         return []
 
     def look(reader: DatabaseConnection) -> set[str]:
         return {row.name for row in secrets.visible_to(reader, runs.find_submitter(reader, actor.name))}
 
     known = ctx.store.read(look)
-    unknown = {
-        (*_place(document, step), "secrets", at): name
-        for step in jobfile.steps
-        for at, name in enumerate(step.spec.secrets)
-        if name not in known
-    }
+    unknown = {path: name for step in jobfile.steps for path, name in _named(document, step) if name not in known}
     return [
         Problem(path, f"there is no secret '{name}' that {actor.name} may use", f"set it: deborgen secret set {name}")
         for path, name in unknown.items()
     ]
 
 
-def _place(document: Any, step: Step) -> Path:
-    """Where the document names the secrets of a step: in the step itself, or for all steps at the top."""
+def _named(document: Any, step: Step) -> Iterator[tuple[Path, str]]:
+    """The secrets of a step, each with its place in the document: in the step itself or, for all steps, at the top."""
+    own = document
     for part in step.path:
-        document = document[part]
-    return step.path if "secrets" in document else ()
+        own = own[part]
+
+    def at(key: str) -> Path:
+        return (*(step.path if key in own else ()), key)
+
+    yield from (((*at("secrets"), number), name) for number, name in enumerate(step.spec.secrets))
+    if step.spec.workspace is not None and step.spec.workspace.key:
+        yield (*at("workspace"), "key"), step.spec.workspace.key
 
 
 def missing_secrets(

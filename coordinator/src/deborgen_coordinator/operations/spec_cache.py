@@ -84,4 +84,4 @@ def decode_needs(text: str) -> Needs:
     asked = data["resources"]
     amounts = Amounts(float(asked["cpus"]), int(asked["memory"]), int(asked["gpus"]), int(asked["disk"]))
     secrets = tuple(data.get("secrets", ()))
-    return Needs(amounts, data["requires"], data["network"], RunAs(data["runner"]), secrets)
+    return Needs(amounts, data["requires"], data["network"], RunAs(data["runner"]), secrets, data.get("offers", {}))

@@ -12,11 +12,12 @@ from deborgen_shared.messages import Job, JobCounts, Origin, Run
 from deborgen_shared.states import run_state
 
 from .. import ids
-from ..storage.rows import JobRow, RunRow, StepRow
+from ..storage.rows import JobRow, RunRow, RunWorkspace, StepRow
 from .spec_cache import CachedSpec
 
 _decode = msgspec.json.Decoder().decode
 _decode_origin = msgspec.json.Decoder(Origin).decode
+_decode_workspace = msgspec.json.Decoder(RunWorkspace).decode
 
 
 def when(seconds: float) -> datetime:
@@ -49,7 +50,15 @@ def run(row: RunRow) -> Run:
         warnings=_decode(row.warnings),
         origin=UNSET if row.origin is None else _decode_origin(row.origin),
         artifact_store=row.artifact_store,
+        **_workspace(row.workspace),
     )
+
+
+def _workspace(text: str | None) -> dict[str, Any]:
+    if text is None:
+        return {}
+    found = _decode_workspace(text)
+    return {"workspace_source": found.source, "repo_url": found.repo, "repo_ref": found.ref, "commit": found.commit}
 
 
 def job_fields(

@@ -178,6 +178,8 @@ class Run(TableModel):
     #: The index of the next job that a loop adds; 0 if the run has no loop.
     next_index = CountField(constraints=[default(0)])
     artifact_store = OneOfField(StoreKind, constraints=[default(StoreKind.LOCAL)])
+    #: The repository or the shared folder of its first step that has one, as JSON.
+    workspace = TextField(null=True)
 
     class Meta:
         constraints = (
@@ -532,6 +534,19 @@ Event.add_index(Event.job, Event.seq, where=Event.job.is_null(False), name="even
 Event.add_index(Event.worker, Event.seq, where=Event.worker.is_null(False), name="event_worker")
 
 
+class Pin(TableModel):
+    """The commit that a ref of a repository stands for in a run."""
+
+    run = ReferenceField(Run)
+    repo = TextField()
+    ref = TextField()
+    commit = TextField(column_name="commit_name")
+
+    class Meta:
+        primary_key = CompositeKey("run", "repo", "ref")
+        without_rowid = True
+
+
 class HistoryCursor(TableModel):
     """A person's place in the history: the number of the last event that was dealt with."""
 
@@ -591,5 +606,5 @@ class Writer(TableModel):
 TABLES: tuple[Any, ...] = (
     LeaseClock, Token, SignIn, Submitter, Secret, Run, RunLabel, Submission, JobClass, Spec, SpecFile, Step, Worker,
     Experience, Session, Claim, Job, Attempt, LogChunk, Blob, Upload, ArtifactStore, Artifact, Event, HistoryCursor,
-    Spent, QueueDepth, Writer,
+    Pin, Spent, QueueDepth, Writer,
 )  # fmt: skip

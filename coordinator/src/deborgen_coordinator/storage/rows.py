@@ -143,6 +143,15 @@ class HeldAttempt(Struct, frozen=True):
         return self.outcome is Outcome.RELEASED and not self.named
 
 
+class RunWorkspace(Struct, frozen=True, omit_defaults=True):
+    """Where the jobs of a run work: in a repository, whose commit may not be known yet, or in a shared folder."""
+
+    source: str
+    repo: str | None = None
+    ref: str | None = None
+    commit: str | None = None
+
+
 class RunRow(Struct, frozen=True):
     id: int
     name: str
@@ -163,6 +172,7 @@ class RunRow(Struct, frozen=True):
     origin: str | None
     next_index: int
     artifact_store: str
+    workspace: str | None = None
 
 
 class StepRow(Struct, frozen=True):

@@ -58,8 +58,8 @@ def remember_submission(tx: Tx, submitter: int, key: str, digest: str, run: int)
 
 def insert(tx: Tx, *, submitter_id: int, submitter: str, now: float, **columns: Any) -> RunRow:
     """Insert a run whose jobs are all queued. `columns` are its name, labels, warnings, retry_of, jobs, steps, origin,
-    next_index and artifact_store."""
-    name, labels, warnings, retry_of, jobs, steps, origin, next_index, store = (
+    next_index, artifact_store and workspace."""
+    name, labels, warnings, retry_of, jobs, steps, origin, next_index, store, workspace = (
         columns[column]
         for column in (
             "name",
@@ -71,15 +71,16 @@ def insert(tx: Tx, *, submitter_id: int, submitter: str, now: float, **columns: 
             "origin",
             "next_index",
             "artifact_store",
+            "workspace",
         )
     )
     run = hot.add_run.value(
-        tx, name, submitter_id, labels, warnings, retry_of, jobs, steps, now, origin, next_index, store
+        tx, name, submitter_id, labels, warnings, retry_of, jobs, steps, now, origin, next_index, store, workspace
     )
     return RunRow(
         id=run, name=name, submitter=submitter, labels=labels, warnings=warnings, retry_of=retry_of, jobs=jobs,
         steps=steps, queued=jobs, running=0, succeeded=0, failed=0, canceled=0, created_at=now, finished_at=None,
-        whole_canceled=False, origin=origin, next_index=next_index, artifact_store=store,
+        whole_canceled=False, origin=origin, next_index=next_index, artifact_store=store, workspace=workspace,
     )  # fmt: skip
 
 

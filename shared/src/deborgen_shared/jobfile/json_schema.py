@@ -7,7 +7,7 @@ from typing import Any
 
 from deborgen_shared.jobfile import limits
 from deborgen_shared.jobfile.file_values import wire_files
-from deborgen_shared.jobfile.keys import KEYS, RUN_ONLY
+from deborgen_shared.jobfile.keys import KEYS, RUN_ONLY, wire_workspace
 from deborgen_shared.jobfile.kinds import Shape
 from deborgen_shared.jobfile.needs import STEP_ID
 from deborgen_shared.jobfile.structure import record_shape
@@ -21,8 +21,10 @@ _STEP_ID = f"^{STEP_ID.pattern}$"
 
 
 def schema(wire: bool = False) -> dict[str, Any]:
-    """The schema of the hand-written form or, with `wire`, of the wire form, in which `files` are blobs."""
-    kinds = {key.name: key.kind for key in KEYS} | ({"files": wire_files} if wire else {})
+    """The schema of the hand-written form or, with `wire`, of the wire form, in which `files` are blobs.
+
+    In the wire form, a workspace may also have a `commit`."""
+    kinds = {key.name: key.kind for key in KEYS} | ({"files": wire_files, "workspace": wire_workspace} if wire else {})
     properties = {key.name: _described(kinds[key.name].shape, key.summary, key.default) for key in KEYS}
     step = {name: shape for name, shape in properties.items() if name not in RUN_ONLY}
     step |= {

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from deborgen_shared.jobfile import file_values, kinds, limits, values
-from deborgen_shared.jobfile.kinds import Check, ValueKind, shaped
+from deborgen_shared.jobfile.kinds import Check, ValueKind
 from deborgen_shared.jobfile.model import Build, Checkpoint, Repeat, Workspace
 from deborgen_shared.jobfile.problems import Path, Problems
 from deborgen_shared.jobfile.structure import record
@@ -64,28 +64,46 @@ BUILD = record(
     ("git", "tag"),
     Build,
 )
-_WORKSPACE = record(
-    {"git": values.git_url, "ref": values.git_ref, "shared": values.shared_name},
-    f"write for example {{git: {GIT_EXAMPLE}, ref: main}}",
-)
+_GIT: dict[str, ValueKind] = {
+    "git": values.git_url,
+    "ref": values.git_ref,
+    "subdir": file_values.inner_path,
+    "submodules": kinds.boolean,
+    "key": values.secret,
+}
+_SHARED: dict[str, ValueKind] = {"shared": values.shared_name, "write": kinds.boolean}
+_WORKSPACE_EXAMPLE = "write {git: URL, ref: main} or {shared: NAME}"
 
 
-@shaped(_WORKSPACE.shape | {"oneOf": [{"required": ["git"]}, {"required": ["shared"], "not": {"required": ["ref"]}}]})
-def workspace(value: Any, path: Path, problems: Problems) -> Workspace | None:
-    """Either a repository or a shared folder."""
-    before = len(problems)
-    done = _WORKSPACE.check(value, path, problems)
-    if len(problems) > before:
-        return None
-    example = "write {git: URL, ref: main} or {shared: NAME}"
-    if ("git" in done) == ("shared" in done):
-        what = "both 'git' and 'shared'" if "git" in done else "neither 'git' nor 'shared'"
-        problems.add(path, f"'workspace' has {what}", example)
-    elif "shared" in done and "ref" in done:
-        problems.add((*path, "ref"), "'ref' goes with 'git', not with 'shared'", example, key=True)
-    else:
-        return Workspace(**done)
-    return None
+def _workspace(git: dict[str, ValueKind]) -> ValueKind:
+    """Either a repository or a shared folder. Each has keys of its own."""
+    either = record({**git, **_SHARED}, f"write for example {{git: {GIT_EXAMPLE}, ref: main}}")
+
+    def check(value: Any, path: Path, problems: Problems) -> Workspace | None:
+        before = len(problems)
+        done = either.check(value, path, problems)
+        if len(problems) > before:
+            return None
+        if ("git" in done) == ("shared" in done):
+            what = "both 'git' and 'shared'" if "git" in done else "neither 'git' nor 'shared'"
+            problems.add(path, f"'workspace' has {what}", _WORKSPACE_EXAMPLE)
+            return None
+        own, other = ("git", "shared") if "git" in done else ("shared", "git")
+        for key in done:
+            if key in (_SHARED if own == "git" else git):
+                message = f"'{key}' goes with '{other}', not with '{own}'"
+                problems.add((*path, key), message, _WORKSPACE_EXAMPLE, key=True)
+        return Workspace(**done) if len(problems) == before else None
+
+    def shape(fields: dict[str, ValueKind], key: str) -> dict[str, Any]:
+        return record(fields, "", (key,)).shape
+
+    return ValueKind(check, {"oneOf": [shape(git, "git"), shape(_SHARED, "shared")]})
+
+
+workspace = _workspace(_GIT)
+#: Over the wire, the commit that the ref was when the job file was sent may come along.
+wire_workspace = _workspace({**_GIT, "commit": values.git_commit})
 
 
 KEYS: tuple[Key, ...] = (
@@ -109,7 +127,6 @@ KEYS: tuple[Key, ...] = (
     Key(
         "workspace", workspace, "A repository to check out, or a folder that the worker's owner shares.",
         "an empty directory",
-        not_yet="is not supported by this version yet: list the files that the job needs under 'files'",
     ),
     Key("env", values.env, "Environment variables. Values are text, numbers or booleans."),
     Key(
@@ -177,8 +194,9 @@ STEP_ONLY = ("id", "needs")
 
 
 _BY_HAND: dict[str, Check] = {key.name: key.kind.check for key in KEYS}
+_WIRE = {"files": file_values.wire_files.check, "workspace": wire_workspace.check}
 #: The check of each key, for a hand-written job file (False) and for one that came over the wire (True).
-TOP: dict[bool, dict[str, Check]] = {False: _BY_HAND, True: _BY_HAND | {"files": file_values.wire_files.check}}
+TOP: dict[bool, dict[str, Check]] = {False: _BY_HAND, True: _BY_HAND | _WIRE}
 STEP = {wire: {name: check for name, check in top.items() if name not in RUN_ONLY} for wire, top in TOP.items()}
 NOT_YET: dict[str, str] = {key.name: key.not_yet for key in KEYS if key.not_yet}
 #: Mappings that a step merges with the file's, entry by entry, instead of replacing them.

@@ -13,11 +13,14 @@ from deborgen_shared.jobfile.limits import GIB
 from deborgen_shared.jobfile.problems import Path, Problem
 from deborgen_shared.jobfile.sweep import Sweep
 from deborgen_shared.jobfile.template import Scalar
+from deborgen_shared.repositories import git_label, parse_address, shared_label
 from deborgen_shared.states import RunAs
 
 #: `max_attempts` of a stored spec that lacks it. A coordinator of release 0.1 stored such specs, and their jobs keep
 #: their single attempt. Newer coordinators record the pool's default when a run is submitted.
 OLD_MAX_ATTEMPTS = 1
+#: The branch of a repository, unless the job file names another ref.
+MAIN = "main"
 
 _sorted_json = msgspec.json.Encoder(order="sorted")
 
@@ -58,11 +61,20 @@ class ArtifactPattern(Struct, frozen=True, kw_only=True):
 
 
 class Workspace(Struct, frozen=True, kw_only=True):
-    """A repository to check out, or a folder that the worker's owner shares."""
+    """A repository to check out, or a folder that the worker's owner shares.
+
+    `key` is the name of the secret that opens the repository. `commit` is what `ref` was when the job file was sent.
+    The coordinator pins it for the run, and does not store it here.
+    """
 
     git: str | None = None
-    ref: str = "HEAD"
+    ref: str = MAIN
+    commit: str | None = None
+    subdir: str | None = None
+    submodules: bool = False
+    key: str | None = None
     shared: str | None = None
+    write: bool = False
 
 
 class Checkpoint(Struct, frozen=True, kw_only=True):
@@ -77,7 +89,7 @@ class Build(Struct, frozen=True, kw_only=True):
 
     git: str
     tag: str
-    ref: str = "HEAD"
+    ref: str = MAIN
     containerfile: str = "Containerfile"
 
 
@@ -120,11 +132,34 @@ class JobSpec(Struct, frozen=True, kw_only=True):
     def runner(self) -> RunAs:
         return RunAs.CONTAINER if self.image else RunAs.PROCESS
 
+    @property
+    def repository(self) -> tuple[str, str] | None:
+        """The URL and the ref of the repository that the job needs."""
+        source = self.workspace if self.workspace is not None and self.workspace.git else self.build
+        return (source.git, source.ref) if source is not None and source.git else None
+
+    @property
+    def all_secrets(self) -> list[str]:
+        """The secrets that the job needs: those of its environment, and the key of its repository."""
+        key = self.workspace.key if self.workspace is not None else None
+        return [*self.secrets, *([key] if key and key not in self.secrets else [])]
+
+    @property
+    def offers(self) -> dict[str, str]:
+        """The labels of its owner's offers that the worker must have, each with its value."""
+        if self.workspace is None:
+            return {}
+        if self.workspace.git:
+            return {git_label(parse_address(self.workspace.git).protocol): "true"}
+        return {shared_label(self.workspace.shared or ""): "write" if self.workspace.write else "read"}
+
     def needs_key(self) -> str:
         """Canonical JSON of everything that placement depends on. Jobs with the same key fit the same workers."""
         needs = {name: getattr(self, name) for name in ("network", "requires", "resources", "runner")}
-        if self.secrets:
-            needs["secrets"] = sorted(self.secrets)
+        if self.all_secrets:
+            needs["secrets"] = sorted(self.all_secrets)
+        if self.offers:
+            needs["offers"] = self.offers
         return _sorted_json.encode(needs).decode()
 
 

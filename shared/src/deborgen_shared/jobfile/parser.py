@@ -41,12 +41,16 @@ def check(data: object, problems: Problems, wire: bool, defaults: dict[str, Any]
     for level in levels:
         _check_lookups(top, level, others, within_limit, problems)
         _check_repeat(level, _needs_of(level, needs), problems)
+        _check_shared(top, level, problems)
     check_inputs(_files(top, levels, needs), problems)
     if problems:
         return None
     values = {**defaults, **top.values}
     steps = [_step(values, level, needs[index]) for index, level in enumerate(levels)]
-    not_yet = [Problem(path, f"{subject(path)} {NOT_YET[str(path[-1])]}", key=True) for path in _find_not_yet(data)]
+    not_yet = [
+        Problem(path, f"{subject(path)} {NOT_YET.get(str(path[-1]), 'is not supported by this version yet')}", key=True)
+        for path in _find_not_yet(data)
+    ]
     return JobFile(
         without_references(values["name"]), values.get("labels", {}), values.get("priority", 0), steps, not_yet
     )
@@ -192,6 +196,25 @@ def _check_lookups(top: _Level, level: _Level, others: dict[str, str], within_li
             references.check_size(found, sweep, place, problems)
 
 
+def _check_shared(top: _Level, level: _Level, problems: Problems) -> None:
+    """In a shared folder that the job only reads, there is no place for its files, and it makes none there."""
+
+    def find(key: str) -> tuple[Path, Any]:
+        holder = level if key in level.values else top
+        return (*holder.path, key), holder.values.get(key)
+
+    _, workspace = find("workspace")
+    if getattr(workspace, "shared", None) and not workspace.write:
+        for key in ("files", "artifacts", "result"):
+            path, value = find(key)
+            problem = Problem(
+                path, f"'{key}' needs a workspace that the job may write to, but it only reads the shared folder",
+                "add write: true to the workspace, and the folder's owner must allow it", key=True,
+            )  # fmt: skip
+            if value and problem not in problems:
+                problems.append(problem)
+
+
 def _files(top: _Level, levels: list[_Level], needs: list[list[str]]) -> Iterator[tuple[Path, list[Any], list[str]]]:
     """For each step that needs others, or repeats: its files, which it may inherit from the file, their path, and its
     needs."""
@@ -284,4 +307,9 @@ def _find_not_yet(data: dict[str, Any]) -> list[Path]:
     found: list[Path] = [(key,) for key in data if key in NOT_YET]
     for index, item in enumerate(data.get("steps", ())):
         found += [("steps", index, key) for key in item if key in NOT_YET]
+    levels: list[tuple[Path, Any]] = [
+        ((), data),
+        *((("steps", at), each) for at, each in enumerate(data.get("steps", ()))),
+    ]
+    found += [(*path, "workspace", "shared") for path, each in levels if "shared" in (each.get("workspace") or ())]
     return found

@@ -13,6 +13,7 @@ from deborgen_shared.jobfile.problems import Path, Problem, Problems, show
 from deborgen_shared.jobfile.shell import find_misplaced
 from deborgen_shared.jobfile.structure import listed, texts
 from deborgen_shared.jobfile.template import FACTS, OPEN, filled, text_of
+from deborgen_shared.repositories import parse_address
 
 #: Names of environment variables that start like this belong to deborgen.
 RESERVED = "DEBORGEN_"
@@ -134,11 +135,31 @@ def parameter_name(name: Any, path: Path, problems: Problems) -> None:
 
 
 GIT_EXAMPLE = "https://example.org/team/solver.git"
-git_url = pattern(
+_git_text = pattern(
     limits.URL,
-    r"((https?|ssh|git|file)://[^\s]+|[A-Za-z0-9._-]+@[A-Za-z0-9._-]+:[^\s]+)",
+    r"((https?|ssh|git|file)://[!-~]+|[A-Za-z0-9._-]+@[A-Za-z0-9._-]+:[!-~]+)",
     "the URL of a repository",
     GIT_EXAMPLE,
 )
+
+
+@shaped(_git_text.shape)
+def git_url(value: Any, path: Path, problems: Problems) -> Any:
+    """The URL of a repository, without a password: everybody reads job files."""
+    before = len(problems)
+    _git_text.check(value, path, problems)
+    if len(problems) == before:
+        try:
+            parse_address(value)
+        except ValueError as why:
+            secret = (
+                "remove it, and name a secret as key" if "password" in str(why) else f"write for example {GIT_EXAMPLE}"
+            )
+            problems.about(path, str(why), secret)
+    return value
+
+
+git_commit = pattern(64, r"([0-9a-f]{40}|[0-9a-f]{64})", "the full name of a commit", "3f2c1ab and all that follows")
+secret = _variable(key=False)
 git_ref = pattern(limits.REF, r"[A-Za-z0-9_][A-Za-z0-9._/@+-]*", "a branch, a tag or a commit", "main")
 shared_name = pattern(63, r"[A-Za-z0-9][A-Za-z0-9._-]*", "the name of a shared folder", "datasets")

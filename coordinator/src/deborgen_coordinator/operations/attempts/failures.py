@@ -73,7 +73,7 @@ def subjects_of_program(work: Work, end: MachineOutcome) -> set[str]:
 
 def subjects_of_job(spec_id: int, spec: JobSpec, params: str) -> set[str]:
     """What a job needs of a machine before its program can run."""
-    found = {workspace_subject(spec_id if spec.files else None)}
+    found = {_workspace_of(spec_id, spec)}
     if spec.image:
         values = _decode_params(params) if OPEN in spec.image else {}
         found.add(image_subject(filled(spec.image, lambda name: text_of(values.get(name, "")))))
@@ -81,8 +81,11 @@ def subjects_of_job(spec_id: int, spec: JobSpec, params: str) -> set[str]:
 
 
 def _workspace(work: Work, held: HeldAttempt) -> str:
-    spec = work.ctx.spec_cache.spec(work.tx, held.spec_id).job
-    return workspace_subject(held.spec_id if spec.files else None)
+    return _workspace_of(held.spec_id, work.ctx.spec_cache.spec(work.tx, held.spec_id).job)
+
+
+def _workspace_of(spec_id: int, spec: JobSpec) -> str:
+    return workspace_subject(spec_id if spec.files or spec.workspace else None)
 
 
 def _count_failure(work: Work, worker: WorkerRow, end: MachineOutcome) -> WorkerRow:

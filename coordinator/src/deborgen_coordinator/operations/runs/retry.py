@@ -17,7 +17,7 @@ from deborgen_shared.messages import Run
 from deborgen_shared.states import TERMINAL, Role, State
 
 from ... import ids
-from ...storage import events, jobs, runs, specs
+from ...storage import events, jobs, pins, runs, specs
 from ...storage.rows import JobRow, RunRow, StepRow
 from ...storage.transactions import Tx
 from .. import views
@@ -126,9 +126,11 @@ def _copy(work: Work, old: RunRow, chosen: list[JobRow], submitter: int) -> RunR
         origin=None,
         next_index=0,
         artifact_store=work.ctx.blobs.kind.value,
+        workspace=old.workspace,
         now=work.now,
     )
     new = row.id
+    pins.copy(tx, old.id, new)
     runs.add_labels(tx, new, views.loads(old.labels))
     blockers = {}
     for step in steps:

@@ -17,10 +17,11 @@ from deborgen_shared.messages import Checked, Origin, Run
 from deborgen_shared.states import State
 
 from ... import ids
-from ...storage import blobs, events, jobs, runs, specs
+from ...storage import blobs, events, jobs, pins, runs, specs
 from ...storage.rows import RunRow, StepRow
 from ...storage.transactions import Tx
 from .. import views
+from ..attempts.pins import known_pins, without_commit, workspace_of
 from ..context import Actor, Context
 from ..secrets import secret_problems
 from ..work import About, Work
@@ -123,7 +124,7 @@ def refusal(problems: list[Problem], hint: str = "nothing was submitted") -> Ref
 
 
 def _plan(ctx: Context, step: Step) -> Planned:
-    spec: JobSpec = step.spec
+    spec: JobSpec = without_commit(step.spec)
     if spec.image is None and ctx.settings.default_image:
         spec = msgspec.structs.replace(spec, image=ctx.settings.default_image)
     if spec.watchdog is None and ctx.settings.default_watchdog:
@@ -204,6 +205,8 @@ def _insert(work: Work, submitted: NewRun, stored: dict[str, tuple[int, int]]) -
     tx = work.tx
     jobfile, planned, submitter, warnings, origin = submitted
     count = jobfile.count
+    wanted = [step.spec for step in jobfile.steps]
+    known = known_pins(wanted)
     row = runs.insert(
         tx,
         name=jobfile.name,
@@ -217,9 +220,12 @@ def _insert(work: Work, submitted: NewRun, stored: dict[str, tuple[int, int]]) -
         origin=_encode(origin).decode() if origin else None,
         next_index=count + 1 if any(plan.step.spec.repeat for plan in planned) else 0,
         artifact_store=work.ctx.blobs.kind.value,
+        workspace=workspace_of(wanted, known),
         now=work.now,
     )
     run = row.id
+    for (repo, ref), commit in known.items():
+        pins.add(tx, run, repo, ref, commit)
     if jobfile.labels:
         runs.add_labels(tx, run, jobfile.labels)
     index = 1

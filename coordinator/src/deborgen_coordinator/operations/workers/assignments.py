@@ -15,6 +15,7 @@ from ... import ids
 from ...storage import blobs, jobs, runs, specs
 from ...storage.rows import RunRow, StepRow
 from ...storage.transactions import Tx
+from ..attempts.pins import commit_for
 from ..secrets import secret_values
 from ..spec_cache import CachedSpec
 from ..work import Work
@@ -95,13 +96,14 @@ def _assignment(work: Work, picked: Picked, spec: CachedSpec, owner: RunRow, inp
         spec=body,
         params=values,
         inputs=inputs,
-        secrets=secret_values(work, runs.submitter_id(work.tx, owner.submitter), spec.job.secrets)
-        if spec.job.secrets
+        secrets=secret_values(work, runs.submitter_id(work.tx, owner.submitter), spec.job.all_secrets)
+        if spec.job.all_secrets
         else {},
         timeout_seconds=spec.job.timeout,
         lease_seconds=work.ctx.settings.lease_seconds,
         name=spec.job.name,
         submitter=owner.submitter,
+        commit=commit_for(work, owner.id, spec.job),
     )
 
 
