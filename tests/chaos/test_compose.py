@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import json
+import shutil
 import socket
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from support.compose import POSTGRES, Compose, make_postgres, run
+from support.compose import BASE, POSTGRES, Compose, make_postgres, run
+from support.examples import DEFAULT_IMAGE, EXAMPLES, NAMED_IMAGE, script
+from support.person import DEBORGEN, Person
 from support.podman import IMAGE, Podman
 from support.published_pool import PublishedPool
 from support.waiting import wait_until
@@ -42,8 +46,32 @@ class ComposedPool(PublishedPool):
 
 
 @contextlib.contextmanager
-def brought_up(images: Path, podman: Podman, folder: Path, *profiles: str, **settings: str) -> Iterator[ComposedPool]:
-    """Start the pool with a worker and these profiles."""
+def named(image: str, name: str) -> Iterator[None]:
+    """Give the image another name in this machine's Podman: there is no registry here to pull that name from."""
+    run("podman", "tag", image, name)
+    try:
+        yield
+    finally:
+        run("podman", "untag", image, name)
+
+
+def run_every_example(pool: ComposedPool, home: Path) -> None:
+    """Submit every example and every starter, as people would who have read the documents, and wait for them."""
+    token = str(pool.http.headers["Authorization"]).removeprefix("Bearer ")
+    person = Person(home, DEBORGEN_URL=pool.url, DEBORGEN_TOKEN=token)
+    shutil.copytree(EXAMPLES, person.folder / "examples")
+    done = subprocess.run(
+        ["sh", "-c", script(str(DEBORGEN))], cwd=person.folder / "examples", env=person.environment,
+        capture_output=True, text=True, check=False, timeout=300,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@contextlib.contextmanager
+def brought_up(
+    images: Path, podman: Podman, folder: Path, *profiles: str, **settings: str | None
+) -> Iterator[ComposedPool]:
+    """Start the pool with a worker and these profiles. A setting that is None has the default of the compose file."""
     with socket.create_server(("127.0.0.1", 0)) as probe:
         address = f"127.0.0.1:{probe.getsockname()[1]}"
     (folder / "state").mkdir()
@@ -172,14 +200,17 @@ def test_the_audit_of_the_pool_finds_nothing(pool: ComposedPool) -> None:
     assert said.splitlines()[-1] == "lost 0, duplicated 0, unexpected 0"
 
 
-def test_a_job_survives_a_restart_of_the_database_with_the_profile_postgres(
+def test_with_the_profile_postgres_a_job_survives_a_restart_of_the_database_and_every_example_runs_as_it_stands(
     images: Path, podman: Podman, tmp_path: Path
 ) -> None:
     """PostgreSQL's image is our own stand-in, because there is no registry here."""
     make_postgres(tmp_path)
-    settings = {"POSTGRES_IMAGE": POSTGRES, "POSTGRES_PASSWORD": "sesame", "DEBORGEN_DEFAULT_IMAGE": IMAGE}
+    settings = {"POSTGRES_IMAGE": POSTGRES, "POSTGRES_PASSWORD": "sesame", "DEBORGEN_DEFAULT_IMAGE": None}
     url = "postgresql://deborgen:sesame@postgres/deborgen"
-    with brought_up(images, podman, tmp_path, "postgres", DEBORGEN_DATABASE=url, **settings) as pool:
+    with (
+        named(BASE, DEFAULT_IMAGE), named(IMAGE, NAMED_IMAGE),
+        brought_up(images, podman, tmp_path, "postgres", DEBORGEN_DATABASE=url, **settings) as pool,
+    ):  # fmt: skip
         database = f"{pool.compose.name}_postgres_1"
         number = pool.submit(run="echo begun; for n in 1 2 3 4 5 6; do sleep 1; done; echo ended", image=None)
         wait_until(lambda: b"begun" in pool.log(number), 120, every=0.2)
@@ -191,6 +222,7 @@ def test_a_job_survives_a_restart_of_the_database_with_the_profile_postgres(
         assert pool.log(number) == b"begun\nended\n"
         asked = ("psql", "-U", "deborgen", "-d", "deborgen", "-h", "/var/run/postgresql", "-Atc")
         assert run("podman", "exec", database, *asked, "SELECT count(*) FROM job") == "1", "the job is in PostgreSQL"
+        run_every_example(pool, tmp_path / "person")
         assert run("podman", "exec", database, "id", "-u") == "70"
         run("podman", "exec", database, "pg_isready", "-U", "deborgen")
         said = run("podman", "exec", f"{pool.compose.name}_coordinator_1", "deborgen-coordinator", "audit")

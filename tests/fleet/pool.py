@@ -13,8 +13,16 @@ from typing import Any
 import yaml
 
 from fleet.play import ANSIBLE, Play, run_playbook
-from fleet.releases import JOB_IMAGE, WHEELHOUSE, build_archive, copy_sources, job_image_archive
+from fleet.releases import (
+    JOB_IMAGE,
+    WHEELHOUSE,
+    build_archive,
+    copy_sources,
+    default_image_archive,
+    job_image_archive,
+)
 from fleet.traces import Traces
+from support.examples import EXAMPLES, NAMED_IMAGE, script
 from support.host_images import make_all
 from support.hosts import Fleet, Host
 from support.waiting import wait_until
@@ -197,10 +205,26 @@ class FleetPool:
         return f"cd / && runuser -u deborgen-worker -- env XDG_RUNTIME_DIR=/run/user/{uid} podman"
 
     def load_job_image(self, name: str) -> None:
-        """Copy the jobs' image to the PC as a file, because there is no registry here."""
-        self[name].send(job_image_archive(), "/var/tmp/job-image.tar")
-        self[name].ssh(f"chmod 644 /var/tmp/job-image.tar; {self.podman_on(name)} load -q -i /var/tmp/job-image.tar")
-        self[name].ssh("rm /var/tmp/job-image.tar")
+        self._load(name, job_image_archive())
+
+    def load_images_of_examples(self, name: str) -> None:
+        """The images that examples and starters need: the pool's default, and the one that some of them name."""
+        self._load(name, default_image_archive())
+        self[name].ssh(f"{self.podman_on(name)} tag {JOB_IMAGE} {NAMED_IMAGE}")
+
+    def _load(self, name: str, archive: Path) -> None:
+        """Copy an image to the PC as a file, because there is no registry here."""
+        self[name].send(archive, "/var/tmp/image.tar")
+        self[name].ssh(f"chmod 644 /var/tmp/image.tar; {self.podman_on(name)} load -q -i /var/tmp/image.tar")
+        self[name].ssh("rm /var/tmp/image.tar")
+
+    def run_every_example(self) -> None:
+        """Submit every example and every starter from the laptop, as they stand, and wait until all have succeeded."""
+        laptop = self["laptop"]
+        laptop.send(EXAMPLES, "/root/examples")
+        command = f"env DEBORGEN_URL={self.url} DEBORGEN_TOKEN_FILE=/root/token /opt/cli/bin/deborgen"
+        laptop.write("/root/examples/run.sh", script(command))
+        laptop.ssh("cd /root/examples && sh run.sh", timeout=600)
 
     def serve_an_index(self, name: str) -> str:
         """Serve an index of all dependencies on the PC itself: pip trusts no other host without TLS."""

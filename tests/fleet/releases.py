@@ -14,13 +14,14 @@ from typing import Any
 from fleet.play import ANSIBLE, ROOT
 from release import set_version
 from support import compose
+from support.examples import DEFAULT_IMAGE
 from support.host_images import CACHE, locked, podman
 
 PARTS = ("shared", "coordinator", "worker", "cli")
 #: The archives that hosts install from. All stories of this checkout share them.
 WHEELHOUSE = ROOT / ".cache" / "wheelhouse"
-JOB_IMAGE = "localhost/deborgen-fleet-job:1"
-APPLETS = ("sh", "sleep", "echo", "cat", "id", "hostname", "true", "mkdir", "seq", "date")
+JOB_IMAGE = "localhost/deborgen-fleet-job:2"
+APPLETS = ("sh", "sleep", "echo", "cat", "id", "hostname", "true", "mkdir", "seq", "date", "pwd", "grep", "wget")
 BROKEN = "    import time; time.sleep(1e6)  # broken\n"
 
 
@@ -58,7 +59,7 @@ def build_archive(source: Path, python: str) -> Path:
 
 def job_image_archive() -> Path:
     """A tiny image that Podman can load, as a file: busybox and nothing else. It is made once per machine."""
-    archive = CACHE / "job-image.tar"
+    archive = CACHE / "job-image-2.tar"
     with locked("job-image"):
         if not archive.exists():
             tree, draft = CACHE / "job-image", CACHE / "job-image.draft"
@@ -73,6 +74,23 @@ def job_image_archive() -> Path:
             draft.unlink(missing_ok=True)
             _podman("save", "-q", "-o", str(draft), JOB_IMAGE)
             _podman("rmi", JOB_IMAGE)
+            draft.replace(archive)
+    return archive
+
+
+def default_image_archive() -> Path:
+    """The pool's default image as a file: a small Debian with Python under the name that the playbooks set."""
+    archive = CACHE / "default-image.tar"
+    with locked("coordinator-image"):
+        compose.make_base()
+        if not archive.exists():
+            draft = CACHE / "default-image.draft"
+            draft.unlink(missing_ok=True)
+            _podman("tag", compose.BASE, DEFAULT_IMAGE)
+            try:
+                _podman("save", "-q", "-o", str(draft), DEFAULT_IMAGE)
+            finally:
+                _podman("untag", compose.BASE, DEFAULT_IMAGE)
             draft.replace(archive)
     return archive
 

@@ -54,9 +54,10 @@ def test_a_right_inventory_has_no_mistake(tmp_path: Path) -> None:
     ada = {
         "deborgen_worker_cpus": 6, "deborgen_worker_memory": "16GiB", "deborgen_worker_hours": "22:00-07:00",
         "deborgen_worker_labels": {"room": "attic"}, "deborgen_worker_settings": {"cache_size": "50GiB"},
-        "deborgen_podman_rootful": True, "deborgen_worker_gpus": 0,
+        "deborgen_podman_rootful": True, "deborgen_worker_gpus": 0, "deborgen_worker_runner": "subprocess",
     }  # fmt: skip
-    droplet = {"deborgen_coordinator_settings": {"lease_seconds": "2m", "scheduler": "fair"}}
+    settings = {"lease_seconds": "2m", "scheduler": "fair"}
+    droplet = {"deborgen_coordinator_settings": settings, "deborgen_default_image": "docker.io/library/alpine:3"}
     assert mistakes(inventory(tmp_path, {"ada": ada, "bob": {}}, droplet)) == []
     assert mistakes(ANSIBLE / "inventory.example.yml") == []
 
@@ -65,6 +66,7 @@ def test_every_mistake_is_named_with_its_host_and_variable(tmp_path: Path) -> No
     ada = {
         "deborgen_worker_memory": "2 gigs", "deborgen_worker_hours": "22-7", "deborgen_worker_cpu": 2,
         "deborgen_worker_labels": {"in room": "a"}, "deborgen_worker_network": "all",
+        "deborgen_worker_runner": "docker",
         "deborgen_worker_settings": {"cash_size": "1GiB", "memory": "2GiB", "state_dir": "/x", "pids": "many"},
     }  # fmt: skip
     bob = {
@@ -75,7 +77,7 @@ def test_every_mistake_is_named_with_its_host_and_variable(tmp_path: Path) -> No
         "deborgen_overlay_address": "8.8.8.8", "deborgen_coordinator_port": 123456,
         "deborgen_coordinator_backup_at": 750, "deborgen_coordinator_database": "mysql://me:sesame@here/x",
         "deborgen_coordinator_settings": {"heartbeat_seconds": 50},
-        "deborgen_coordinator_image_archive": "/no/such/file",
+        "deborgen_coordinator_image_archive": "/no/such/file", "deborgen_default_image": "Ubuntu:Latest",
     }  # fmt: skip
     lines = mistakes(inventory(tmp_path, {"ada": ada, "bob": bob}, droplet))
     wanted = [
@@ -84,6 +86,7 @@ def test_every_mistake_is_named_with_its_host_and_variable(tmp_path: Path) -> No
         "ada: deborgen_worker_cpu: there is no such variable; did you mean deborgen_worker_cpus?",
         "ada: deborgen_worker_labels: 'in room=a' is not a valid list of labels",
         "ada: deborgen_worker_network: 'all' is not a valid choice: it must be none or internet",
+        "ada: deborgen_worker_runner: 'docker' is not a valid choice: it must be auto, podman, process or both",
         "ada: deborgen_worker_settings.cash_size: the program has no such setting: did you mean 'cache_size'?",
         "ada: deborgen_worker_settings.memory: write it as deborgen_worker_memory",
         "ada: deborgen_worker_settings.state_dir: the playbooks themselves write this setting",
@@ -97,6 +100,7 @@ def test_every_mistake_is_named_with_its_host_and_variable(tmp_path: Path) -> No
         "droplet: deborgen_coordinator_port: it must be at most 65535",
         "droplet: deborgen_coordinator_backup_at: 750 is not a time of day: write it in quotation marks",
         "droplet: deborgen_coordinator_database: 'mysql://me:***@here/x' is not a valid database URL",
+        "droplet: deborgen_default_image: 'Ubuntu:Latest' is not a valid image: it has capital letters: write ubuntu",
         "droplet: deborgen_coordinator_image_archive: there is no file /no/such/file on this computer",
     ]
     for sentence in wanted:

@@ -18,6 +18,7 @@ WORKERS = {
     "ada": {"deborgen_worker_cpus": 2, "deborgen_worker_memory": "2GiB"},
     "bob": {
         "deborgen_worker_cpus": 2, "deborgen_worker_memory": "2GiB", "deborgen_worker_labels": {"room": "kitchen"},
+        "deborgen_worker_runner": "both",
     },
 }  # fmt: skip
 
@@ -186,6 +187,18 @@ def test_a_sweep_from_outside_runs_in_rootless_podman_on_both_pcs(pool: FleetPoo
     labels = {worker["name"]: worker["labels"]["rootless"] for worker in pool.api("/v1/workers")["items"]}
     assert labels == {"ada": True, "bob": True}
     assert pool.worker("bob")["labels"]["room"] == "kitchen"
+
+
+def test_every_example_and_every_starter_runs_as_it_stands(pool: FleetPool) -> None:
+    """Seen to fail: without a default image, most of them stayed queued in a pool made by the documents."""
+    pool.load_images_of_examples("ada")
+    pool.deborgen("workers pause bob")  # it lacks the images, and there is no registry to pull them from
+    try:
+        pool.run_every_example()
+    finally:
+        pool.deborgen("workers resume bob")
+    assert pool.worker("bob")["labels"]["runner.process"], "as deborgen_worker_runner says"
+    assert not pool.worker("ada")["labels"]["runner.process"]
 
 
 def test_a_restart_of_the_worker_kills_no_job(pool: FleetPool) -> None:

@@ -118,13 +118,14 @@ def images(podman_ready: None, tmp_path_factory: pytest.TempPathFactory) -> Path
 class Compose:
     """`podman-compose` on compose.yaml of a context, with settings of its own."""
 
-    def __init__(self, context: Path, folder: Path, name: str, **settings: str) -> None:
+    def __init__(self, context: Path, folder: Path, name: str, **settings: str | None) -> None:
         self.files = [context / "deploy" / "compose" / "compose.yaml"]
         self.folder, self.name = folder, name
-        self.settings = {
+        wanted = {
             **BUILD, "COORDINATOR_IMAGE": COORDINATOR, "WORKER_IMAGE": WORKER, "DEBORGEN_DEFAULT_IMAGE": IMAGE,
             **settings,
         }  # fmt: skip
+        self.settings = {name: value for name, value in wanted.items() if value is not None}
 
     def run(self, *words: str) -> str:
         files = [word for file in self.files for word in ("-f", file)]

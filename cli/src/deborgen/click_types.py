@@ -24,6 +24,15 @@ def pair(text: str) -> tuple[str, str]:
     return key, value
 
 
+def image(text: str) -> str:
+    from deborgen_shared.jobfile.images import check_image
+
+    if wrong := check_image(text):
+        because, hint = wrong
+        raise click.BadParameter(f"{text!r} is not the name of an image{because and f': {because}'}; {hint}")
+    return text
+
+
 def axes_option(help_text: str) -> Callable[[Any], Any]:
     """The option `-p NAME=VALUES`, which gives the command a dict of axes."""
     metavar = "NAME=VALUES"

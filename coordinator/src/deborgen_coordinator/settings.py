@@ -14,6 +14,7 @@ from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from deborgen_shared.jobfile import limits
+from deborgen_shared.jobfile.images import check_image
 from deborgen_shared.registries import PUBLIC, parse_registries
 from deborgen_shared.settings import (
     PATH,
@@ -68,6 +69,13 @@ def _part_size(text: str) -> int:
     if not LEAST_PART <= size <= MOST_PART:
         raise ValueError("it must be at least 5MiB and at most 1GiB")
     return size
+
+
+def _image(text: str) -> str:
+    if text and (wrong := check_image(text)):
+        because, hint = wrong
+        raise ValueError(": ".join(filter(None, (because, hint))))
+    return text
 
 
 def _folder(text: str) -> str:
@@ -173,7 +181,9 @@ class CoordinatorSettings:
         "how long a job may write neither output nor progress before it fails as stalled, if its job file does not set "
         "watchdog; 0 means no limit",
     )
-    default_image: str = setting("", TEXT, "container image of jobs that do not name one; empty means no container")
+    default_image: str = setting(
+        "", Kind("image", _image), "container image of jobs that do not name one; empty means no container"
+    )
     registries: frozenset[str] = setting(
         frozenset({PUBLIC}),
         Kind("list of registries", parse_registries),

@@ -22,16 +22,21 @@ COORDINATOR, WORKERS = "deborgen_coordinator", "deborgen_workers"
 OTHERS = {
     "deborgen_overlay": {"type": "str", "choices": ["tailscale", "none"]},
     "deborgen_backup_folder": {"type": "path"},
+    "deborgen_default_image": {"type": "str"},
 }
 #: The settings that have a variable of their own.
 OWN = {
-    COORDINATOR: ("database",),
-    WORKERS: ("coordinator", "name", "cpus", "memory", "gpus", "disk", "hours", "network", "labels"),
+    COORDINATOR: ("database", "default_image"),
+    WORKERS: ("coordinator", "name", "cpus", "memory", "gpus", "disk", "hours", "runner", "network", "labels"),
 }
 #: The variables that the programs' own tables judge.
-SETTINGS = {f"deborgen_worker_{name}" for name in OWN[WORKERS]} | {"deborgen_coordinator_database"}
+SETTINGS = {f"deborgen_worker_{name}" for name in OWN[WORKERS]} | {
+    f"deborgen_coordinator_{name}" for name in OWN[COORDINATOR]
+}
+#: Variables of the inventory that stand for one of a role.
+SHORT = {"deborgen_coordinator_default_image": "deborgen_default_image"}
 #: The settings that the playbooks write themselves.
-WRITTEN = {COORDINATOR: ("listen", "data_dir"), WORKERS: ("token_file", "state_dir", "runner", "podman_socket")}
+WRITTEN = {COORDINATOR: ("listen", "data_dir"), WORKERS: ("token_file", "state_dir", "podman_socket")}
 LEAST = {
     "deborgen_coordinator_port": 1, "deborgen_coordinator_backups_kept": 1, "deborgen_worker_drain_seconds": 0,
     "deborgen_podman_ids": 1, "deborgen_coordinator_seconds": 1, "deborgen_worker_seconds": 1,
@@ -207,7 +212,7 @@ def check_settings(group, host, variables, found):
     """Ask the program's own table about every setting that the playbooks would write for it."""
     by_group, settings_error, as_text = tables()
     table, prefix = by_group[group], {COORDINATOR: "deborgen_coordinator_", WORKERS: "deborgen_worker_"}[group]
-    wanted = {name: (f"{prefix}{name}", variables.get(f"{prefix}{name}", "")) for name in OWN[group]}
+    wanted = {name: _chosen(f"{prefix}{name}", variables) for name in OWN[group]}
     others = variables.get(f"{prefix}settings", {})
     for name, value in others.items() if isinstance(others, Mapping) else ():
         variable = f"{prefix}settings.{name}"
@@ -236,6 +241,12 @@ def check_settings(group, host, variables, found):
     for problem in problems:
         variable, _, rest = problem.partition(": ")
         found.add(host, variable, rest)
+
+
+def _chosen(name, variables):
+    """The variable that sets this one of a role, and its value."""
+    name = name if name in variables else SHORT.get(name, name)
+    return name, variables.get(name, "")
 
 
 def wrong_address(variables, has, *, listens):

@@ -39,6 +39,21 @@ def test_with_wait_the_json_says_how_it_ended(anna: Person) -> None:
     assert run["state"] == "failed"
 
 
+def test_an_image_and_a_number_of_attempts_replace_those_of_the_file_and_of_its_steps(anna: Person) -> None:
+    steps = "steps:\n  - {id: a, run: 'true', image: alpine}\n  - {id: b, run: 'true', max_attempts: 9}\n"
+    run = anna.submit(steps, "--image", "busybox:1", "--max-attempts", "4")
+    jobs = [json.loads(anna.out("show", f"{run}.{index}", "--json"))["job"] for index in (1, 2)]
+    assert [(job["spec"]["image"], job["max_attempts"]) for job in jobs] == [("busybox:1", 4)] * 2
+    anna.out("cancel", run)
+    said = anna.err("submit", "job.yml", "--image", "Ubuntu:1", code=2)
+    assert "'Ubuntu:1' is not the name of an image: it has capital letters; write ubuntu:1" in said
+
+
+def test_a_command_takes_a_number_of_attempts(anna: Person) -> None:
+    run = anna.out("run", "--max-attempts", "7", "--detach", "--", "true").strip()
+    assert json.loads(anna.out("show", f"{run}.1", "--json"))["job"]["max_attempts"] == 7
+
+
 def test_a_parameter_with_a_typing_mistake_is_a_warning(anna: Person) -> None:
     """Seen to fail in release 0.1, which added the axis silently."""
     anna.write("job.yml", "run: 'true'\nsweep: {grid: {seed: [1]}, exclude: [{seed: 7}]}\n")

@@ -130,7 +130,7 @@ def test_flags_win_over_the_environment_over_the_owners_file_over_the_rolled_out
         ({"cpus": "none"}, "--cpus: 'none' is not a valid number"),
         ({"name": "a b"}, "--name: 'a b' is not a valid name"),
         ({"hours": "22-7"}, "write it like 22:00-07:00"),
-        ({"runner": "docker"}, "is not a valid choice: it must be auto, podman, subprocess or both"),
+        ({"runner": "docker"}, "is not a valid choice: it must be auto, podman, process or both"),
         ({"labels": "a"}, "--labels: 'a' is not a valid list of labels"),
     ],
 )

@@ -31,6 +31,7 @@ from deborgen_shared.settings import (
     setting,
     whole,
 )
+from deborgen_shared.states import RunAs
 
 __all__ = ["TABLE", "SettingsError", "WorkerSettings"]
 
@@ -89,6 +90,13 @@ def default_state_dir() -> str:
     return str(Path(base) / "deborgen-worker")
 
 
+RUNNERS = choice("auto", "podman", RunAs.PROCESS.value, "both")
+
+
+def _runner(text: str) -> str:
+    return str(RUNNERS.read(RunAs.PROCESS.value if text == "subprocess" else text))
+
+
 def default_name() -> str:
     return re.sub(r"[^A-Za-z0-9._-]", "-", socket.gethostname()).strip("-._")[:63] or "worker"
 
@@ -106,9 +114,9 @@ class WorkerSettings:
         "/var/lib/deborgen-worker for root, else $XDG_STATE_HOME/deborgen-worker",
     )  # fmt: skip
     runner: str = setting(
-        "auto", choice("auto", "podman", "subprocess", "both"),
-        "how jobs run: in Podman, as plain processes of this user, or either; auto means Podman, "
-        "and the worker does not start if Podman does not work",
+        "auto", Kind(RUNNERS.words, _runner, RUNNERS.noun),
+        "how jobs run: in Podman, as plain processes, or either; auto means Podman, and the worker does not start if "
+        "Podman does not work; subprocess is an older word for process",
     )  # fmt: skip
     isolation: str = setting(
         "auto", choice("auto", "off"),

@@ -10,7 +10,7 @@ import click
 from deborgen import output
 from deborgen.cli import App, verb
 from deborgen.click_types import axes_option, pair
-from deborgen.commands.submit import announce, stay_with, submit
+from deborgen.commands.submit import ATTEMPTS_HELP, announce, stay_with, submit
 from deborgen.errors import InvalidJob
 from deborgen.submit.read import PreparedJobFile, prepare_data
 
@@ -56,6 +56,7 @@ def _prepared(job: dict[str, Any], axes: dict[str, Any]) -> PreparedJobFile:
 @click.option("--memory", metavar="SIZE", help="Memory, for example 2GiB.")
 @click.option("--gpus", type=int, metavar="N", help="Number of GPUs.")
 @click.option("--timeout", metavar="DURATION", help="Time limit, for example 30m.")
+@click.option("--max-attempts", type=click.IntRange(1, 100), metavar="N", help=ATTEMPTS_HELP)
 @click.option("--network", type=click.Choice(["none", "internet"]), help="Which network the job may reach.")
 @click.option("-d", "--detach", is_flag=True, help="Submit and return; print the number of the run.")
 def command(app: App, words: tuple[str, ...], axes: dict[str, Any], detach: bool, **given: Any) -> int:
@@ -74,6 +75,7 @@ def command(app: App, words: tuple[str, ...], axes: dict[str, Any], detach: bool
         "resources": {key: given[key] for key in ("cpus", "memory", "gpus") if given[key] is not None},
         "timeout": given["timeout"],
         "network": given["network"],
+        "max_attempts": given["max_attempts"],
     }
     run = submit(app, _prepared({key: value for key, value in job.items() if value}, axes))
     if detach:

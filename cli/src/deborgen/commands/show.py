@@ -35,7 +35,7 @@ def command(app: App, ref: str, limit: int, state: str | None, as_json: bool) ->
         _show_job(named, as_json)
     elif as_json:
         jobs = [job.data for job in named.jobs(state, limit)]
-        output.json("run", {**msgspec.structs.asdict(named.data), "items": jobs})
+        output.json("run", {**msgspec.to_builtins(named.data), "items": jobs})
     elif named.total == 1 and not state and output.on_terminal():
         _show_job(next(named.jobs(limit=1)), as_json)
     else:

@@ -47,14 +47,19 @@ class PreparedJobFile:
         return [text for each in self.collections.values() for text in each.skipped]
 
 
-def prepare(file: str, params: Mapping[str, Any], *, consequence: str = NOT_SUBMITTED) -> PreparedJobFile:
-    """Read and check the job file that was given to a command; `-` is standard input."""
+def prepare(
+    file: str, params: Mapping[str, Any], keys: Mapping[str, Any] | None = None, *, consequence: str = NOT_SUBMITTED
+) -> PreparedJobFile:
+    """Read and check the job file that was given to a command; `-` is standard input. `keys` replace those of the
+    file and of its steps."""
     if file == "-":
-        return prepare_text(sys.stdin.buffer.read(), "<stdin>", "stdin", Path(), params, consequence=consequence)
-    return prepare_file(Path(file), params, consequence=consequence)
+        return prepare_text(sys.stdin.buffer.read(), "<stdin>", "stdin", Path(), params, keys, consequence=consequence)
+    return prepare_file(Path(file), params, keys, consequence=consequence)
 
 
-def prepare_file(path: Path, params: Mapping[str, Any], *, consequence: str = NOT_SUBMITTED) -> PreparedJobFile:
+def prepare_file(
+    path: Path, params: Mapping[str, Any], keys: Mapping[str, Any] | None = None, *, consequence: str = NOT_SUBMITTED
+) -> PreparedJobFile:
     """Read and check a job file. InvalidJob carries the whole report."""
     try:
         with path.open("rb") as file:
@@ -66,7 +71,7 @@ def prepare_file(path: Path, params: Mapping[str, Any], *, consequence: str = NO
         raise InvalidJob(f"{path} is a folder", "name the job file in it") from None
     except OSError as why:
         raise InvalidJob(f"{path} cannot be read: {why.strerror}") from None
-    return prepare_text(text, str(path), path.stem, path.parent, params, consequence=consequence)
+    return prepare_text(text, str(path), path.stem, path.parent, params, keys, consequence=consequence)
 
 
 def prepare_text(
@@ -75,6 +80,7 @@ def prepare_text(
     default_name: str,
     base: Path,
     params: Mapping[str, Any],
+    keys: Mapping[str, Any] | None = None,
     *,
     consequence: str = NOT_SUBMITTED,
 ) -> PreparedJobFile:
@@ -84,7 +90,7 @@ def prepare_text(
     except JobFileInvalid as invalid:
         raise error_from(invalid, consequence) from None
     warnings = _new_axes(document.data, params)
-    document.data = data = _overridden(document.data, params)
+    document.data = data = _with_keys(_overridden(document.data, params), keys or {})
     jobfile, problems = None, []
     try:
         jobfile = parse_document(document, default_name=default_name)
@@ -154,6 +160,19 @@ def _overridden(data: Any, params: Mapping[str, Any]) -> Any:
         return override(data, {name: _as_axis(value) for name, value in params.items()})
     except ValueError as why:
         raise WrongUsage(str(why), "the parameters are listed under sweep: in the job file") from None
+
+
+def _with_keys(data: Any, keys: Mapping[str, Any]) -> Any:
+    """The data with these keys, also in the steps that set them themselves."""
+    if not keys or not isinstance(data, dict):
+        return data
+    changed = {**data, **keys}
+    if isinstance(steps := data.get("steps"), list):
+        changed["steps"] = [
+            {**step, **{name: keys[name] for name in keys if name in step}} if isinstance(step, dict) else step
+            for step in steps
+        ]
+    return changed
 
 
 def _as_axis(value: Any) -> Any:

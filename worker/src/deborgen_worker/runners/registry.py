@@ -26,8 +26,8 @@ def make_runners(settings: WorkerSettings, state: Path, isolation: Isolation, re
             runners[RunAs.CONTAINER] = ContainerRunner(engine, report, supervision, settings.registries)
         except CannotStart as error:
             supervision.close()
-            hint = "; to run jobs as plain processes of this user instead, use --runner subprocess"
+            hint = "; to run jobs as plain processes instead, use --runner process"
             raise SettingsError(f"Podman does not work here: {error}{hint}") from None
-    if settings.runner in {"subprocess", "both"}:
+    if settings.runner in {RunAs.PROCESS, "both"}:
         runners[RunAs.PROCESS] = SubprocessRunner(supervision, report, isolation)
     return runners
