@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections import deque
-from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import click
-import msgspec
 
 from deborgen import output
 from deborgen.cli import App, json_option, verb
@@ -15,15 +12,12 @@ from deborgen.click_types import axes_option
 from deborgen.errors import Unreachable
 from deborgen.submit import read
 from deborgen.submit.read import PreparedJobFile
-from deborgen_shared.jobfile.model import Step
-from deborgen_shared.jobfile.template import render
+from deborgen_shared.jobfile.plan import FIRST, plan
 from deborgen_shared.terminal import inert
 
 if TYPE_CHECKING:
     from deborgen.connection import Connection
 
-#: How many of a step's first and last jobs are shown.
-FIRST, LAST = 3, 2
 #: A longer command line is cut after this many characters.
 LONGEST_COMMAND = 70
 
@@ -61,11 +55,6 @@ def _connection(app: App) -> Connection | None:
 
 def _preview(prepared: PreparedJobFile, connection: Connection | None) -> dict[str, Any]:
     """What the job file would do. Without a connection, the values that only a coordinator knows are None."""
-    steps = []
-    index = 0
-    for step in prepared.jobfile.steps:
-        steps.append(_step(step, index))
-        index += step.count
     missing = None
     warnings: list[str] = []
     if connection is not None:
@@ -79,31 +68,11 @@ def _preview(prepared: PreparedJobFile, connection: Connection | None) -> dict[s
     return {
         "name": prepared.jobfile.name,
         "jobs": prepared.jobfile.count,
-        "steps": steps,
+        "steps": plan(prepared.jobfile),
         "files": len(prepared.files),
         "bytes": sum(file.size for file in prepared.files),
         "missing_bytes": missing,
         "warnings": [*prepared.warnings, *warnings],
-    }
-
-
-def _step(step: Step, before: int) -> dict[str, Any]:
-    spec = msgspec.to_builtins(step.spec)
-
-    def job(index: int, params: dict[str, Any]) -> dict[str, Any]:
-        command = render(spec, params, {})["run"]
-        return {"index": index, "params": params, "run": command if isinstance(command, str) else " ".join(command)}
-
-    numbered = enumerate(step.params(), before + 1)
-    # Hiding a single job would not make the list shorter.
-    first = list(islice(numbered, FIRST if step.count > FIRST + LAST + 1 else step.count))
-    last = deque(numbered, maxlen=LAST)
-    return {
-        "id": step.id,
-        "needs": step.needs,
-        "jobs": step.count,
-        "first": [job(*each) for each in first],
-        "last": [job(*each) for each in last],
     }
 
 

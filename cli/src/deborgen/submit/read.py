@@ -17,9 +17,9 @@ from deborgen_shared.jobfile.document import Document
 from deborgen_shared.jobfile.model import JobFile
 from deborgen_shared.jobfile.overriding import near_miss, override
 from deborgen_shared.jobfile.paths import check_file
+from deborgen_shared.jobfile.plan import idle_excludes
 from deborgen_shared.jobfile.problems import JobFileInvalid, Problem, did_you_mean
 from deborgen_shared.jobfile.reading import load, parse, parse_document
-from deborgen_shared.jobfile.template import text_of
 
 ProblemPath = tuple[str | int, ...]
 
@@ -98,7 +98,7 @@ def prepare_text(
     except JobFileInvalid as invalid:
         problems += invalid.problems
     prepared = _prepared(data, jobfile, problems, base, document, consequence)
-    prepared.warnings = warnings + _idle_excludes(prepared.jobfile)
+    prepared.warnings = warnings + idle_excludes(prepared.jobfile)
     return prepared
 
 
@@ -110,13 +110,6 @@ def _new_axes(data: Any, params: Mapping[str, Any]) -> list[str]:
         for name, near in meant.items()
         if near
     ]
-
-
-def _idle_excludes(jobfile: JobFile) -> list[str]:
-    """A warning for each row of `exclude` that excludes nothing."""
-    rows = [row for step in jobfile.steps if step.sweep for row in step.sweep.idle_excludes()]
-    shown = [", ".join(f"{name}: {text_of(value)}" for name, value in row.items()) for row in rows]
-    return [f"no combination matches the exclude {{{row}}}" for row in shown]
 
 
 def prepare_data(data: dict[str, Any], base: Path, params: Mapping[str, Any]) -> PreparedJobFile:

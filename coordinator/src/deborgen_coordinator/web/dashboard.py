@@ -19,11 +19,12 @@ from deborgen_coordinator.web import (
     runs,
     sign_in,
     static_files,
+    submit,
     workers,
 )
 
 #: One module per noun, as in `http/`.
-MODULES = (sign_in, static_files, live, now, runs, jobs, workers, events, me, figures, ledger, results)
+MODULES = (sign_in, static_files, live, now, runs, jobs, workers, events, me, figures, ledger, results, submit)
 
 
 def serve_on(app: Application, ctx: Context, streams: Streams, reserve: DiskReserve) -> None:
