@@ -22,6 +22,7 @@ from botocore.config import Config
 
 from support.waiting import wait_until
 
+BUCKET = "deborgen"
 ACCESS, SECRET = "tests", "not-a-secret"
 PORTS = ("master.port", "master.port.grpc", "volume.port", "volume.port.grpc", "filer.port", "filer.port.grpc",
          "s3.port", "s3.port.grpc")  # fmt: skip
@@ -76,24 +77,36 @@ class ObjectStore:
             aws_secret_access_key=SECRET,
         )  # fmt: skip
 
-    def new_bucket(self) -> str:
-        """A bucket of the test's own; returns its name."""
-        name = f"pool-{secrets.token_hex(6)}"
+    def new_place(self) -> str:
+        """An address of the test's own, `s3://BUCKET/PREFIX`. All are in one bucket: the server has room for a few."""
         # The server answers before it can store anything.
-        wait_until(lambda: self._make_bucket(name), what="the object store to make a bucket")
-        return name
+        wait_until(self._make_bucket, what="the object store to make a bucket", log=self._folder / "log")
+        return f"s3://{BUCKET}/{secrets.token_hex(6)}"
 
-    def _make_bucket(self, name: str) -> bool:
+    def _make_bucket(self) -> bool:
         with contextlib.suppress(Exception):
             client = self.client
-            client.create_bucket(Bucket=name)
-            client.put_object(Bucket=name, Key="probe", Body=b"probe")
-            client.delete_object(Bucket=name, Key="probe")
+            with contextlib.suppress(client.exceptions.ClientError):
+                client.create_bucket(Bucket=BUCKET)
+            client.put_object(Bucket=BUCKET, Key="probe", Body=b"probe")
             return True
         return False
 
-    def keys(self, bucket: str) -> list[str]:
-        return [each["Key"] for each in self.client.list_objects_v2(Bucket=bucket).get("Contents", [])]
+    def keys(self, place: str) -> list[str]:
+        """The keys of the objects below an address, without its prefix."""
+        prefix = place.removeprefix(f"s3://{BUCKET}/") + "/"
+        found = self.client.list_objects_v2(Bucket=BUCKET, Prefix=prefix).get("Contents", [])
+        return [each["Key"].removeprefix(prefix) for each in found]
+
+    def unfinished(self, place: str) -> list[str]:
+        """The keys of uploads in parts that are neither complete nor aborted."""
+        prefix = place.removeprefix(f"s3://{BUCKET}/") + "/"
+        found = self.client.list_multipart_uploads(Bucket=BUCKET, Prefix=prefix).get("Uploads", [])
+        return [each["Key"].removeprefix(prefix) for each in found]
+
+    def overwrite(self, place: str, key: str, data: bytes) -> None:
+        """Replace an object, as a store that fails or a person with its keys could."""
+        self.client.put_object(Bucket=BUCKET, Key=f"{place.removeprefix(f's3://{BUCKET}/')}/{key}", Body=data)
 
 
 def weed() -> str:

@@ -1,5 +1,5 @@
-"""deborgen-coordinator: serve, migrate, check-config, token create, secrets rotate, backup, restore, audit,
-rabbitmq."""
+"""deborgen-coordinator: serve, migrate, check-config, token create, secrets rotate, backup, restore, blobs,
+audit, rabbitmq."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NoReturn
 from deborgen_coordinator import logs, settings
 from deborgen_coordinator.bridges.rabbitmq import settings as bridge_settings
 from deborgen_shared.errors import Refusal
-from deborgen_shared.states import Role
+from deborgen_shared.states import Role, StoreKind
 from deborgen_shared.terminal import inert_lines
 
 if TYPE_CHECKING:
@@ -60,6 +60,12 @@ def parser() -> argparse.ArgumentParser:
         command = commands.add_parser(verb, help=explanation)
         command.add_argument("file", type=Path, metavar="FILE")
         settings.TABLE.add_flags(command, BLOB_SETTINGS)
+    blobs = commands.add_parser("blobs", help="move the blobs").add_subparsers(
+        dest="verb", required=True, metavar="VERB"
+    )
+    mover = blobs.add_parser("move", help="move all blobs while the pool runs; can be stopped and run again")
+    mover.add_argument("--to", required=True, metavar="PLACE", help="s3://BUCKET/PREFIX, or local: the data folder")
+    settings.TABLE.add_flags(mover, BLOB_SETTINGS)
     audit = commands.add_parser("audit", help="check that history, states, attempts, logs and blobs agree")
     audit.add_argument("--json", action="store_true", help="print the report as JSON")
     audit.add_argument("--quick", action="store_true", help="do not read the contents of blobs")
@@ -79,6 +85,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if given.command == "rabbitmq":
         _rabbitmq(given)
         return
+    if given.command == "blobs" and given.to != StoreKind.LOCAL:
+        given.artifact_store = given.to
     # Only the coordinator's own user may read its files: logs and artifacts belong to other people.
     os.umask(0o077)
     try:
@@ -250,6 +258,30 @@ def _restore(given: argparse.Namespace, chosen: settings.CoordinatorSettings) ->
     print(f"All data was restored from {given.file}.")
 
 
+def _blobs(given: argparse.Namespace, chosen: settings.CoordinatorSettings) -> None:
+    """Move blobs; exit with 1 if some are damaged."""
+    from deborgen_coordinator.operations.maintenance.move import MoveReport, move
+
+    to = StoreKind.LOCAL if given.to == StoreKind.LOCAL else StoreKind.S3
+    shown = sys.stderr.isatty()
+
+    def say(report: MoveReport) -> None:
+        if shown:
+            print(f"\r{report.moved} blobs moved", end="", file=sys.stderr, flush=True)
+
+    _require_current_schema(chosen, data=True)
+    with _open(chosen) as context:
+        try:
+            report = move(context, to, say)
+        except KeyboardInterrupt:
+            _fail("stopped; run the same command again to go on", 130)
+    for digest in report.damaged:
+        print(f"blob {digest} is damaged or missing, and was not moved", file=sys.stderr)
+    print(f"{report.moved} blobs were moved to {given.to}. {len(report.damaged)} are damaged.")
+    if report.damaged:
+        raise SystemExit(1)
+
+
 def _audit(given: argparse.Namespace, chosen: settings.CoordinatorSettings) -> None:
     """Print the audit's findings; exit with 1 if there are any."""
     from deborgen_coordinator.operations.maintenance.audit import run_audit
@@ -279,6 +311,7 @@ COMMANDS = {
     "backup": _backup,
     "restore": _restore,
     "audit": _audit,
+    "blobs": _blobs,
 }
 
 

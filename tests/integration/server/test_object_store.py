@@ -12,10 +12,18 @@ from typing import Any
 import pytest
 import requests
 
+from deborgen_coordinator.blobs import StoreUnavailable
+from deborgen_coordinator.blobs.bucket import Bucket
+from deborgen_coordinator.operations import artifact_store, blobs, direct_uploads
+from deborgen_coordinator.operations.maintenance import backup, move, restore
+from deborgen_coordinator.operations.maintenance.cleanup import DAY, Cleaner
 from deborgen_shared.client import blobs as client_blobs
 from deborgen_shared.client.transport import NoAnswer, Refused, Transport
-from deborgen_shared.messages import MissingBlob
+from deborgen_shared.errors import Refusal
+from deborgen_shared.messages import CompleteUpload, LogTail, MissingBlob
+from deborgen_shared.states import StoreKind
 from support.coordinator import Client, CoordinatorProcess
+from support.in_process import InProcessCoordinator, person
 from support.object_store import ObjectStore
 from support.scripted_worker import ScriptedWorker
 from support.targeted_proxy import TargetedProxy
@@ -30,18 +38,19 @@ def digest_of(data: bytes) -> str:
 
 
 @pytest.fixture(scope="module")
-def bucket(object_store: ObjectStore) -> str:
-    return object_store.new_bucket()
+def place(object_store: ObjectStore) -> str:
+    """The address of the pool that the tests share."""
+    return object_store.new_place()
 
 
 @pytest.fixture(scope="module")
 def pool(
-    object_store: ObjectStore, bucket: str, tmp_path_factory: pytest.TempPathFactory
+    object_store: ObjectStore, place: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[CoordinatorProcess]:
     """A coordinator whose blobs are in the object store."""
     folder = tmp_path_factory.mktemp("pool")
     settings: dict[str, Any] = {
-        "artifact_store": f"s3://{bucket}/a/pool", "s3_endpoint": object_store.endpoint, "s3_part_size": PART,
+        "artifact_store": place, "s3_endpoint": object_store.endpoint, "s3_part_size": PART,
     }  # fmt: skip
     with CoordinatorProcess(folder, env=object_store.env, **settings) as process:
         yield process
@@ -78,20 +87,20 @@ def is_missing(ada: Client, data: bytes) -> bool:
 
 
 def test_a_blob_is_put_at_a_presigned_address_and_exists_once_it_is_complete(
-    pool: CoordinatorProcess, ada: Client, object_store: ObjectStore, bucket: str
+    pool: CoordinatorProcess, ada: Client, object_store: ObjectStore, place: str
 ) -> None:
     data = os.urandom(100_000)
-    place = ask(ada, data)
-    assert place["url"].startswith(object_store.endpoint)
-    assert pool.token("submitter", "ada") not in place["url"]
-    assert complete(ada, data, place["upload"]).json()["error"]["code"] == "upload_conflict"
-    assert put(place["url"], data, place["headers"]).status_code == 200
+    wanted = ask(ada, data)
+    assert wanted["url"].startswith(object_store.endpoint)
+    assert pool.token("submitter", "ada") not in wanted["url"]
+    assert complete(ada, data, wanted["upload"]).json()["error"]["code"] == "upload_conflict"
+    assert put(wanted["url"], data, wanted["headers"]).status_code == 200
     assert is_missing(ada, data), "it has not been completed"
-    done = complete(ada, data, place["upload"])
+    done = complete(ada, data, wanted["upload"])
     assert (done.status_code, done.json()) == (201, {"sha256": digest_of(data), "size": len(data)})
-    assert complete(ada, data, place["upload"]).status_code == 201, "the answer may have been lost"
+    assert complete(ada, data, wanted["upload"]).status_code == 201, "the answer may have been lost"
     assert not is_missing(ada, data)
-    assert f"a/pool/{digest_of(data)}/{place['upload']}" in object_store.keys(bucket)
+    assert f"{digest_of(data)}/{wanted['upload']}" in object_store.keys(place)
     head = ada.head(f"/v1/blobs/{digest_of(data)}")
     assert (head.status_code, head.headers["Content-Length"]) == (200, "100000")
 
@@ -176,17 +185,17 @@ def test_parts_that_do_not_make_the_digest_are_refused_and_nothing_is_kept(ada: 
 
 
 def test_a_client_that_knows_no_object_store_uploads_to_the_coordinator(
-    pool: CoordinatorProcess, ada: Client, object_store: ObjectStore, bucket: str
+    pool: CoordinatorProcess, ada: Client, object_store: ObjectStore, place: str
 ) -> None:
     data = os.urandom(PART + 5000)
     digest = digest_of(data)
-    (place,) = ada.post("/v1/blobs/missing", json={"digests": [digest]}).json()["missing"]
-    assert place == {"sha256": digest, "url": f"/v1/blobs/{digest}", "direct": True}
+    (wanted,) = ada.post("/v1/blobs/missing", json={"digests": [digest]}).json()["missing"]
+    assert wanted == {"sha256": digest, "url": f"/v1/blobs/{digest}", "direct": True}
     half = {"Upload-Offset": "0", "Upload-Length": str(len(data))}
-    assert ada.patch(place["url"], data=data[:PART], headers=half).status_code == 204
+    assert ada.patch(wanted["url"], data=data[:PART], headers=half).status_code == 204
     rest = {"Upload-Offset": str(PART), "Upload-Length": str(len(data))}
-    assert ada.patch(place["url"], data=data[PART:], headers=rest).status_code == 201
-    assert any(key.startswith(f"a/pool/{digest}/") for key in object_store.keys(bucket))
+    assert ada.patch(wanted["url"], data=data[PART:], headers=rest).status_code == 201
+    assert any(key.startswith(f"{digest}/") for key in object_store.keys(place))
     left = [path for path in (pool.data_dir / "blobs").rglob("*") if path.is_file() and path.parent.name != "locks"]
     assert left == [], "nothing stays in the local folder"
 
@@ -198,7 +207,7 @@ def test_sizes_belong_to_digests(ada: Client) -> None:
 
 
 def test_artifacts_name_their_place_and_the_run_names_the_store(
-    pool: CoordinatorProcess, ada: Client, bucket: str
+    pool: CoordinatorProcess, ada: Client, place: str
 ) -> None:
     worker = ScriptedWorker(pool, "w1")
     run = ada.post("/v1/runs", json={"run": "true", "artifacts": ["out/**"]}).json()
@@ -209,7 +218,7 @@ def test_artifacts_name_their_place_and_the_run_names_the_store(
     rows = [{"path": "out/plot.png", "sha256": digest_of(data), "size": len(data)}]
     assert worker.finish(assignment["attempt"], artifacts=rows) == "accepted"
     (item,) = ada.get(f"/v1/jobs/{run['id']}.1/artifacts").json()["items"]
-    assert item["uri"].startswith(f"s3://{bucket}/a/pool/{digest_of(data)}/")
+    assert item["uri"].startswith(f"{place}/{digest_of(data)}/")
     got = ada.get(f"/v1/jobs/{run['id']}.1/artifacts/out/plot.png")
     assert got.content == data
     assert "plot.png" in got.headers["Content-Disposition"]
@@ -234,13 +243,13 @@ def test_the_client_uploads_and_downloads_directly(pool: CoordinatorProcess, tmp
 
 @contextlib.contextmanager
 def behind_proxy(
-    object_store: ObjectStore, bucket: str, folder: Path, **settings: Any
+    object_store: ObjectStore, place: str, folder: Path, **settings: Any
 ) -> Iterator[tuple[CoordinatorProcess, TargetedProxy]]:
     """A pool whose clients reach the object store through a proxy. The coordinator reaches it directly."""
     folder.mkdir(exist_ok=True)
     with TargetedProxy(object_store.endpoint) as proxy:
         own = {
-            "artifact_store": f"s3://{bucket}/proxied", "s3_endpoint": object_store.endpoint, "s3_part_size": PART,
+            "artifact_store": f"{place}-proxied", "s3_endpoint": object_store.endpoint, "s3_part_size": PART,
             "s3_public_endpoint": proxy.url, **settings,
         }  # fmt: skip
         with CoordinatorProcess(folder, env=object_store.env, **own) as pool:
@@ -248,21 +257,21 @@ def behind_proxy(
 
 
 def test_fault_80_an_upload_survives_cuts_refusals_and_expired_signatures(
-    object_store: ObjectStore, bucket: str, tmp_path: Path
+    object_store: ObjectStore, place: str, tmp_path: Path
 ) -> None:
     """Seen to fail when the coordinator does not check what the store has before the blob counts."""
     data = os.urandom(3 * PART + 5)
     path = tmp_path / "sent"
     path.write_bytes(data)
-    with behind_proxy(object_store, bucket, tmp_path / "pool", s3_signature_seconds=3600) as (pool, proxy):
+    with behind_proxy(object_store, place, tmp_path / "pool", s3_signature_seconds=3600) as (pool, proxy):
         faults = iter(["drop_before", "drop_after", "", "flip", "cut"])
         proxy.aim = lambda line, body: next(faults, "") if line.startswith("PUT") else ""
-        place = MissingBlob(sha256=digest_of(data), url="", direct=True)
+        wanted = MissingBlob(sha256=digest_of(data), url="", direct=True)
         progress = client_blobs.Progress()
 
         def sent() -> bool:
             with contextlib.suppress(NoAnswer, Refused):
-                client_blobs.upload(transport(pool), path, digest_of(data), len(data), place, progress)
+                client_blobs.upload(transport(pool), path, digest_of(data), len(data), wanted, progress)
                 return True
             return False
 
@@ -273,3 +282,176 @@ def test_fault_80_an_upload_survives_cuts_refusals_and_expired_signatures(
         assert not is_missing(ada, data)
         assert digest_of(ada.get(f"/v1/blobs/{digest_of(data)}").content) == digest_of(data)
         assert all(b"Bearer" not in head for head in proxy.heads)
+
+
+# Moving, keeping and removing, in the process of the test
+
+
+@pytest.fixture
+def store_env(object_store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in object_store.env.items():
+        monkeypatch.setenv(name, value)
+
+
+def in_process(object_store: ObjectStore, folder: Path, address: str) -> InProcessCoordinator:
+    own: dict[str, Any] = {}
+    if address:
+        own = {"artifact_store": address, "s3_endpoint": object_store.endpoint, "s3_part_size": PART}
+    pool = InProcessCoordinator(folder, **own)
+    artifact_store.begin(pool.ctx)
+    return pool
+
+
+def stored(pool: InProcessCoordinator, data: bytes) -> bytes:
+    return b"".join(blobs.open_range(pool.ctx, digest_of(data), 0, len(data)))
+
+
+def files(folder: Path) -> list[str]:
+    return [path.name for path in (folder / "blobs").rglob("*") if path.is_file() and path.parent.name != "locks"]
+
+
+@pytest.mark.usefixtures("store_env")
+def test_blobs_move_into_the_store_and_back_while_they_are_read(
+    object_store: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address = object_store.new_place()
+    contents = [os.urandom(size) for size in (0, 1, 5000, PART + 3)]
+    pool = in_process(object_store, tmp_path, "")
+    run = pool.submit().id
+    for data in contents:
+        blobs.put(pool.ctx, digest_of(data), [data])
+    pool.stop()
+
+    pool = in_process(object_store, tmp_path, address)
+    worker = pool.worker()  # an upload while both places are in use
+    fresh = os.urandom(4000)
+    blobs.put(pool.ctx, digest_of(fresh), [fresh])
+    assert [stored(pool, data) for data in (*contents, fresh)] == [*contents, fresh]
+    assert worker.name
+
+    real, calls = Bucket.put, []
+
+    def stops(self: Bucket, *arguments: Any) -> None:
+        calls.append(arguments)
+        if len(calls) == 3:
+            raise StoreUnavailable("unplugged")
+        real(self, *arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Bucket, "put", stops)
+        patch.setattr(move, "PARALLEL", 1)
+        with pytest.raises(StoreUnavailable):
+            move.move(pool.ctx, StoreKind.S3)
+    assert [stored(pool, data) for data in contents] == contents
+    report = move.move(pool.ctx, StoreKind.S3)
+    assert (report.moved, report.damaged) == (1, []), "the others had been moved before"
+    assert files(tmp_path) == []
+    assert [stored(pool, data) for data in contents] == contents
+    assert pool.run(run).artifact_store == "s3"
+    assert pool.audit().clean
+    pool.stop()
+
+    with pytest.raises(Refusal, match="are in the object store"):
+        in_process(object_store, tmp_path, "")
+    pool = in_process(object_store, tmp_path, address)
+    report = move.move(pool.ctx, StoreKind.LOCAL)
+    assert (report.moved, report.damaged) == (len(contents) + 1, [])
+    assert object_store.keys(address) == []
+    pool.stop()
+    pool = in_process(object_store, tmp_path, "")
+    assert [stored(pool, data) for data in (*contents, fresh)] == [*contents, fresh]
+    assert pool.audit().clean
+    pool.stop()
+
+
+@pytest.mark.usefixtures("store_env")
+def test_a_move_reports_damaged_blobs_and_leaves_them(object_store: ObjectStore, tmp_path: Path) -> None:
+    address = object_store.new_place()
+    pool = in_process(object_store, tmp_path, "")
+    good, bad = b"good", b"bad"
+    for data in (good, bad):
+        blobs.put(pool.ctx, digest_of(data), [data])
+    (tmp_path / "blobs" / digest_of(bad)[:2] / digest_of(bad)).write_bytes(b"bat")
+    with pytest.raises(Refusal, match="no object store"):
+        move.move(pool.ctx, StoreKind.S3)
+    pool.stop()
+    unknown = InProcessCoordinator(tmp_path, artifact_store=address, s3_endpoint=object_store.endpoint)
+    with pytest.raises(Refusal, match="does not use this object store yet"):
+        move.move(unknown.ctx, StoreKind.S3)
+    unknown.stop()
+    pool = in_process(object_store, tmp_path, address)
+    report = move.move(pool.ctx, StoreKind.S3)
+    assert (report.moved, report.damaged) == (1, [digest_of(bad)])
+    pool.stop()
+
+
+@pytest.mark.usefixtures("store_env")
+def test_unfinished_uploads_and_removed_blobs_go_but_a_later_upload_stays(
+    object_store: ObjectStore, tmp_path: Path
+) -> None:
+    """Seen to fail when an object is removed by the digest of its blob."""
+    address = object_store.new_place()
+    pool = in_process(object_store, tmp_path, address)
+    client, data, large = pool.ctx.blobs.bucket, b"kept" * 100, os.urandom(PART + 1)
+    assert client is not None
+    ada = person("ada")
+    blobs.put(pool.ctx, digest_of(data), [data])
+    (old,) = object_store.keys(address)
+    places = blobs.find_missing(pool.ctx, [digest_of(large), digest_of(b"x")], ada, [len(large), 1]).missing
+    put(places[0].parts[0].url, large[:PART])
+    put(places[1].url, b"x", places[1].headers)
+    pool.clock.pass_by(DAY - HOUR)
+    Cleaner(pool.ctx).run_once()
+    assert len(object_store.keys(address)) == 2
+    pool.clock.pass_by(2 * HOUR)
+
+    # The blob's row goes, and somebody uploads the same bytes before the object is removed.
+    Cleaner(pool.ctx).collect_blobs()
+    blobs.put(pool.ctx, digest_of(data), [data])
+    Cleaner(pool.ctx).run_once()
+    (new,) = object_store.keys(address)
+    assert new.startswith(digest_of(data))
+    assert new != old
+    assert stored(pool, data) == data
+    assert client.parts(digest_of(large), places[0].upload, "any") is None
+    assert object_store.unfinished(address) == []
+    with pytest.raises(Refusal):
+        direct_uploads.complete(pool.ctx, ada, digest_of(b"x"), CompleteUpload(upload=places[1].upload))
+    pool.stop()
+
+
+@pytest.mark.usefixtures("store_env")
+def test_a_backup_holds_the_blobs_of_the_store_and_restores_into_either_place(
+    object_store: ObjectStore, tmp_path: Path
+) -> None:
+    pool = in_process(object_store, tmp_path / "one", object_store.new_place())
+    contents = [os.urandom(100), os.urandom(PART + 1)]
+    for data in contents:
+        blobs.put(pool.ctx, digest_of(data), [data])
+    backup.backup(pool.ctx, tmp_path / "all.backup")
+    pool.stop()
+    for name, address in (("local", ""), ("other", object_store.new_place())):
+        own: dict[str, Any] = {}
+        if address:
+            own = {"artifact_store": address, "s3_endpoint": object_store.endpoint}
+        fresh = InProcessCoordinator(tmp_path / name, **own)
+        restore.restore(fresh.ctx, restore.check(tmp_path / "all.backup"))
+        assert [stored(fresh, data) for data in contents] == contents
+        assert fresh.audit().clean
+        fresh.stop()
+
+
+@pytest.mark.usefixtures("store_env")
+def test_a_log_is_sealed_into_the_store_and_read_from_there(object_store: ObjectStore, tmp_path: Path) -> None:
+    address = object_store.new_place()
+    pool = in_process(object_store, tmp_path, address)
+    worker = pool.worker()
+    pool.submit()
+    (attempt,) = worker.claim()
+    log = b"line\n" * 1000
+    worker.finish(attempt, log_size=len(log), log=LogTail(offset=0, data=log))
+    pool.clock.pass_by(HOUR)
+    Cleaner(pool.ctx).run_once()
+    assert len(object_store.keys(address)) == 1
+    assert pool.log("1.1") == log
+    pool.stop()

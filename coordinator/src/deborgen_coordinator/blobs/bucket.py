@@ -165,19 +165,21 @@ class Bucket:
         """The bytes from `start` up to, but not including, `end`. An object that is not there raises
         FileNotFoundError."""
         if start >= end:
-            return
+            return iter(())
         with self._calling():
             span = f"bytes={start}-{end - 1}"
             found = self._unless(_ABSENT, self._client.get_object, **self._at(digest, upload), Range=span)
         if found is None:
             raise FileNotFoundError(self.uri(digest, upload))
-        body, left = found["Body"], end - start
+        return self._pieces(found["Body"], end - start, self.uri(digest, upload))
+
+    def _pieces(self, body: Any, left: int, uri: str) -> Iterator[bytes]:
         try:
             while left > 0:
                 with self._calling():
                     piece = body.read(min(CHUNK_BYTES, left))
                 if not piece:
-                    raise StoreUnavailable(f"{self.uri(digest, upload)} is shorter than it should be")
+                    raise StoreUnavailable(f"{uri} is shorter than it should be")
                 left -= len(piece)
                 yield piece
         finally:

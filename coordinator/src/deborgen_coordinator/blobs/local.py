@@ -140,7 +140,11 @@ class LocalBlobs:
             return digest, self._finish(file, path, digest, digest, partial(commit, digest))
 
     def open_range(self, digest: str, start: int, end: int, upload: str = "") -> Iterator[bytes]:
-        return _pieces(FileIO(self._path(digest)), start, end)
+        return _pieces(self.open(digest), start, end)
+
+    def open(self, digest: str) -> FileIO:
+        """The file of a blob, opened for reading."""
+        return FileIO(self._path(digest))
 
     @contextlib.contextmanager
     def locked(self, digest: str) -> Iterator[None]:

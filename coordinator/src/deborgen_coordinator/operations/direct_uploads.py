@@ -175,7 +175,15 @@ def register(ctx: Context, digest: str, size: int, upload: str) -> None:
 
 def remove_old(ctx: Context, bucket: Bucket) -> int:
     """Remove uploads that were not completed within a day, and the objects of removed blobs; return their number."""
-    before = ctx.clock.wall() - KEEP_SECONDS
+    return _remove(ctx, bucket, ctx.clock.wall() - KEEP_SECONDS)
+
+
+def remove_condemned(ctx: Context, bucket: Bucket) -> int:
+    """Remove the objects of blobs that were removed or moved; return their number."""
+    return _remove(ctx, bucket, 1.0)
+
+
+def _remove(ctx: Context, bucket: Bucket, before: float) -> int:
     found = ctx.store.read(partial(uploads.old, before=before, most=BATCH))
     for each in found:
         # From here on nobody can complete it.

@@ -99,6 +99,12 @@ def change_counts(tx: Tx, changes: Mapping[int, Mapping[str, int]], now: float) 
         hot.move_run.run_many(tx, rows)
 
 
+def set_artifact_store(tx: Tx, store: str, most: int = 1000) -> int:
+    """Note for some runs that all blobs have been moved; returns the number of runs."""
+    others = Run.select(Run.id).where(Run.artifact_store != store).limit(most)
+    return tx.run(Run.update({Run.artifact_store: store}).where(Run.id.in_(others)))
+
+
 def mark_canceled(tx: Tx, run: int) -> None:
     """Remember that a person canceled the whole run. A run that has finished stays as it ended."""
     tx.run(Run.update({Run.whole_canceled: 1}).where((Run.id == run) & Run.finished_at.is_null()))

@@ -18,7 +18,7 @@ from deborgen_shared.errors import Code, Refusal
 
 from ...blobs import NoSpace, StoreUnavailable
 from ...storage import blobs as blob_rows
-from ...storage import dump
+from ...storage import dump, uploads
 from ...storage.schema import latest
 from ...storage.transactions import Tx
 from .. import artifact_store
@@ -111,8 +111,7 @@ def restore(ctx: Context, backup: CheckedBackup) -> dict[str, int]:
                 if ctx.blobs.size(digest) is None:
                     added.append(digest)
                 ctx.blobs.put(digest, iter(partial(stream.read, PIECE), b""), partial(note, digest))
-        ctx.store.write(lambda tx: _load(tx, backup.file, remote))
-        artifact_store.begin(ctx)
+        ctx.store.write(lambda tx: _load(tx, backup.file, remote, artifact_store.address(ctx)))
     except BaseException as problem:
         if ctx.store.read(dump.is_empty):
             for digest in added:
@@ -169,10 +168,11 @@ def _members(file: Path) -> Iterator[tuple[str, int, IO[bytes]]]:
             pass
 
 
-def _load(tx: Tx, file: Path, remote: dict[str, str]) -> None:
+def _load(tx: Tx, file: Path, remote: dict[str, str], address: str) -> None:
     dump.remove_initial_rows(tx.connection)
     for member, _, stream in _members(file):
         if member.startswith(TABLES):
             dump.load_rows(tx.connection, Path(member).stem, stream)
     blob_rows.set_uploads(tx, remote)
+    uploads.use_store(tx, address)
     dump.reset_counters(tx.connection)
