@@ -89,7 +89,7 @@ def test_the_owner_freezes_and_wakes_a_container_without_a_worker(
     worker.command("resume")
     wait_until(lambda: not podman.inspect(container)["State"]["Paused"])
     worker.start()
-    wait_until(lambda: worker.answers() and worker.status()["attempts"][0]["stage"] == "running")
+    wait_until(lambda: worker.answers() and [each["stage"] for each in worker.status()["attempts"]] == ["running"])
     pool.admin.post(f"/v1/runs/{run}/cancel", json={})
     assert pool.until(run)["state"] == "canceled"
 
@@ -114,7 +114,7 @@ def test_the_owner_freezes_and_wakes_a_process_without_a_worker(new_worker: Make
     worker.command("resume")
     wait_until(lambda: state_of(pid) in {"S", "R"})
     worker.start()
-    wait_until(lambda: worker.answers() and worker.status()["attempts"][0]["stage"] == "running")
+    wait_until(lambda: worker.answers() and [each["stage"] for each in worker.status()["attempts"]] == ["running"])
     os.kill(pid, 9)
     assert pool.until(run)["history"][0]["outcome"] == "failed"
 
