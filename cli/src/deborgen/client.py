@@ -67,7 +67,7 @@ class Client:
             prepared = read.prepare_data(dict(job), Path(base or "."), params or {})
         else:
             prepared = read.prepare_file(Path(job), params or {})
-        return Run(self.connection, send.send(self.connection, prepared, key or str(uuid4())))
+        return Run(self.connection, send.send(self.connection, prepared, key or str(uuid4()), pins=key is None))
 
     def map(self, command: str, cases: Iterable[Mapping[str, Any]], *, name: str = "map", **keys: Any) -> Run:
         """Run the command once per case. `{x}` becomes the case's `x`, quoted for the shell; `{{` is a brace.

@@ -260,6 +260,19 @@ class Run(Submitted[messages.Run]):
     def warnings(self) -> list[str]:
         return self.data.warnings
 
+    @property
+    def commit(self) -> str | None:
+        """The commit that its jobs check out; None without a repository, and until it is known."""
+        return self.data.commit
+
+    def source(self) -> str:
+        """Where its jobs work, for people: the repository with its commit. Empty if they bring their own files."""
+        data = self.data
+        if data.workspace_source == "git":
+            known = f"commit {data.commit[:12]}" if data.commit else "commit not known yet"
+            return f"{data.repo_url} {data.repo_ref}, {known}"
+        return "a shared folder" if data.workspace_source == "shared" else ""
+
     def overview(self) -> messages.RunOverview:
         """Its jobs, grouped by the reasons why they failed or wait, and by their warnings."""
         return self._connection.call(contract.RUN_OVERVIEW, run=self.id)

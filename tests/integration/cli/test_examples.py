@@ -28,6 +28,7 @@ def test_every_example_has_a_test() -> None:
         "steps/steps.yml",
         "files/files.yml",
         "results/results.yml",
+        "git/git.yml",
     }
     assert {path.relative_to(EXAMPLES).as_posix() for path in EXAMPLES.rglob("*.yml")} == known
 

@@ -165,7 +165,7 @@ def test_completion_knows_the_commands() -> None:
     assert done.stdout.strip() == "plain,workers"
 
 
-@pytest.mark.parametrize("kind", ["hello", "container", "sweep", "steps"])
+@pytest.mark.parametrize("kind", ["hello", "container", "sweep", "steps", "git"])
 def test_init_writes_a_valid_file_and_never_overwrites_one(
     kind: str, empty_home: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,7 +10,7 @@ from deborgen import output
 from deborgen.cli import CONTEXT
 from deborgen.errors import NotPossible
 
-KINDS = ["hello", "container", "sweep", "steps"]
+KINDS = ["hello", "container", "sweep", "steps", "git"]
 
 
 @click.command(name="init", context_settings=CONTEXT)
@@ -20,8 +20,9 @@ KINDS = ["hello", "container", "sweep", "steps"]
 def command(kind: str, file: Path | None, force: bool) -> None:
     """Write a first job file.
 
-    There are four examples, each ready to run: hello (one command), container (an image and limits), sweep (one job
-    per combination of parameters) and steps (jobs that run one after another). FILE is named after the example by
+    There are five examples, each ready to run: hello (one command), container (an image and limits), sweep (one job
+    per combination of parameters), steps (jobs that run one after another) and git (a job in a checkout of a
+    repository). FILE is named after the example by
     default, as in sweep.yml. Prints the path of the file.
     """
     target = file or Path(f"{kind}.yml")

@@ -14,6 +14,7 @@ from deborgen.results import Results, Row
 from deborgen.runs import Run
 from deborgen_shared.results_table import AFTER, SMALLER_IS_BETTER, to_wire
 from deborgen_shared.states import State
+from deborgen_shared.terminal import inert
 
 #: On a terminal, a fraction of more than this many characters is rounded.
 LONGEST_NUMBER = 10
@@ -62,7 +63,7 @@ def command(app: App, ref: str, as_csv: bool, as_json: bool, **options: Any) -> 
         table = table.only(name.strip() for name in columns.split(","))
     if as_json:
         rows = [{name: to_wire(value) for name, value in row.items()} for row in table]
-        output.json("results", {"run": run.id, "columns": table.columns, "rows": rows})
+        output.json("results", {"run": run.id, "commit": run.commit, "columns": table.columns, "rows": rows})
     elif as_csv:
         output.write(table.to_csv())
     else:
@@ -86,6 +87,8 @@ def _print(run: Run, table: Results) -> None:
     if not output.on_terminal():
         output.table(columns, plain)
         return
+    if run.source():
+        output.write(f"workspace: {inert(run.source())}\n")
     numeric = [name for name in columns if all(_is_number(row.get(name)) for row in table)]
     text = [name for name in columns if name not in (*numeric, "job", "retry_of", "state")]
     lines = [[_short(name, row) for name in columns] for row in table]

@@ -32,12 +32,12 @@ def command(app: App, ref: str, limit: int, state: str | None, as_json: bool) ->
     if isinstance(named, Job):
         if state:
             raise click.UsageError("--state needs a run: a single job has only one state.")
-        _show_job(named, as_json)
+        _show_job(app, named, as_json)
     elif as_json:
         jobs = [job.data for job in named.jobs(state, limit)]
         output.json("run", {**msgspec.to_builtins(named.data), "items": jobs})
     elif named.total == 1 and not state and output.on_terminal():
-        _show_job(next(named.jobs(limit=1)), as_json)
+        _show_job(app, next(named.jobs(limit=1)), as_json)
     else:
         _show_run(named, limit, state)
 
@@ -52,6 +52,8 @@ def _show_run(run: Run, limit: int, state: str | None) -> None:
         if about.finished_at:
             output.write(f", took {output.seconds(about.finished_at - about.created_at)}")
         output.write(f", a retry of run {about.retry_of}\n" if about.retry_of else "\n")
+        if run.source():
+            output.write(f"workspace: {inert(run.source())}\n")
         if about.labels:
             output.write(f"labels: {inert(output.cell(about.labels))}\n")
         for warning in about.warnings:
@@ -81,7 +83,7 @@ def _show_run(run: Run, limit: int, state: str | None) -> None:
         output.hint(f"… and {total - len(jobs):,} more: deborgen show {run.id}{only} --limit {total}")
 
 
-def _show_job(job: Job, as_json: bool) -> None:
+def _show_job(app: App, job: Job, as_json: bool) -> None:
     detail = job.detail()
     if as_json:
         output.json("job", detail)
@@ -96,6 +98,7 @@ def _show_job(job: Job, as_json: bool) -> None:
             "parameters": params,
             "command": command_line if isinstance(command_line, str) else " ".join(map(str, command_line or [])),
             "image": detail.spec.get("image"),
+            "workspace": app.client.run(detail.run).source() if detail.spec.get("workspace") else "",
             "result": output.cell(detail.result or {}),
             "submitter": detail.submitter,
             "why": job.why().summary if detail.state == State.QUEUED and detail.history else "",

@@ -55,7 +55,7 @@ def submit(app: App, prepared: PreparedJobFile, key: str | None = None) -> Run:
     for text in prepared.warnings:
         output.say(f"warning: {text}")
     connection = app.client.connection
-    return Run(connection, send(connection, prepared, key or str(uuid4()), output.bar))
+    return Run(connection, send(connection, prepared, key or str(uuid4()), output.bar, pins=key is None))
 
 
 def announce(run: Run, as_json: bool = False, what: str = "") -> None:

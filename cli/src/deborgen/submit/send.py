@@ -15,6 +15,7 @@ from typing import Any
 from deborgen import transfers
 from deborgen.connection import Connection
 from deborgen.errors import InvalidJob
+from deborgen.submit import commits
 from deborgen.submit.read import NOT_SUBMITTED, PreparedJobFile, error_with_lines
 from deborgen_shared import contract, messages
 from deborgen_shared.client.blobs import digest_of
@@ -51,9 +52,17 @@ def send(
     prepared: PreparedJobFile,
     key: str,
     bar: Bar = lambda verb, total: nullcontext(lambda count: None),
+    *,
+    pins: bool = True,
 ) -> messages.Run:
-    """Upload the missing files and submit. Sending it again with the same key returns the same run."""
+    """Upload the missing files and submit. Sending it again with the same key returns the same run.
+
+    With `pins`, the commits of repositories are looked up first. The body would then differ after the next push, so a
+    key that is used again, by another call, must go without.
+    """
     body = request_body(prepared)
+    if pins and (problems := commits.pin(body)):
+        raise error_with_lines(problems, prepared.document)
     if prepared.files:
         lacking = transfers.missing(connection, prepared.files)
         if lacking:
