@@ -8,7 +8,7 @@ from deborgen_coordinator.web.rendering import HtmlAnswer
 from deborgen_shared.queries import EventsQuery
 
 #: A page shows this many events.
-EVENTS_PER_PAGE = 100
+EVENTS_PER_PAGE = 60
 #: A number above that of every event.
 NEWEST = 2**53 - 1
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from deborgen_shared.states import State
+
 from . import scales
 from .svg import WIDTH, Chart, Legend, Numbers, Svg, group, label, picture, tag
 
@@ -66,7 +68,7 @@ def _depth(depths: Sequence[DepthPoint], window: tuple[float, float], at: scales
         *scales.value_axis([tick for tick in scales.ticks(0, high, 4) if tick.is_integer()], up, LEFT, RIGHT),
     ]
     if depths:
-        for kind in ("queued", "running"):
+        for kind in (State.QUEUED, State.RUNNING):
             points = [(at(each.at), up(getattr(each, kind))) for each in depths]
             parts.append(tag("path", d=_stairs(points), class_=f"{kind}-line"))
     return parts
@@ -107,4 +109,4 @@ def _table(depths: Sequence[DepthPoint], ended: Sequence[Ended]) -> Numbers:
         depth = before[-1] if before else None
         known = [depth.queued, depth.running] if depth else [None, None]
         rows.append([scales.stamp(each.begin), *known, each.succeeded, each.other])
-    return Numbers(["from (UTC)", "jobs waiting", "jobs running", "succeeded", "ended otherwise"], rows)
+    return Numbers(["from (UTC)", "jobs waiting", "jobs running", State.SUCCEEDED.value, "ended otherwise"], rows)

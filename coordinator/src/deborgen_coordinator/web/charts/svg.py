@@ -106,7 +106,7 @@ def picture(children: Iterable[Svg], *, title: str, summary: str, height: float,
     """A whole picture. Readers of the screen hear its title and its summary."""
     return tag(
         "svg", tag("title", title), tag("desc", summary), *children,
-        xmlns=NAMESPACE, viewBox=f"0 0 {number(width)} {number(height)}", class_="chart", role="img",
+        xmlns=NAMESPACE, viewBox=f"0 0 {number(width)} {number(height)}", class_="chart", role="group",
         aria_label=f"{title}. {summary}",
     )  # fmt: skip
 

@@ -76,7 +76,7 @@ function start() {
     if (following) box.scrollTop = box.scrollHeight;
     more.hidden = following || !unseen;
     more.textContent = `${unseen.toLocaleString("en")} new ${unseen === 1 ? "line" : "lines"} ↓`;
-    note.textContent = `${bytesInWords(offset)}${numbered ? `, ${last.toLocaleString("en")} lines` : ""}${ended ? "" : following ? ", following" : ""}`;
+    note.textContent = `${bytesInWords(offset)}${numbered ? `, ${last.toLocaleString("en")} ${last === 1 ? "line" : "lines"}` : ""}${ended ? "" : following ? ", following" : ""}`;
     if (target && !unseen && lines.children.length && !box.dataset.reached) reach();
     else if (target && last >= target && !box.dataset.reached) reach();
   }

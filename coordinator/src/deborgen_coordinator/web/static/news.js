@@ -36,9 +36,10 @@ function connect(where) {
   source.addEventListener("news", refresh);
   source.addEventListener("error", () => {
     brokenSince ||= Date.now();
-    // A refused stream does not come back by itself.
+    // A refused stream does not come back by itself. Loading the page says why: perhaps the session has ended.
     if (source.readyState === EventSource.CLOSED) {
       stream = null;
+      refresh();
       setTimeout(() => { if (!document.hidden) stream ??= connect(where); }, 3000);
     }
   });
