@@ -89,6 +89,7 @@ def serious_findings(tab: Tab) -> list[Any]:
 
 
 def test_fault_95_hostile_text_is_inert_on_every_page(browser: Browser, pool: Pool, shown: dict[str, int]) -> None:
+    """Seen to fail when names and reasons are taken for parts of the page."""
     with Tab(browser, pool, "admin") as tab:
         # A dialog that nobody expects is dismissed, and noted.
         tab.page.on("dialog", tab.note_dialog)
@@ -103,6 +104,7 @@ def test_fault_95_hostile_text_is_inert_on_every_page(browser: Browser, pool: Po
 
 
 def test_fault_37_a_log_cannot_control_the_page(browser: Browser, pool: Pool, shown: dict[str, int]) -> None:
+    """Seen to fail when a line of a log is taken for a part of the page."""
     with Tab(browser, pool) as tab:
         tab.go(f"/jobs/{shown['RUN']}.1")
         log = tab.page.locator("#log")

@@ -23,6 +23,7 @@ PARTS = (
     "containers",
     "texts",
     "members",
+    "pages",
     "queue",
 )
 
