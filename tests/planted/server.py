@@ -51,6 +51,12 @@ GREEDY = (
 
 PLANTED: list[Planted] = [
     Planted(
+        "a client asks only the first coordinator",
+        (Patch("deborgen_shared.client.addresses:Addresses.in_turn", lambda original: lambda self: self.all[:1]),),
+        ("chaos/test_cluster.py::test_fault_82_one_of_two_coordinators_is_killed_every_few_seconds",),
+        seconds=240,
+    ),
+    Planted(
         "a full disk is written to",
         (Patch(f"{COORDINATOR}.disk_reserve:DiskReserve.has_space", only_measure_the_disk),),
         (f"{SERVER}/test_limits.py::test_fault_30_a_full_disk_is_503_while_reads_go_on_and_it_recovers_by_itself",),

@@ -95,7 +95,7 @@ def make_context(folder: Path) -> Path:
     shutil.copytree(ROOT / "deploy" / "compose", context / "deploy" / "compose")
     shutil.copy(ROOT / "constraints.txt", context)
     wheels = context / "deploy" / "compose" / "wheels"
-    parts = [f"{context}/shared[http]", f"{context}/coordinator[postgres]", f"{context}/worker"]
+    parts = [f"{context}/shared[http]", f"{context}/coordinator[postgres,rabbitmq,s3]", f"{context}/worker"]
     run(sys.executable, "-m", "pip", "wheel", "-q", "-c", ROOT / "constraints.txt", "-w", wheels, *parts,
         "setuptools", "wheel")  # fmt: skip
     for wheel in wheels.glob("deborgen*.whl"):

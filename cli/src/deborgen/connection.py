@@ -71,7 +71,7 @@ class Connection:
         self.on_trouble: Callable[[str], None] = lambda sentence: None
         self._answered = False
         # Never use a proxy from the environment for a coordinator on this machine.
-        remote = urlsplit(url).hostname not in _LOOPBACK
+        remote = any(urlsplit(each).hostname not in _LOOPBACK for each in url.split(","))
         self.transport = Transport(url, lambda: token, connections=CONNECTIONS, use_proxies=remote, resend=False)
 
     def close(self) -> None:
@@ -172,7 +172,8 @@ class Connection:
         """A refusal, or trouble with the connection, as the error that a person sees."""
         if isinstance(failure, transport.NoAnswer) and (not failure.status or failure.trouble is Trouble.STORE):
             sentence, hint = _SENTENCES[failure.trouble]
-            message = sentence.format(url=self.url, host=urlsplit(self.url).hostname)
+            hosts = ", ".join(str(urlsplit(each).hostname) for each in self.url.split(","))
+            message = sentence.format(url=self.url, host=hosts)
             return Unreachable(message, hint, details={"trouble": failure.trouble})
         if failure.status in transport.REDIRECTS:
             return NotAllowed(f"{self.url} answers with a redirect", "use the address that it redirects to")

@@ -29,8 +29,13 @@ class Target:
     token_from: str
 
 
-def normalize(url: str) -> str:
-    """The canonical form of an address: scheme and host in lower case, without a default port or a final slash."""
+def normalize(text: str) -> str:
+    """The canonical form of an address, or of several with commas, which are coordinators of one pool."""
+    return ",".join(_normalized(url) for url in text.split(","))
+
+
+def _normalized(url: str) -> str:
+    """Scheme and host in lower case, without a default port or a final slash."""
     not_an_address = WrongUsage(
         f"{url!r} is not the address of a coordinator", "write http://HOST:PORT or https://HOST"
     )
@@ -60,8 +65,8 @@ def profile_file() -> Path:
 
 
 def token_file(url: str) -> Path:
-    """The file that holds the token for this address, and for no other."""
-    parts = urlsplit(url)
+    """The file that holds the token for this address, or for these, and for no other."""
+    parts = urlsplit(url.partition(",")[0])
     readable = "".join(c if c.isalnum() or c in ".-" else "_" for c in parts.netloc)
     return config_dir() / "tokens" / f"{readable}-{sha256(url.encode()).hexdigest()[:12]}"
 
@@ -139,6 +144,8 @@ def _token_for(url: str, url_from: str, up: runtime.Runtime | None) -> tuple[str
 
 def _without_localhost(url: str) -> str:
     """The address with 127.0.0.1 instead of localhost, which is the same machine."""
+    if "," in url:
+        return url
     parts = urlsplit(url)
     port = f":{parts.port}" if parts.port else ""
     return url if parts.hostname != "localhost" else urlunsplit(parts._replace(netloc=f"127.0.0.1{port}"))

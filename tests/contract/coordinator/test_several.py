@@ -56,6 +56,27 @@ def test_rule_13_a_cancel_is_not_lost_when_another_coordinator_claims_the_job_me
     assert one.job("1.1").state == "canceled"
 
 
+def test_the_limit_of_a_submitter_holds_when_two_coordinators_count_at_the_same_time(
+    tmp_path: Path, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pools = [InProcessCoordinator(tmp_path / name, postgres_url, max_running_per_submitter=1) for name in ("a", "b")]
+    pools[0].submit({"sweep": {"grid": {"n": [1, 2, 3]}}})
+    mine, other = (pool.worker(name) for pool, name in zip(pools, ("pc1", "pc2"), strict=True))
+    found: list[str] = []
+    elsewhere = threading.Thread(target=lambda: found.extend(other.claim()), daemon=True)
+
+    def claim_elsewhere() -> None:
+        elsewhere.start()
+        elsewhere.join(1)  # it waits for the first claim, or is done long before
+
+    once_after(monkeypatch, jobs, "running_per_submitter", claim_elsewhere)
+    granted = mine.claim()
+    elsewhere.join(30)
+    assert (len(granted), found) == (1, [])
+    for pool in pools:
+        pool.stop()
+
+
 def test_the_same_retry_at_two_coordinators_makes_one_run(
     pair: tuple[InProcessCoordinator, InProcessCoordinator], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -65,9 +65,10 @@ def _labels(text: str) -> dict[str, str]:
 
 
 def _url(text: str) -> str:
-    parts = urlsplit(text)
-    if text and (parts.scheme not in {"http", "https"} or not parts.hostname):
-        raise ValueError("write http://HOST:PORT or https://HOST")
+    for url in text.split(",") if text else ():
+        parts = urlsplit(url.strip())
+        if parts.scheme not in {"http", "https"} or not parts.hostname:
+            raise ValueError("write http://HOST:PORT or https://HOST, or several with commas")
     return text
 
 
@@ -105,7 +106,10 @@ def default_name() -> str:
 class WorkerSettings:
     """The worker's settings. Durations are in seconds, sizes in bytes; 0 means "as much as the machine has"."""
 
-    coordinator: str = setting("", Kind("URL", _url), "address of the coordinator, for example https://pool.example")
+    coordinator: str = setting(
+        "", Kind("URL", _url), "address of the coordinator, for example https://pool.example; or of several of one "
+        "pool, with commas, the preferred one first"
+    )  # fmt: skip
     name: str = setting(default_name, Kind("name", _name), "name of this worker; its token is bound to it", "host name")
     token_file: str = setting("", PATH, "file that holds the worker's token and nothing else")
     ca_file: str = setting("", PATH, "certificates to trust for https, instead of the system's")

@@ -141,6 +141,10 @@ class DatabaseConnection(ABC):
         """Begin a transaction that changes the schema, and keep other processes from doing the same."""
 
     @abstractmethod
+    def lock_limits(self) -> None:
+        """Until this transaction ends, no other process counts running jobs and starts more."""
+
+    @abstractmethod
     def mark(self) -> ConnectionMark: ...
 
     @abstractmethod

@@ -99,6 +99,9 @@ class SqliteConnection(DatabaseConnection):
     def remove_writer(self, writer: str) -> None:
         """Transactions are not counted."""
 
+    def lock_limits(self) -> None:
+        """There is no other process."""
+
     def rename_constraint(self, old: str, new: str) -> None:
         """In SQLite these constraints have no names."""
 

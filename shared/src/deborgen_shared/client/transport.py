@@ -15,10 +15,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
+from http import HTTPStatus
 from http.client import BadStatusLine, RemoteDisconnected
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
-from urllib.parse import urljoin, urlsplit
+from urllib.parse import urljoin
 
 import msgspec
 import requests
@@ -27,6 +28,7 @@ from requests.structures import CaseInsensitiveDict
 
 from deborgen_shared import headers as h
 from deborgen_shared.calls import JSON, RAW, Call, Nothing
+from deborgen_shared.client.addresses import Addresses
 from deborgen_shared.client.names import NamedAdapter, Names
 from deborgen_shared.errors import Code
 from deborgen_shared.queries import Query
@@ -52,6 +54,12 @@ class Trouble(Enum):
     BUSY = "the coordinator cannot answer right now"
     NONSENSE = "the coordinator's answer cannot be understood"
     STORE = "the pool's object store does not answer, or refuses"
+
+
+#: The request certainly did not arrive.
+_NOT_REACHED = frozenset({Trouble.NAME, Trouble.NOTHING_LISTENS, Trouble.HOST_SILENT, Trouble.CERTIFICATE})
+#: The coordinator went away while it answered.
+_AWAY = frozenset({Trouble.CUT, Trouble.TOO_SLOW})
 
 
 @dataclass(eq=False)
@@ -143,11 +151,14 @@ class Incoming:
 
 
 class Transport:
-    """Talks to one coordinator with one token. Thread-safe.
+    """Talks to the coordinator of a pool, or to one of several, with one token. Thread-safe.
+
+    `url` may be several addresses, with commas. A call that could not reach one coordinator is made at the next. If it
+    is not known whether it did, it raises `NoAnswer`, and the next call, or the same one again, goes to the next.
 
     `token` is a function, so that a token replaced on disk takes effect with the next call. The token is sent only to
-    the coordinator's own address, never to another host or to the target of a redirect. With `resend`, a request whose
-    connection was cut is immediately sent once more.
+    the coordinators' own addresses, never to another host or to the target of a redirect. With `resend`, a request
+    whose connection was cut is immediately sent once more.
     """
 
     def __init__(
@@ -163,17 +174,15 @@ class Transport:
         use_proxies: bool = False,
         resend: bool = True,
     ) -> None:
-        parts = urlsplit(url)
-        if parts.scheme not in {"http", "https"} or not parts.hostname:
-            raise ValueError(f"{url!r} is not the address of a coordinator: write http://HOST:PORT or https://HOST")
-        self.url = url.rstrip("/")
+        self._addresses = Addresses(url)
+        first = self._addresses.all[0]
         self._token, self._connect, self._resend = token, connect_seconds, resend
         # Trusted certificates: those of the file, otherwise the system's and those that come with requests.
         chosen_file = ca_file or os.environ.get("REQUESTS_CA_BUNDLE") or os.environ.get("CURL_CA_BUNDLE")
         self._verify: str | bool = chosen_file or True
-        context = ssl.create_default_context() if parts.scheme == "https" and self._verify is True else None
+        context = ssl.create_default_context() if "https://" in url and self._verify is True else None
         self._use_proxies = use_proxies
-        self._proxies = requests.utils.get_environ_proxies(self.url) if use_proxies else {}
+        self._proxies = requests.utils.get_environ_proxies(first) if use_proxies else {}
         self._common_headers = {h.USER_AGENT: agent, h.ACCEPT_ENCODING: "identity"}
         self._names, self._connections = names or Names(), connections
         self._adapter = NamedAdapter(self._names, connections, context)
@@ -225,19 +234,41 @@ class Transport:
         sent = {**self._common_headers, **content_type, **(headers or {})}
         if token := self._token():
             sent[h.AUTHORIZATION] = f"Bearer {token}"
-        url = self.url + call.url(query, **names)
-        response = self._send(call.method, url, data, sent, seconds)
+        path = call.url(query, **names)
+        base, response = self._reach(call.method, path, data, sent, seconds)
         location = response.raw.headers.get(h.LOCATION)
         if response.status_code in REDIRECTS and location:
             response.close()
             if call.method not in ("GET", "HEAD"):
-                raise Refused(response.status_code, "", f"{self.url} answers with a redirect")
+                raise Refused(response.status_code, "", f"{base} answers with a redirect")
             kept = {name: value for name, value in sent.items() if name in _FOLLOW_REDIRECT}
-            with self._elsewhere(call.method, urljoin(url, location), None, kept, seconds, end) as answer:
+            with self._elsewhere(call.method, urljoin(base + path, location), None, kept, seconds, end) as answer:
                 yield answer
             return
-        with self._checked(response, seconds, end) as answer:
-            yield answer
+        try:
+            with self._checked(response, seconds, end) as answer:
+                yield answer
+        except NoAnswer as why:
+            if why.trouble in _AWAY or why.status == HTTPStatus.SERVICE_UNAVAILABLE:
+                self._addresses.failed(base)
+            raise
+
+    def _reach(
+        self, method: str, path: str, body: bytes | Body | None, sent: Mapping[str, str], seconds: float
+    ) -> tuple[str, requests.Response]:
+        """The beginning of the answer of the first coordinator that can be reached, and that one's address."""
+        *others, last = self._addresses.in_turn()
+        for base in (*others, last):
+            try:
+                response = self._send(method, base + path, body, sent, seconds)
+            except NoAnswer as why:
+                self._addresses.failed(base)
+                if base is last or why.trouble not in _NOT_REACHED:
+                    raise
+            else:
+                self._addresses.answered(base)
+                return base, response
+        raise AssertionError("there is at least one address")
 
     def put_elsewhere(self, url: str, body: Body, seconds: float, headers: Mapping[str, str] | None = None) -> str:
         """Upload bytes to a presigned address on another host, without sending the token; returns their ETag."""
@@ -269,7 +300,7 @@ class Transport:
 
     def is_own(self, url: str) -> bool:
         """Whether an address belongs to the coordinator, so that the token may be sent there."""
-        return urlsplit(urljoin(self.url + "/", url))[:2] == urlsplit(self.url)[:2]
+        return self._addresses.include(url)
 
     def _send(
         self, method: str, url: str, body: bytes | Body | None, sent: Mapping[str, str], seconds: float

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from importlib.metadata import version
 
+from deborgen_shared.client.addresses import split_addresses
 from deborgen_shared.client.transport import NoAnswer, Refused, Transport
 
 from .broker import pause
@@ -46,7 +47,7 @@ class Bridge:
         self._intake = Intake(settings.amqp, settings.prefetch, goes_on)
         desk_pool = self._pool()
         self._desk = self._intake.desk = Desk(desk_pool, settings.name, self._intake.decide)
-        url = settings.public_url or settings.coordinator
+        url = settings.public_url or split_addresses(settings.coordinator)[0]
         self._statuses = Statuses(self._pool(), settings.amqp, settings.name, url, goes_on)
         self._first = desk_pool
 

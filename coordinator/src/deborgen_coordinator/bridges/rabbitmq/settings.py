@@ -20,15 +20,16 @@ def _amqp(text: str) -> str:
     return text
 
 
-def http_address(text: str) -> str:
-    parts = urlsplit(text)
-    if parts.scheme not in {"http", "https"} or not parts.hostname:
-        raise ValueError("write http://HOST:PORT or https://HOST")
-    return text.rstrip("/")
+def _http(text: str) -> str:
+    for url in text.split(","):
+        parts = urlsplit(url.strip())
+        if parts.scheme not in {"http", "https"} or not parts.hostname:
+            raise ValueError("write http://HOST:PORT or https://HOST, or several with commas")
+    return text
 
 
 def _public(text: str) -> str:
-    return http_address(text) if text else ""
+    return _http(text).rstrip("/") if text else ""
 
 
 def _name(text: str) -> str:
@@ -46,8 +47,8 @@ class BridgeSettings:
         "read a flag, so give a password in the variable or in the file"
     )  # fmt: skip
     coordinator: str = setting(
-        "http://127.0.0.1:8765", Kind("URL", http_address), "address of the coordinator, for example "
-        "https://pool.example"
+        "http://127.0.0.1:8765", Kind("URL", _http), "address of the coordinator, for example "
+        "https://pool.example; or of several of one pool, with commas, the preferred one first"
     )  # fmt: skip
     token_file: str = setting("", PATH, "file that holds the token of a submitter and nothing else")
     name: str = setting(
@@ -57,7 +58,7 @@ class BridgeSettings:
         100, whole(1, 50_000), "how many messages the bridge may hold whose jobs no worker has claimed yet"
     )
     public_url: str = setting(
-        "", Kind("URL", _public), "address of the coordinator in the statuses; empty means the one above"
+        "", Kind("URL", _public), "address of the coordinator in the statuses; empty means the first one above"
     )
     log_format: str = setting("text", choice("text", "json"), "format of the bridge's log")
     log_level: str = setting("info", choice("debug", "info", "warning", "error"), "minimum log level")

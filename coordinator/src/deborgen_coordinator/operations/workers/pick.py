@@ -120,5 +120,6 @@ class Picking:
         most = self.work.ctx.settings.max_running_per_submitter
         if not most:
             return {}
+        self.work.tx.connection.lock_limits()
         running = jobs.running_per_submitter(self.work.tx)
         return {head.submitter: most - running.get(head.submitter, 0) for head in heads}
