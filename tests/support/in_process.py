@@ -107,7 +107,7 @@ class InProcessCoordinator:
         Its jobs have one attempt unless it sets more: a second one would hide what went wrong.
         """
         body = {"max_attempts": 1, **(document or {}), **keys}
-        if "steps" not in body:
+        if "steps" not in body and "build" not in body:
             body = {"run": "true", **body}
         return submitting.submit(self.ctx, person(by), body, key, repr(sorted(body.items(), key=str)))[0]
 

@@ -42,6 +42,7 @@ SECTIONS: dict[str, dict[str, str]] = {
         "results": "Print the results table of a run.",
         "artifacts": "List and fetch the files that jobs made.",
         "workers": "Show the machines of the pool; pause, resume or drain them.",
+        "images": "List the images that the pool has built, and remove them.",
         "events": "Print the history: who did what, and when.",
         "ledger": "Show who gave and who used how many core, GPU and memory hours.",
     },

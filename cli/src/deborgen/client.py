@@ -24,7 +24,7 @@ from deborgen.profile import find
 from deborgen.results import Results
 from deborgen.runs import Job, Run
 from deborgen_shared import contract, messages
-from deborgen_shared.queries import EventsQuery, RunJobsQuery, RunsQuery
+from deborgen_shared.queries import EventsQuery, ImagesQuery, RunJobsQuery, RunsQuery
 from deborgen_shared.states import State
 
 __all__ = ["Client", "Job", "Results", "Run"]
@@ -127,6 +127,15 @@ class Client:
     def worker(self, name: str) -> messages.Worker:
         """One machine of the pool."""
         return self.connection.call(contract.GET_WORKER, name=name)
+
+    def images(self, *, replaced: bool = False) -> list[messages.ImageView]:
+        """The images that the pool has built, newest first; with `replaced`, also those whose name is taken."""
+        query = ImagesQuery(replaced=int(replaced))
+        return list(self.connection.items(contract.LIST_IMAGES, query, None))
+
+    def remove_image(self, name: str) -> None:
+        """Remove an image by its name and tag. Unfinished jobs that name it can still use it."""
+        self.connection.call(contract.REMOVE_IMAGE, image=name)
 
     def events(
         self,

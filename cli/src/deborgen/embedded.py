@@ -34,9 +34,11 @@ def make_plan(folder: Path | None, port: int | None, runner: str, worker: dict[s
     reason = "" if runner == "subprocess" else why_not_podman()
     if runner == "podman" and reason:
         raise NotPossible(f"Podman does not work here: {reason}", "deborgen up --runner subprocess works without it")
+    if worker.get("builds") and (reason or runner == "subprocess"):
+        raise NotPossible(f"--builds needs Podman: {reason or 'the runner is subprocess'}", "leave out --builds")
     chosen: Runner = "subprocess" if reason or runner == "subprocess" else "podman"
     where = (folder or data_dir() / "up").absolute()
-    return PoolPlan(where, port, chosen, reason, runner == "auto", worker)
+    return PoolPlan(where, port, chosen, reason, runner == "auto" and "builds" not in worker, worker)
 
 
 def why_not_podman() -> str:

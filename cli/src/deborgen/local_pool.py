@@ -48,7 +48,7 @@ class PoolPlan:
     why_not_podman: str = ""
     may_fall_back: bool = False
     worker: dict[str, str] = field(default_factory=dict)
-    """Further settings of the worker: `cpus`, `memory`, `network`."""
+    """Further settings of the worker: `cpus`, `memory`, `network`, `builds`."""
 
 
 def worker_name() -> str:
@@ -137,7 +137,7 @@ class LocalPool:
             "--hide", ",".join(map(str, (self.plan.data_dir, config_dir(), state_dir()))),
         ]  # fmt: skip
         for name, value in self.plan.worker.items():
-            run += [f"--{name}", value]
+            run.append(f"--{name}={value}")
         self._spawn("worker", run)
         self._wait_until("worker", secret, _our_worker_is_open, "the worker did not join in time")
 

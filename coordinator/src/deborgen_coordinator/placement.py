@@ -71,6 +71,8 @@ def lacks(machine: MachineOffer, needs: Needs) -> str:
     if not needs.runner.offered(machine.labels):
         if needs.runner is RunAs.CONTAINER:
             return "cannot run containers, the job has an image"
+        if needs.runner is RunAs.BUILD:
+            return "builds no images: its owner can allow it, with deborgen-worker run --builds or deborgen up --builds"
         return "does not run plain processes, the job has no image"
     if needs.network != "none" and _spell(machine.labels.get(f"network.{needs.network}", "false")) != "true":
         return (

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from deborgen_shared.jobfile import limits
-from deborgen_shared.jobfile.images import check_image
+from deborgen_shared.jobfile.images import check_image, registry_of
 from deborgen_shared.registries import PUBLIC, parse_registries
 from deborgen_shared.settings import (
     PATH,
@@ -82,6 +82,13 @@ def _folder(text: str) -> str:
     if not text:
         raise ValueError("write the path of a directory")
     return str(PATH.read(text))
+
+
+def _registry(text: str) -> str:
+    place = text.removeprefix("http://").rstrip("/")
+    if place and (check_image(f"{place}/x") or not registry_of(f"{place}/x") or "@" in place):
+        raise ValueError("write HOST:PORT/PATH, for example registry.example.org:5000/pool")
+    return text.rstrip("/")
 
 
 FOLDER = Kind("path", _folder)
@@ -190,6 +197,15 @@ class CoordinatorSettings:
         "registries that images may come from, for example public,registry.example.org:5000; public means all that are "
         "not addresses in a private network",
         PUBLIC,
+    )
+    registry: str = setting(
+        "", Kind("registry", _registry),
+        "registry that images built in this pool are pushed to, as HOST:PORT/PATH, or http://HOST:PORT/PATH if it has "
+        "no certificate; empty means the pool's own store",
+        "the pool's own store",
+    )  # fmt: skip
+    registry_secret: str = setting(
+        "", TEXT, "name of a shared secret with USER:PASSWORD for the registry; empty if it asks for none"
     )
     secret_key_file: str = setting(
         "", TEXT, "file with the keys that encrypt secrets; by default secrets.key in the data directory"

@@ -19,6 +19,10 @@ JSON = "application/json"
 RAW = "application/octet-stream"
 
 
+#: Names in paths that may contain slashes.
+LONG_NAMES = ("path", "image")
+
+
 @dataclass(frozen=True)
 class Answer(Generic[T_co]):
     """One possible answer to a call: its status, its meaning, and the type of its body (a message or raw bytes)."""
@@ -83,7 +87,7 @@ class Call(Generic[T_co]):
         """The path with its names filled in, followed by the query."""
         path = self.path
         for name in self.path_names:
-            path = path.replace(f"{{{name}}}", quote(str(names[name]), safe="/" if name == "path" else ""))
+            path = path.replace(f"{{{name}}}", quote(str(names[name]), safe="/" if name in LONG_NAMES else ""))
         pairs = query.pairs() if query is not None else []
         return f"{path}?{urlencode(pairs)}" if pairs else path
 
@@ -125,6 +129,12 @@ PATH_NAMES: dict[str, PathName] = {
         r"[A-Za-z_][A-Za-z0-9_]{0,127}", str, "a secret is named like an environment variable", "LICENSE_KEY"
     ),
     "cursor": PathName(NAME, str, "a cursor's name has letters, digits, dots, dashes and underscores", "rabbitmq"),
+    "image": PathName(
+        r"[a-z0-9][A-Za-z0-9._/-]{0,290}(:[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?",
+        str,
+        "an image is named by its name and tag, as in the list of images",
+        "solver:1",
+    ),
     "token": PathName(r"[A-Za-z0-9]{1,64}", str, "a token is named by its id, as in the list of tokens", "4f2a"),
     "path": PathName(r"[^\0]{1,1024}", str, "an artifact is named by its path", "out/plot.png"),
 }

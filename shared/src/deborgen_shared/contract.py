@@ -327,6 +327,18 @@ LEDGER = Call(
     Answer(200, "the ledger", m.PoolLedger), query=q.LedgerQuery,
 )  # fmt: skip
 
+# Images
+
+LIST_IMAGES = Call(
+    "GET", "/v1/images", PEOPLE, "The images that the pool has built, newest first.",
+    Answer(200, "the images", m.Images), query=q.ImagesQuery,
+)  # fmt: skip
+REMOVE_IMAGE = Call(
+    "DELETE", "/v1/images/{image}", SUBMITTERS,
+    "Remove an image of your own, or any as an admin, by its name and tag. Unfinished jobs that name it keep it.",
+    Answer(204, "it is removed", Nothing),
+)  # fmt: skip
+
 # Secrets
 
 SET_SECRET = Call(

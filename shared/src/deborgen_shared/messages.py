@@ -101,6 +101,10 @@ class Metrics(Request):
     gpus: Annotated[list[GpuMetrics], Meta(max_length=MOST_GPUS)] = field(default_factory=list)
 
 
+#: A worker names at most this many images.
+MOST_IMAGES = 1000
+
+
 class Register(Request):
     session: OpaqueId
     version: Annotated[str, Meta(max_length=64)] = ""
@@ -111,6 +115,8 @@ class Register(Request):
     gone: Annotated[list[AttemptId], Meta(max_length=4096)] = field(default_factory=list)
     """Attempts that this worker may have started but no longer has: its machine went down, or they left no trace."""
     metrics: Metrics | None = None
+    images: Annotated[list[Sha256], Meta(max_length=MOST_IMAGES)] = field(default_factory=list)
+    """The images of the pool that are on this machine."""
 
 
 class NextClaim(Request):
@@ -160,6 +166,8 @@ class Heartbeat(Request):
     """The resources available to another job now."""
     metrics: Metrics | None = None
     """If left out, the previous metrics stay."""
+    images: Annotated[list[Sha256], Meta(max_length=MOST_IMAGES)] | None = None
+    """As in `Register`. If left out, they have not changed."""
 
     def __post_init__(self) -> None:
         if self.until is not None and not LEAST_YEAR <= self.until.year <= MOST_YEAR:
@@ -182,6 +190,24 @@ class LogTail(Request):
 
 
 Scalar = str | int | float | bool | None
+ImageName = Annotated[str, Meta(pattern=r"^[a-z0-9][A-Za-z0-9._/-]{0,290}:[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}" + END)]
+"""The name and the tag of an image."""
+
+
+class Built(Request):
+    """An image that a job has built. `digest` is its id: the digest of its configuration, the same on every machine.
+
+    `archive` is the blob that holds it, which is also the only artifact of the result. `url` is its address in the
+    pool's registry, with the registry's own digest. One of the two is given.
+    """
+
+    name: ImageName
+    digest: Sha256
+    size: Size
+    archive: Sha256 | None = None
+    url: Annotated[str, Meta(max_length=700, pattern=r"^[A-Za-z0-9][A-Za-z0-9._/:@-]*" + END)] | None = None
+    commit: Annotated[str, Meta(max_length=64, pattern=r"^[0-9a-f]*" + END)] = ""
+    seconds: Seconds = 0
 
 
 class Result(Request):
@@ -203,6 +229,7 @@ class Result(Request):
     began_seconds_ago: Seconds | None = None
     """As in `Held`, at the moment when this result was sent."""
     stopped_seconds: Seconds = 0
+    built: Built | None = None
 
 
 class Finish(Request):
@@ -270,6 +297,31 @@ class Input(AnswerBody):
     size: int
 
 
+#: The name of the user name and password for the pool's registry (`USER:PASSWORD`) among the secrets of an assignment.
+#: No secret of a person can have this name, and it never enters a program's environment.
+REGISTRY_CREDENTIALS = "registry:"
+
+
+class PoolImage(AnswerBody):
+    """An image that the pool has built, and where a worker gets it: from a blob, or from the pool's registry.
+
+    `digest` is its id. `url` names the registry's own digest; `plain` says that the registry speaks plain HTTP.
+    """
+
+    digest: str
+    size: int
+    archive: str | None = None
+    url: str | None = None
+    plain: bool = False
+
+
+class PushTarget(AnswerBody):
+    """Where the image that a job builds is pushed: `place` is the registry with a path, such as `HOST:PORT/PATH`."""
+
+    place: str
+    plain: bool = False
+
+
 class Assignment(AnswerBody):
     """One attempt to run. The templates in `spec` are filled in already, except for `git.*`.
 
@@ -293,6 +345,9 @@ class Assignment(AnswerBody):
     """In a loop: `work` or `verify`, and the number of the round."""
     round: int | None = None
     commit: str = ""
+    pool_image: PoolImage | None = None
+    """The image that the job runs in, if the pool has built it."""
+    push: PushTarget | None = None
 
 
 class Claimed(AnswerBody):
@@ -783,6 +838,32 @@ class Worker(AnswerBody):
 
 
 class Workers(Page[Worker]): ...
+
+
+class ImageView(AnswerBody):
+    """An image that the pool has built. `name` is its name and tag; `pool/` in front of it makes it the image of a job.
+
+    `digest` is its id, `image_url` its address in the pool's registry if it is there. `size` is in bytes. `job` built
+    it, for the `submitter`, on the `worker`, from the `commit`. `on` names the machines that have it. `replaced` says
+    that a newer image has the same name; it is kept with the results of the run that built it.
+    """
+
+    name: str
+    digest: str
+    image_url: str | None
+    size: int
+    commit: str | None
+    repo_url: str | None
+    job: str
+    submitter: str
+    worker: str
+    seconds: float
+    created_at: datetime
+    on: list[str]
+    replaced: bool = False
+
+
+class Images(Page[ImageView]): ...
 
 
 class TokenView(AnswerBody):

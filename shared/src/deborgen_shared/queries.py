@@ -118,3 +118,11 @@ class LedgerQuery(Query, frozen=True):
 
 class LeaveQuery(Query, frozen=True):
     session: OpaqueId | None = None
+
+
+class ImagesQuery(Query, frozen=True):
+    """With `replaced=1`, also images whose name belongs to a newer image."""
+
+    replaced: Annotated[int, Meta(ge=0, le=1)] = 0
+    cursor: Cursor | None = None
+    limit: Limit = 100

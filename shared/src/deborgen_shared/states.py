@@ -153,10 +153,12 @@ class Availability(StrEnum):
 
 
 class RunAs(StrEnum):
-    """Whether a job runs in a container or as a plain process. The worker chooses the program that runs containers."""
+    """Whether a job runs in a container or as a plain process, or builds an image. The worker chooses the program that
+    runs containers."""
 
     CONTAINER = "container"
     PROCESS = "process"
+    BUILD = "build"
 
     @classmethod
     def _missing_(cls, value: object) -> RunAs | None:
@@ -166,19 +168,19 @@ class RunAs(StrEnum):
     @property
     def label(self) -> str:
         """The label of a worker that can run such jobs."""
-        return f"runner.{self}"
+        return str(self) if self is RunAs.BUILD else f"runner.{self}"
 
     @property
     def old_label(self) -> str:
         """The label that release 0.1 uses instead. It names the program that runs the job."""
-        return f"runner.{OLD_RUNNERS[self]}"
+        return f"runner.{OLD_RUNNERS[self]}" if self is not RunAs.BUILD else self.label
 
     def offered(self, labels: Mapping[str, object]) -> bool:
         """Whether a worker with these labels can run such jobs. A worker of release 0.1 has only `old_label`."""
         return labels.get(self.label, labels.get(self.old_label, False)) not in (False, "false")
 
 
-OLD_RUNNERS = {RunAs.CONTAINER: "podman", RunAs.PROCESS: "subprocess"}
+OLD_RUNNERS = {RunAs.CONTAINER: "podman", RunAs.PROCESS: "subprocess", RunAs.BUILD: "build"}
 
 
 class Role(StrEnum):

@@ -25,6 +25,8 @@ MATRIX: dict[str, set[Role]] = {
     "GET /v1/openapi.json": {A, S, V, W},
     "GET /v1/schema/job.json": {A, S, V, W},
     "GET /v1/me": {A, S, V, W},
+    "GET /v1/images": PEOPLE,
+    "DELETE /v1/images/{image}": {A, S},
     "PUT /v1/secrets/{secret}": {A, S},
     "GET /v1/secrets": {A, S},
     "GET /v1/ledger": PEOPLE,

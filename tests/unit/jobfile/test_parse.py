@@ -299,12 +299,11 @@ def test_a_shared_folder_that_is_only_read_takes_no_files() -> None:
 @pytest.mark.parametrize(
     ("key", "value"),
     [
-        ("build", {"git": "https://example.org/a.git", "tag": "a"}),
         ("checkpoint", {"path": "state"}),
     ],
 )
 def test_unsupported_keys_are_checked_and_reported(key: str, value: Any) -> None:
-    run = {} if key == "build" else {"run": "x"}
+    run = {"run": "x"}
     (problem,) = parse({**run, key: value}, wire=True).not_yet
     assert problem.path == (key,)
     assert "by this version yet" in problem.message

@@ -32,7 +32,7 @@ class PullingEngine:
         self.pulled: list[str] = []
         self.failure = failure
 
-    def pull(self, image: str) -> None:
+    def pull(self, image: str, _credentials: str = "", *, plain: bool = False) -> None:
         self.pulled.append(image)
         if self.failure is not None:
             raise self.failure

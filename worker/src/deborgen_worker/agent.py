@@ -166,7 +166,7 @@ class Agent:
     def add(self, assignment: Assignment, stage: Waiting | Running | Done) -> Execution:
         """Take one attempt without starting it yet. Raises `CannotStart` if it cannot run here."""
         spec = workspace.spec_of(assignment)
-        if spec.all_secrets and not assignment.secrets:  # an earlier session claimed it
+        if not assignment.secrets and (spec.all_secrets or assignment.push or assignment.pool_image):  # after a restart
             assignment = replace(assignment, secrets=self._secret_files.read(assignment.attempt))
         runner = self.runners.get(spec.runner)
         if runner is None:
@@ -298,6 +298,10 @@ class Agent:
             return isinstance(stage, Running) and not stage.reported and not stale and 0 < stage.began <= before
 
         return self.read_state(lambda machine, _: any(is_unnamed(each.stage) for each in machine.attempts.values()))
+
+    def images(self) -> list[str]:
+        """The ids of the pool's images on this machine."""
+        return [digest for runner in self.runners.values() if hasattr(runner, "images") for digest in runner.images()]
 
     def deliver_result(self, name: str) -> None:
         """Send a result that an earlier session left in the spool."""

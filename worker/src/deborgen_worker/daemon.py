@@ -123,7 +123,8 @@ class Daemon:
         self._wake_claimer = threading.Event()
         self.agent = Agent(
             settings, self.spool, cache, policy.offered(settings, disk, self.state),
-            partial(make_runners, settings, self.state, isolation), clock=time.monotonic, lease_clock=leases.clock,
+            partial(make_runners, settings, self.state, isolation, self.coordinator.download),
+            clock=time.monotonic, lease_clock=leases.clock,
             say=console.say, run_slow=self.pool.submit, on_room=self._wake_for_work, on_results=self.results.put,
             on_gate=self._wake_heartbeat.set, gpus=[name for name, _ in host.gpus()],
             secret_files=SecretFiles(isolation.secrets), repositories=self.repositories,
@@ -324,12 +325,13 @@ class Daemon:
             labels |= runner.describe().labels
         labels |= self.settings.labels
         held = [name for name in recovered.held if name in self.spool.entries]
+        images = self.heartbeats.reported_images = self.agent.images()
         offered = self.agent.read_state(lambda machine, _: machine.ledger.offered)
         answer = self.coordinator.register(
             Register(
                 session=self.session, version=__version__, hostname=socket.gethostname(), labels=labels,
                 capacity=offered.message(), holding=held, gone=recovered.gone,
-                metrics=self.gauges.read(),
+                metrics=self.gauges.read(), images=images,
             )
         )  # fmt: skip
         self.heartbeats.registered(answer.heartbeat_seconds, answer.lease_seconds)

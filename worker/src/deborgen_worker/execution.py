@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from deborgen_shared.jobfile.images import tagged
 from deborgen_shared.jobfile.model import JobSpec
 from deborgen_shared.jobfile.template import has_templates, render
-from deborgen_shared.messages import Assignment, LogTail, Result
+from deborgen_shared.messages import Assignment, Built, LogTail, Result
 from deborgen_shared.states import Outcome
 from deborgen_worker import artifacts, workspace
 from deborgen_worker.event_file import EventFile
@@ -18,6 +19,8 @@ from deborgen_worker.folders import OWN
 from deborgen_worker.logs import CappedLog
 from deborgen_worker.masking import Mask, MaskedLog, WithheldLog
 from deborgen_worker.reasons import without_host_paths
+from deborgen_worker.runners.builds import builder
+from deborgen_worker.runners.containers import archives
 from deborgen_worker.runners.protocol import Launch, Runner
 from deborgen_worker.spool import ResultRecord
 from deborgen_worker.steps import Collect
@@ -60,9 +63,8 @@ class Execution:
         self.log = self._make_log()
         self.events = EventFile(self.launch.workspace, self.mask)
         #: Whether there is nothing to fetch before the start, so that no thread is needed for it.
-        self.starts_inline = not (
-            self.launch.image or self.spec.files or self.assignment.inputs or self.spec.repository
-        )
+        spec, inputs = self.spec, self.assignment.inputs
+        self.starts_inline = not (self.launch.image or spec.build or spec.files or inputs or spec.repository)
 
     def _make_log(self) -> CappedLog:
         output = self.runner.log(self.launch)
@@ -136,6 +138,9 @@ def _collect(execution: Execution, result: Result, notes: list[str], advance: ar
         result.artifacts = found.artifacts
         if found.refused:
             result.outcome, result.reason = Outcome.FAILED.value, found.refused
+    if spec.build is not None:
+        _collect_image(execution, result, notes, advance)
+        return
     path = spec.result or f"{OWN}/result.json"
     data = workspace.read_small(launch.workspace, path, workspace.RESULT_BYTES)
     if data is None and spec.artifacts:
@@ -147,6 +152,27 @@ def _collect(execution: Execution, result: Result, notes: list[str], advance: ar
         notes += problems
     elif spec.result and result.outcome == Outcome.SUCCEEDED.value:
         notes.append(f"result left out: there is no file {spec.result!r}")
+
+
+def _collect_image(execution: Execution, result: Result, notes: list[str], advance: artifacts.Advance) -> None:
+    """Describe the image that the job has built. Without a registry, its archive is uploaded like an artifact."""
+    folder = execution.launch.folder
+    made, commit = builder.outcome_of(str(folder)), workspace.read_commit(folder)
+    if commit:  # an earlier session may have checked it out
+        execution.fill_in(commit)
+    build = execution.spec.build
+    if build is None or result.outcome != Outcome.SUCCEEDED.value or "digest" not in made:
+        return
+    if made.get("warning"):
+        notes.append(f"the image was not pushed: {made['warning']}; the pool keeps it in its own store")
+    archive = None
+    if made.get("archive"):
+        taken = artifacts.take_whole(folder, archives.FILE, advance)
+        result.artifacts, archive = [taken], taken.sha256
+    result.built = Built(
+        name=tagged(build.tag), digest=made["digest"], size=made["size"], archive=archive, url=made.get("url"),
+        commit=commit, seconds=made["seconds"],
+    )  # fmt: skip
 
 
 def seal_log(execution: Execution, result: Result, notes: str, patience: float) -> None:

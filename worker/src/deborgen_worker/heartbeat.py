@@ -35,6 +35,8 @@ class HeartbeatLoop:
 
     def __init__(self, agent: Agent, link: Link, measure: Callable[[], Metrics | None] = lambda: None) -> None:
         self._agent, self._link, self._measure = agent, link, measure
+        #: The images of the pool on this machine that the coordinator knows of.
+        self.reported_images: list[str] | None = None
         self.interval = 10.0
         self.lease = 60.0
         #: Whether the coordinator knows that this worker is open. Until then it gives the worker no job.
@@ -50,8 +52,12 @@ class HeartbeatLoop:
         """Send one heartbeat for all attempts. Returns the seconds until the next one."""
         message = self._message(self._holding())
         message.free, message.metrics = self._agent.read_state(_free).message(), self._measure()
+        images = self._agent.images()
+        message.images = images if images != self.reported_images else None
         self._malformed = False
-        if not self._send(message) and self._malformed:
+        if self._send(message):
+            self.reported_images = images
+        elif self._malformed:
             self._send(_plainest(message))
         return self._wait
 
@@ -166,4 +172,5 @@ def _plainest(message: Heartbeat) -> Heartbeat:
         holding=[Held(attempt=each.attempt, began_seconds_ago=each.began_seconds_ago) for each in message.holding],
         state=OLD_STATES.get(state, state),
         metrics=None,
+        images=None,
     )

@@ -48,22 +48,20 @@ class Repositories:
 
     def check_out(self, assignment: Assignment, spec: JobSpec, commit: str, folder: Path, wanted: Wanted) -> list[str]:
         """Write the files of the job's workspace into the folder. Returns the paths of its links, for `make_links`."""
-        assert spec.workspace is not None
-        assert spec.workspace.git is not None
-        work = spec.workspace
-        source = Source(
-            Remote(spec.workspace.git, key_of(assignment, spec)), commit, (work.subdir or "").rstrip("/"),
-            work.submodules,
-        )  # fmt: skip
+        work = spec.source
+        assert work is not None
+        assert work.git is not None
+        subdir = "" if spec.build is not None else (work.subdir or "").rstrip("/")  # the builder goes there itself
+        source = Source(Remote(work.git, key_of(assignment, spec)), commit, subdir, work.submodules)
         try:
             return checkout(self.mirrors, source, folder, spec.resources.disk, wanted)
         except (GitFailed, Unwanted) as error:
-            raise _failed(spec.workspace.git, error) from None
+            raise _failed(work.git, error) from None
 
 
 def key_of(assignment: Assignment, spec: JobSpec) -> str:
     """The value of the secret that opens the job's repository; empty if it names none."""
-    name = spec.workspace.key if spec.workspace is not None else None
+    name = spec.source.key if spec.source is not None else None
     return assignment.secrets.get(name, "") if name else ""
 
 

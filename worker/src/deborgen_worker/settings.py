@@ -181,6 +181,13 @@ class WorkerSettings:
         "", Kind("hours", _hours, "time of day"),
         "time of day at which work is taken, for example 22:00-07:00", "always",
     )  # fmt: skip
+    builds: bool = setting(
+        False, SWITCH, "whether jobs may build images here, with Podman; docs/builds.md says what a build may reach",
+        "false",
+    )  # fmt: skip
+    image_cache: int = setting(
+        20 << 30, SIZE, "disk for images of the pool, and for the layers that builds keep for the next build", "20GiB"
+    )
     labels: dict[str, str] = setting(  # noqa: RUF009 - it makes a field, like the others
         dict, Kind("list of labels", _labels), "further labels, for example site=garage,disk=fast", "none"
     )

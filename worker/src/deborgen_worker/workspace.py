@@ -24,7 +24,7 @@ from deborgen_shared.jobfile.kinds import unstorable
 from deborgen_shared.jobfile.model import JobSpec
 from deborgen_shared.jobfile.paths import INPUTS, check_path
 from deborgen_shared.jobfile.template import text_of
-from deborgen_shared.messages import Assignment, Scalar
+from deborgen_shared.messages import REGISTRY_CREDENTIALS, Assignment, Scalar
 from deborgen_worker.cache import BlobCache
 from deborgen_worker.folders import (
     EVENTS,
@@ -84,6 +84,9 @@ def launch_of(
         network=spec.network,
         timeout_seconds=assignment.timeout_seconds,
         gives_way=gives_way,
+        push=assignment.push,
+        credentials=assignment.secrets.get(REGISTRY_CREDENTIALS, ""),
+        pool_image=assignment.pool_image,
     )
     set_program(launch, assignment, spec)
     return launch
@@ -92,7 +95,7 @@ def launch_of(
 def set_program(launch: Launch, assignment: Assignment, spec: JobSpec) -> None:
     """Set what is executed: the image, the arguments and the environment."""
     container = bool(spec.image)
-    launch.image = spec.image or ""
+    launch.image, launch.build = spec.image or "", spec.build
     if isinstance(spec.run, list):
         launch.argv = tuple(spec.run)
     elif container:
@@ -143,7 +146,7 @@ def lay_out(
 
     The job's own files are laid over the files of its repository.
     """
-    folders.make(launch.folder, container=bool(launch.image))
+    folders.make(launch.folder, container=bool(launch.image or launch.build))
     fd = os.open(f"{launch.workspace}/{OWN}/{PARAMS}", os.O_WRONLY | os.O_CREAT | NO_LINK, 0o644)
     try:
         params = msgspec.json.encode(assignment.params)

@@ -10,7 +10,9 @@ from deborgen import output
 from deborgen.cli import CONTEXT
 from deborgen.errors import NotPossible
 
-KINDS = ["hello", "container", "sweep", "steps", "git"]
+KINDS = ["hello", "container", "sweep", "steps", "git", "build"]
+#: Files that an example needs beside it.
+BESIDE = {"build": ["Containerfile"]}
 
 
 @click.command(name="init", context_settings=CONTEXT)
@@ -20,19 +22,22 @@ KINDS = ["hello", "container", "sweep", "steps", "git"]
 def command(kind: str, file: Path | None, force: bool) -> None:
     """Write a first job file.
 
-    There are five examples, each ready to run: hello (one command), container (an image and limits), sweep (one job
-    per combination of parameters), steps (jobs that run one after another) and git (a job in a checkout of a
-    repository). FILE is named after the example by
-    default, as in sweep.yml. Prints the path of the file.
+    There are six examples, each ready to run: hello (one command), container (an image and limits), sweep (one job
+    per combination of parameters), steps (jobs that run one after another), git (a job in a checkout of a
+    repository) and build (an image that the pool builds, with its Containerfile). FILE is named after the example by
+    default, as in sweep.yml. Prints the paths of the files.
     """
     target = file or Path(f"{kind}.yml")
-    text = (Path(__file__).parent.parent / "starters" / f"{kind}.yml").read_text("utf-8")
-    try:
-        with target.open("w" if force else "x", encoding="utf-8") as out:
-            out.write(text)
-    except FileExistsError:
-        raise NotPossible(f"{target} already exists", "--force overwrites it") from None
-    except OSError as why:
-        raise NotPossible(f"{target} cannot be written: {why.strerror}") from None
-    output.write(f"{target}\n")
+    starters = Path(__file__).parent.parent / "starters"
+    texts = {target: (starters / f"{kind}.yml").read_text("utf-8")}
+    texts |= {target.parent / name: (starters / name).read_text("utf-8") for name in BESIDE.get(kind, ())}
+    for path, text in texts.items():
+        try:
+            with path.open("w" if force else "x", encoding="utf-8") as out:
+                out.write(text)
+        except FileExistsError:
+            raise NotPossible(f"{path} already exists", "--force overwrites it") from None
+        except OSError as why:
+            raise NotPossible(f"{path} cannot be written: {why.strerror}") from None
+        output.write(f"{path}\n")
     output.hint(f"next: deborgen submit {target} --watch")

@@ -37,9 +37,12 @@ from deborgen_shared import contract
     show_default=True,
     help="Network that jobs may ask for. With internet, jobs that say `network: internet` can run.",
 )
+@click.option("--builds", is_flag=True, help="Let jobs build images on this machine, with Podman.")
 @click.option("--cpus", metavar="N", help="Number of processors for jobs. [default: all]")
 @click.option("--memory", metavar="SIZE", help="Memory for jobs, for example 8GiB. [default: 7/8 of the machine's]")
-def command(detach: bool, data_dir: Path | None, port: int | None, runner: str, **worker: str | None) -> None:
+def command(
+    detach: bool, data_dir: Path | None, port: int | None, runner: str, builds: bool, **worker: str | None
+) -> None:
     """Start a coordinator and a worker on this machine.
 
     They stay up until Ctrl-C or `deborgen down`. Until then, the other commands find them without any configuration.
@@ -47,12 +50,13 @@ def command(detach: bool, data_dir: Path | None, port: int | None, runner: str, 
     """
     if runtime.is_locked():
         raise embedded.already_up()
-    plan = embedded.make_plan(data_dir, port, runner, {name: value for name, value in worker.items() if value})
+    settings = {name: value for name, value in worker.items() if value} | ({"builds": "true"} if builds else {})
+    plan = embedded.make_plan(data_dir, port, runner, settings)
     if detach:
         given: dict[str, object] = {"--data-dir": plan.data_dir, "--port": port, "--runner": runner}
         given |= {f"--{name}": value for name, value in worker.items()}
         arguments = [str(word) for option, value in given.items() if value is not None for word in (option, value)]
-        _announce(embedded.detach(arguments, plan.data_dir), "deborgen down")
+        _announce(embedded.detach([*arguments, *(["--builds"] if builds else [])], plan.data_dir), "deborgen down")
         return
     embedded.run(plan, lambda state: _announce(state, "Ctrl-C, or deborgen down"))
     output.say("\ndown. Runs and results are kept; the next deborgen up continues with them.")

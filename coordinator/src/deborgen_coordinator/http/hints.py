@@ -27,6 +27,7 @@ HINTS: dict[Code | tuple[Code, Noun], str] = {
     (Code.NOT_FOUND, Noun.WORKER): f"GET {contract.LIST_WORKERS.path} lists all workers",
     (Code.NOT_FOUND, Noun.TOKEN): f"GET {contract.LIST_TOKENS.path} lists all tokens",
     (Code.NOT_FOUND, Noun.CURSOR): f"PUT {contract.PUT_CURSOR.path} stores one",
+    (Code.NOT_FOUND, Noun.IMAGE): f"GET {contract.LIST_IMAGES.path} lists the images of the pool",
     (Code.NOT_FOUND, Noun.SECRET): f"GET {contract.LIST_SECRETS.path} lists the secrets that you may use",
 }
 

@@ -23,7 +23,7 @@ from deborgen_coordinator.http.streams import Streams
 from deborgen_coordinator.operations.authenticate import authenticate
 from deborgen_coordinator.operations.context import Actor, Context
 from deborgen_shared import headers
-from deborgen_shared.calls import PATH_NAMES, Call, JobId
+from deborgen_shared.calls import LONG_NAMES, PATH_NAMES, Call, JobId
 from deborgen_shared.errors import Code, Refusal
 from deborgen_shared.queries import NoQuery
 from deborgen_shared.states import Role
@@ -86,7 +86,7 @@ class Route(NamedTuple):
     @property
     def rule(self) -> str:
         """The path in Flask's notation."""
-        return re.sub(r"{(\w+)}", lambda m: "<path:path>" if m[1] == "path" else f"<{m[1]}>", self.call.path)
+        return re.sub(r"{(\w+)}", lambda m: f"<path:{m[1]}>" if m[1] in LONG_NAMES else f"<{m[1]}>", self.call.path)
 
 
 ROUTES: list[Route] = []

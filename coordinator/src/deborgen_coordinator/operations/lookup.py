@@ -31,6 +31,7 @@ class Noun(Enum):
     SECRET = auto()
     PAGE = auto()
     CURSOR = auto()
+    IMAGE = auto()
 
 
 class UnknownName(Refusal):

@@ -12,7 +12,7 @@ from typing import Any
 from deborgen_shared.errors import Code, Refusal
 from deborgen_shared.jobfile.model import JobFile, Step
 from deborgen_shared.jobfile.problems import Path, Problem
-from deborgen_shared.messages import NewSecret, Secrets, SecretView
+from deborgen_shared.messages import REGISTRY_CREDENTIALS, NewSecret, Secrets, SecretView
 from deborgen_shared.states import Role
 
 from ..secret_keys import SecretKeys, SecretUnreadable
@@ -122,8 +122,8 @@ def _named(document: Any, step: Step) -> Iterator[tuple[Path, str]]:
         return (*(step.path if key in own else ()), key)
 
     yield from (((*at("secrets"), number), name) for number, name in enumerate(step.spec.secrets))
-    if step.spec.workspace is not None and step.spec.workspace.key:
-        yield (*at("workspace"), "key"), step.spec.workspace.key
+    if step.spec.source is not None and step.spec.source.key:
+        yield (*at("build" if step.spec.build is not None else "workspace"), "key"), step.spec.source.key
 
 
 def missing_secrets(
@@ -144,6 +144,16 @@ def secret_values(work: Work, submitter_id: int, names: Sequence[str]) -> dict[s
     if unnoted:
         secrets.note_use(work.tx, unnoted, work.now)
     return {name: keys.decrypt(row.value) for name, row in rows.items()}
+
+
+def registry_credentials(work: Work) -> dict[str, str]:
+    """The user name and password for the pool's registry, if an admin has shared a secret of the name in the
+    settings."""
+    name = work.ctx.settings.registry_secret
+    rows = secrets.visible_to(work.tx, None, [name]) if name else []
+    keys = work.ctx.secret_keys
+    values = [keys.decrypt(row.value) for row in rows if _is_readable(keys, row)]
+    return {REGISTRY_CREDENTIALS: values[0]} if values else {}
 
 
 def _check_may_share(actor: Actor, shared: bool) -> None:

@@ -17,7 +17,7 @@ from deborgen_shared.states import INFRASTRUCTURE_FAILURES, PROGRAM_FAILURES, TE
 
 from .. import ids
 from .database import DatabaseConnection, Row
-from .models import Artifact, Attempt, Blob, Event, Job, LogChunk, Run, SpecFile, Step
+from .models import Artifact, Attempt, Blob, Event, Image, Job, LogChunk, Run, SpecFile, Step
 from .statements import Reader, Statement
 
 LOST, DUPLICATED, UNEXPECTED = "lost", "duplicated", "unexpected"
@@ -304,6 +304,11 @@ CHECKS = [
         UNEXPECTED, "artifact_of_nothing", "an artifact belongs to an attempt without a result", "job",
         Artifact.select(Artifact.job, Artifact.number).distinct()
         .join(Attempt, on=_of_attempt(Artifact)).where(NO_RESULT),
+    ),
+    Check(
+        LOST, "image_blob", "the blob of an image is missing", "job",
+        Image.select(Image.job, Image.number).join(Blob, JOIN.LEFT_OUTER, on=(Blob.digest == Image.archive))
+        .where(Image.archive.is_null(False), Blob.size.is_null()),
     ),
     Check(LOST, "input_blob", "the blob of an input file is missing", "blob", _input_blob()),
     Check(

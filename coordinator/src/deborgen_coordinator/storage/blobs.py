@@ -11,7 +11,7 @@ from deborgen_shared.states import TERMINAL, State
 
 from . import hot, uploads
 from .database import DatabaseConnection
-from .models import Artifact, Attempt, Blob, Job, LogChunk, Run, SpecFile, Upload
+from .models import Artifact, Attempt, Blob, Image, Job, LogChunk, Run, SpecFile, Upload
 from .statements import Locked
 from .transactions import Tx
 
@@ -25,6 +25,7 @@ def _named_by(column: Any) -> Any:
 
 def _unreferenced(before: float) -> Any:
     named = _named_by(Artifact.digest) | _named_by(SpecFile.digest) | _named_by(Attempt.log_digest)
+    named |= _named_by(Image.archive)
     return Blob.select(Blob.digest).where(Blob.touched_at < before, ~named)
 
 

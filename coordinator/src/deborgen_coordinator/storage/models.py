@@ -515,6 +515,49 @@ class Artifact(TableModel):
 Artifact.add_index(Artifact.digest, name="artifact_blob")
 
 
+IMAGE_STANDINGS = ("current", "replaced", "removed")
+
+
+class Image(TableModel):
+    """An image that a job has built. `name` has its tag, `digest` is its id. It is in the blob `archive`, or at `url`
+    in the pool's registry. A newer image has the name of a `replaced` one. A `removed` one goes when no unfinished job
+    needs it."""
+
+    id = BigAutoField()
+    name = TextField()
+    digest = TextField()
+    archive = TextField(null=True)
+    url = TextField(null=True)
+    size = CountField()
+    job = BigIntegerField(column_name="job_id")
+    number = BigIntegerField()
+    repo = TextField(null=True)
+    commit = TextField(null=True, column_name="commit_id")
+    seconds = DoubleField()
+    created_at = DoubleField()
+    standing = OneOfField(IMAGE_STANDINGS)
+
+    class Meta:
+        constraints = (_OF_ATTEMPT, Check("(archive IS NULL) != (url IS NULL)"))
+
+
+Image.add_index(Image.name, where=(Image.standing == "current"), unique=True, name="image_current")
+Image.add_index(Image.digest, name="image_digest")
+Image.add_index(Image.job, name="image_job")
+Image.add_index(Image.archive, where=Image.archive.is_null(False), name="image_archive")
+
+
+class ImagePlace(TableModel):
+    """A machine that has an image of the pool, by the image's id."""
+
+    worker = ReferenceField(Worker)
+    digest = TextField()
+
+    class Meta:
+        primary_key = CompositeKey("worker", "digest")
+        without_rowid = True
+
+
 class Event(TableModel):
     """The append-only history. For an event of a whole run, `job` is the run's number times 2^20."""
 
@@ -605,6 +648,6 @@ class Writer(TableModel):
 #: All tables, in an order in which they can be created and filled: a table comes before the tables that refer to it.
 TABLES: tuple[Any, ...] = (
     LeaseClock, Token, SignIn, Submitter, Secret, Run, RunLabel, Submission, JobClass, Spec, SpecFile, Step, Worker,
-    Experience, Session, Claim, Job, Attempt, LogChunk, Blob, Upload, ArtifactStore, Artifact, Event, HistoryCursor,
-    Pin, Spent, QueueDepth, Writer,
+    Experience, Session, Claim, Job, Attempt, LogChunk, Blob, Upload, ArtifactStore, Artifact, Image, ImagePlace,
+    Event, HistoryCursor, Pin, Spent, QueueDepth, Writer,
 )  # fmt: skip

@@ -220,6 +220,26 @@ class SignInRow(Struct, frozen=True):
     expires_at: float
 
 
+class ImageRow(Struct, frozen=True):
+    """An image that a job has built, with its submitter and the worker that built it."""
+
+    id: int
+    name: str
+    digest: str
+    archive: str | None
+    url: str | None
+    size: int
+    job: int
+    number: int
+    repo: str | None
+    commit: str | None
+    seconds: float
+    created_at: float
+    standing: str
+    submitter: str
+    worker: str
+
+
 class TokenRow(Struct, frozen=True):
     id: str
     role: str

@@ -10,6 +10,8 @@ _PART = re.compile(r"[a-z0-9]+(?:(?:\.|__?|-+)[a-z0-9]+)*")
 _TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}|sha512:[0-9a-f]{128}")
 
+#: Names that begin like this are images that the pool itself has built.
+POOL = "pool/"
 EXAMPLE = "write for example python:3.12-slim"
 
 
@@ -51,3 +53,8 @@ def _split(name: str) -> tuple[str, str]:
     if slash and ("." in first or ":" in first or first == "localhost"):
         return first, rest
     return "", name
+
+
+def tagged(name: str) -> str:
+    """The name of an image with its tag: every engine adds this one to a name without any."""
+    return name if ":" in name.rpartition("/")[2] else f"{name}:latest"

@@ -53,17 +53,6 @@ REPEAT = record(
     ("until", "most"),
     Repeat,
 )
-BUILD = record(
-    {
-        "git": values.git_url,
-        "ref": values.git_ref,
-        "containerfile": file_values.inner_path,
-        "tag": values.image,
-    },
-    f"write for example {{git: {GIT_EXAMPLE}, tag: solver}}",
-    ("git", "tag"),
-    Build,
-)
 _GIT: dict[str, ValueKind] = {
     "git": values.git_url,
     "ref": values.git_ref,
@@ -71,6 +60,20 @@ _GIT: dict[str, ValueKind] = {
     "submodules": kinds.boolean,
     "key": values.secret,
 }
+BUILD = record(
+    {
+        **_GIT,
+        "containerfile": file_values.inner_path,
+        "target": values.stage,
+        "args": values.build_args,
+        "tag": values.image_tag,
+        "platform": values.platform,
+        "push": kinds.boolean,
+    },
+    f"write for example {{git: {GIT_EXAMPLE}, tag: solver}}",
+    ("tag",),
+    Build,
+)
 _SHARED: dict[str, ValueKind] = {"shared": values.shared_name, "write": kinds.boolean}
 _WORKSPACE_EXAMPLE = "write {git: URL, ref: main} or {shared: NAME}"
 
@@ -143,7 +146,8 @@ KEYS: tuple[Key, ...] = (
     ),
     Key(
         "network", kinds.choice("none", "internet"),
-        "Which network the job may reach. Only workers whose owner allows it take jobs with `internet`.", "`none`",
+        "Which network the job may reach. Only workers whose owner allows it take jobs with `internet`.",
+        "`none`; with `build`, `internet`",
     ),
     Key("timeout", kinds.duration(*limits.TIMEOUT), "How long one attempt may take.", "`1h`"),
     Key(
@@ -182,8 +186,7 @@ KEYS: tuple[Key, ...] = (
         not_yet="is not supported by this version yet",
     ),
     Key(
-        "build", BUILD, "An image to build from a repository.",
-        not_yet="is not supported by this version yet: build the image yourself and name it in 'image'",
+        "build", BUILD, "An image to build, from a repository or from `files`.",
     ),
 )  # fmt: skip
 
@@ -199,5 +202,7 @@ _WIRE = {"files": file_values.wire_files.check, "workspace": wire_workspace.chec
 TOP: dict[bool, dict[str, Check]] = {False: _BY_HAND, True: _BY_HAND | _WIRE}
 STEP = {wire: {name: check for name, check in top.items() if name not in RUN_ONLY} for wire, top in TOP.items()}
 NOT_YET: dict[str, str] = {key.name: key.not_yet for key in KEYS if key.not_yet}
+#: Keys that say what a program runs with. A job that builds an image has no program.
+OF_PROGRAMS = ("image", "workspace", "env", "secrets", "artifacts", "result", "checkpoint")
 #: Mappings that a step merges with the file's, entry by entry, instead of replacing them.
 MERGED = ("env", "requires", "resources", "retry")

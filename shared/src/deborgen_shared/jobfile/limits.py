@@ -34,6 +34,7 @@ PARAMETER_TEXT = 4_096
 #: the second number of bytes if that is more.
 PARAMETER_BYTES_PER_JOB, PARAMETER_BYTES = 640, 16 * MIB
 IMAGE = 500
+TAG = 300
 URL = 2_000
 REF = 250
 RUN_BYTES = 100 * KIB

@@ -85,12 +85,22 @@ class Checkpoint(Struct, frozen=True, kw_only=True):
 
 
 class Build(Struct, frozen=True, kw_only=True):
-    """An image to build from a repository."""
+    """An image to build, from a repository or, without `git`, from the job's files.
 
-    git: str
+    `tag` is the image's name and tag in the pool. With `push`, the image goes to the pool's registry if there is one.
+    """
+
     tag: str
+    git: str | None = None
     ref: str = MAIN
+    subdir: str | None = None
+    submodules: bool = False
+    key: str | None = None
     containerfile: str = "Containerfile"
+    target: str = ""
+    args: dict[str, str] = msgspec.field(default_factory=dict)
+    platform: str = ""
+    push: bool = True
 
 
 class Repeat(Struct, frozen=True, kw_only=True):
@@ -130,27 +140,32 @@ class JobSpec(Struct, frozen=True, kw_only=True):
 
     @property
     def runner(self) -> RunAs:
-        return RunAs.CONTAINER if self.image else RunAs.PROCESS
+        return RunAs.BUILD if self.build else RunAs.CONTAINER if self.image else RunAs.PROCESS
 
     @property
     def repository(self) -> tuple[str, str] | None:
         """The URL and the ref of the repository that the job needs."""
-        source = self.workspace if self.workspace is not None and self.workspace.git else self.build
+        source = self.source
         return (source.git, source.ref) if source is not None and source.git else None
+
+    @property
+    def source(self) -> Workspace | Build | None:
+        """What names the repository of the job, if it has one."""
+        return self.build if self.build is not None else self.workspace
 
     @property
     def all_secrets(self) -> list[str]:
         """The secrets that the job needs: those of its environment, and the key of its repository."""
-        key = self.workspace.key if self.workspace is not None else None
+        key = self.source.key if self.source is not None else None
         return [*self.secrets, *([key] if key and key not in self.secrets else [])]
 
     @property
     def offers(self) -> dict[str, str]:
         """The labels of its owner's offers that the worker must have, each with its value."""
+        if self.repository is not None:
+            return {git_label(parse_address(self.repository[0]).protocol): "true"}
         if self.workspace is None:
             return {}
-        if self.workspace.git:
-            return {git_label(parse_address(self.workspace.git).protocol): "true"}
         return {shared_label(self.workspace.shared or ""): "write" if self.workspace.write else "read"}
 
     def needs_key(self) -> str:

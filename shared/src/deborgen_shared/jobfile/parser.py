@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from deborgen_shared.jobfile import limits, references
-from deborgen_shared.jobfile.keys import MERGED, NOT_YET, RUN_ONLY, STEP, STEP_ONLY, TOP
+from deborgen_shared.jobfile.builds import check_build, step_images
+from deborgen_shared.jobfile.keys import MERGED, NOT_YET, OF_PROGRAMS, RUN_ONLY, STEP, STEP_ONLY, TOP
 from deborgen_shared.jobfile.kinds import Check
 from deborgen_shared.jobfile.model import JobFile, JobResources, JobSpec, RetryPolicy, Step, jobs_per_point
 from deborgen_shared.jobfile.needs import STEP_ID, check_inputs, check_needs
@@ -38,8 +39,11 @@ def check(data: object, problems: Problems, wire: bool, defaults: dict[str, Any]
         name: level.id for level in levels if level.id for name in getattr(level.values.get("sweep"), "names", ())
     }
     within_limit = _check_counts(top, levels, max_jobs, problems)
-    for level in levels:
-        _check_lookups(top, level, others, within_limit, problems)
+    for at, level in enumerate(levels):
+        check_build(top, level, problems)
+        lookups = (reference.name for reference in (*top.references, *level.references))
+        images = step_images(levels, needs, at, lookups)
+        _check_lookups(top, level, others, images, within_limit, problems)
         _check_repeat(level, _needs_of(level, needs), problems)
         _check_shared(top, level, problems)
     check_inputs(_files(top, levels, needs), problems)
@@ -173,7 +177,9 @@ def _check_repeat(level: _Level, needs: list[str], problems: Problems) -> None:
             problems.add(here, message, "give that step another name", key=True)
 
 
-def _check_lookups(top: _Level, level: _Level, others: dict[str, str], within_limit: bool, problems: Problems) -> None:
+def _check_lookups(
+    top: _Level, level: _Level, others: dict[str, str], images: dict[str, str], within_limit: bool, problems: Problems
+) -> None:
     """Every lookup of a step must be defined in that step, also in keys that it inherits from the file."""
     found, values = top.references, top.values
     if level is not top:
@@ -189,9 +195,10 @@ def _check_lookups(top: _Level, level: _Level, others: dict[str, str], within_li
                 problems.append(problem)
     sweep: Sweep | None = values.get("sweep")
     if found and (sweep or "sweep" not in values):
-        git = "build" in values or getattr(values.get("workspace"), "git", None) is not None
+        git = any(getattr(values.get(key), "git", None) is not None for key in ("build", "workspace"))
         place = "this job" if level is top else f"step '{level.id}'" if level.id else "this step"
-        references.check(found, sweep, place, git, others, within_limit, problems)
+        known = references.Known(place, git, others, images)
+        references.check(found, sweep, known, within_limit, problems)
         if sweep and within_limit:
             references.check_size(found, sweep, place, problems)
 
@@ -292,6 +299,10 @@ def _step(defaults: dict[str, Any], level: _Level, needs: list[str]) -> Step:
     if level.path:
         for key, value in level.values.items():
             values[key] = {**values[key], **value} if key in MERGED and key in values else value
+    if "build" in level.values:
+        values = {"network": "internet"} | {key: values[key] for key in values if key not in (*OF_PROGRAMS, "run")}
+        if values["build"].git is not None:
+            values.pop("files", None)
     sweep = values.pop("sweep", None)
     local: list[str] = []
     if (files := values.get("files")) and isinstance(files[0], str):

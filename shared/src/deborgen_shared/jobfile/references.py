@@ -7,6 +7,7 @@ from shlex import quote
 from typing import Any, NamedTuple
 
 from deborgen_shared.jobfile import limits
+from deborgen_shared.jobfile.builds import explain_step_image
 from deborgen_shared.jobfile.globs import check_glob
 from deborgen_shared.jobfile.images import check_image
 from deborgen_shared.jobfile.paths import check_path
@@ -51,19 +52,26 @@ def find(data: dict[Any, Any], path: Path, problems: Problems) -> list[Reference
     return found
 
 
+class Known(NamedTuple):
+    """What can be looked up in a job or step besides its parameters.
+
+    `place` is what messages call the job or step. `git` tells whether `git.sha` and the like are known there. `others`
+    maps each parameter of any step to that step. `images` has the lookups of images that steps build, each with what is
+    wrong with it here.
+    """
+
+    place: str
+    git: bool
+    others: dict[str, str]
+    images: dict[str, str]
+
+
 def check(
-    found: Iterable[Reference],
-    sweep: Sweep | None,
-    place: str,
-    git: bool,
-    others: dict[str, str],
-    within_limit: bool,
-    problems: Problems,
+    found: Iterable[Reference], sweep: Sweep | None, known: Known, within_limit: bool, problems: Problems
 ) -> None:
     """Add a problem for each undefined lookup, and for each parameter value that is not valid where it is used.
 
-    `place` is what messages call the job or step. `git` tells whether `git.sha` and the like are known there. `others`
-    maps each parameter of any step to that step. Values are checked only if the number of jobs is `within_limit`.
+    Values are checked only if the number of jobs is `within_limit`.
     """
     names = sweep.names if sweep else ()
     seen: set[tuple[str, str]] = set()
@@ -73,10 +81,11 @@ def check(
             continue
         seen.add((name, reference.key))
         if sweep and name in names:
-            if within_limit and reference.key in ("image", "artifacts", "result", "build"):
+            is_argument = reference.key == "build" and reference.path[-2] == "args"
+            if within_limit and reference.key in ("image", "artifacts", "result", "build") and not is_argument:
                 _check_values(reference, sweep, problems)
-        elif name not in FACTS and not (git and name in GIT_FACTS):
-            message, hint = _explain_missing(name, names, place, others)
+        elif name not in FACTS and not (known.git and name in GIT_FACTS) and known.images.get(name) != "":
+            message, hint = explain_step_image(name, known.images) or _explain_missing(name, names, known)
             # Steps inherit keys from the file, so an undefined lookup there is found once per step. Report it once.
             if not any(p.path == reference.path and p.find == reference.written for p in problems):
                 problems.add(reference.path, message, hint, find=reference.written)
@@ -121,20 +130,23 @@ def _not_a_lookup(written: str, where: Path, nth: int) -> Problem:
     return Problem(where, f"'{show(written)}' is not a lookup of a name", hint, find=written)
 
 
-def _explain_missing(name: str, names: tuple[str, ...], place: str, others: dict[str, str]) -> tuple[str, str]:
+def _explain_missing(name: str, names: tuple[str, ...], known: Known) -> tuple[str, str]:
     """Message and hint for a name that is not defined."""
     family, _, rest = name.partition(".")
     if name in GIT_FACTS:
-        return f"'{name}' is known only in a job with 'build' or a git 'workspace'", "add one, or write the value"
+        return (
+            f"'{name}' is known only in a job that has a repository, in 'build' or 'workspace'",
+            "add one, or write the value",
+        )
     if family == "git":
         return f"there is no '{show(name)}'", did_you_mean(name, GIT_FACTS, f"known: {', '.join(GIT_FACTS)}")
     if family in ("env", "secrets") and rest:
         return f"'{show(name)}' cannot be looked up", f"the script can read it from its environment: ${show(rest)}"
     if rest in names:
         return f"'{show(name)}' cannot be looked up", f"write ${{{{ {rest} }}}}"
-    message = f"'{show(name)}' is not a parameter of {place}"
-    if name in others:
-        return message, f"only step '{others[name]}' has it"
+    message = f"'{show(name)}' is not a parameter of {known.place}"
+    if name in known.others:
+        return message, f"only step '{known.others[name]}' has it"
     listed = f"parameters: {', '.join(names[:20])}" if names else f"add sweep: {{grid: {{{show(name)}: [1, 2, 3]}}}}"
     if family in ("run", "job") and rest:
         listed = f"known: {', '.join(FACTS)}"

@@ -23,8 +23,13 @@ GIT_FACTS = ("git.sha", "git.short_sha", "git.ref")
 #: Where a text is a script, in which values are quoted for the shell.
 SCRIPTS: tuple[Path, ...] = (("run",), ("repeat", "until"))
 
+#: The name under which a later step looks up the image that a step has built.
+STEP_IMAGE = re.compile(r"steps\.([A-Za-z0-9][A-Za-z0-9_-]*)\.image")
+
 #: A well-formed lookup, and its name.
-LOOKUP = re.compile(r"\$\{\{\s*([A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z_][A-Za-z0-9_]*)*)\s*\}\}")
+LOOKUP = re.compile(
+    r"\$\{\{\s*(steps\.[A-Za-z0-9][A-Za-z0-9_-]*\.image|[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z_][A-Za-z0-9_]*)*)\s*\}\}"
+)
 #: An opened lookup, up to where it is closed, another one opens, or the line ends.
 _OPENED = re.compile(r"\$\{\{(?:[^}$\n]|\}(?!\})|\$(?!\{\{))*(\}\})?")
 
@@ -87,6 +92,8 @@ def replace_texts(job: Mapping[str, Any], change: Callable[[Any, Path], Any]) ->
         done["repeat"] = {**repeat, "until": parts or change(until, place)}
     if isinstance(build := done.get("build"), dict):
         done["build"] = {**build, "tag": change(build.get("tag"), ("build", "tag"))}
+        if isinstance(args := build.get("args"), dict):
+            done["build"]["args"] = {name: change(value, ("build", "args", name)) for name, value in args.items()}
     return done
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from deborgen_shared.jobfile import limits
-from deborgen_shared.jobfile.images import EXAMPLE, check_image
+from deborgen_shared.jobfile.images import EXAMPLE, check_image, registry_of
 from deborgen_shared.jobfile.kinds import ValueKind, check_scalar, pattern, scalar_shape, shaped, text_shape, unstorable
 from deborgen_shared.jobfile.problems import Path, Problem, Problems, show
 from deborgen_shared.jobfile.shell import find_misplaced
@@ -19,7 +19,7 @@ from deborgen_shared.repositories import parse_address
 RESERVED = "DEBORGEN_"
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _LABEL_KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]*")
-_LOOKUP = r"\$\{\{\s*[A-Za-z_][A-Za-z0-9_.]*\s*\}\}"
+_LOOKUP = r"\$\{\{\s*[A-Za-z_][A-Za-z0-9_.-]*\s*\}\}"
 
 
 @shaped(
@@ -80,6 +80,30 @@ def image(value: Any, path: Path, problems: Problems) -> Any:
     return value
 
 
+@shaped(
+    {
+        "type": "string",
+        "minLength": 1,
+        "maxLength": limits.TAG,
+        "pattern": rf"^([a-z0-9]|{_LOOKUP})([A-Za-z0-9._/:-]|{_LOOKUP})*$",
+    }
+)
+def image_tag(value: Any, path: Path, problems: Problems) -> Any:
+    """The name and tag of an image that a job builds: no registry, no digest."""
+    hint = "write a name and a tag, for example solver:1"
+    if not isinstance(value, str) or not value:
+        problems.wrong_kind(value, path, "the name and tag of an image", hint)
+    elif problems.exceeds(path, len(value), limits.TAG, "characters"):
+        pass
+    elif wrong := check_image(filled(value, lambda _: "1")):
+        because, better = map(show, wrong)
+        problems.add(path, f"'{show(value)}' is not the name and tag of an image{because and f': {because}'}", better)
+    elif "@" in value or registry_of(filled(value, lambda _: "1")):
+        reason = "has a digest" if "@" in value else "names a registry"
+        problems.add(path, f"'{show(value)}' {reason}, which the pool chooses", hint)
+    return value
+
+
 def image_with(text: str, value_of: Callable[[str], str]) -> str:
     """The name of an image with its lookups filled in. A digest that is looked up is left out: it cannot be checked."""
     name, _, digest = text.partition("@")
@@ -105,6 +129,16 @@ def _variable(*, key: bool) -> ValueKind:
     return ValueKind(check, shape if key else {"type": "string", **shape})
 
 
+@shaped({"pattern": f"^{_IDENTIFIER.pattern}$", "maxLength": limits.ENV_NAME})
+def _argument_name(name: Any, path: Path, problems: Problems) -> None:
+    if not isinstance(name, str) or not _IDENTIFIER.fullmatch(name) or len(name) > limits.ENV_NAME:
+        hint = f"use at most {limits.ENV_NAME} letters, digits and _, and do not start with a digit"
+        problems.add(path, f"'{show(name)}' is not a valid name of a build argument", hint, key=True)
+
+
+build_args = texts(
+    _argument_name, limits.ENV_BYTES, limits.ENV, "write for example {VERSION: 3}", templates=True
+)  # fmt: skip
 env = texts(_variable(key=True), limits.ENV_BYTES, limits.ENV, "write for example {OMP_NUM_THREADS: 8}", templates=True)
 secrets = listed(_variable(key=False), limits.SECRETS, "[LICENSE_KEY]", unique=True)
 
@@ -163,3 +197,5 @@ git_commit = pattern(64, r"([0-9a-f]{40}|[0-9a-f]{64})", "the full name of a com
 secret = _variable(key=False)
 git_ref = pattern(limits.REF, r"[A-Za-z0-9_][A-Za-z0-9._/@+-]*", "a branch, a tag or a commit", "main")
 shared_name = pattern(63, r"[A-Za-z0-9][A-Za-z0-9._-]*", "the name of a shared folder", "datasets")
+stage = pattern(63, r"[A-Za-z0-9][A-Za-z0-9._-]*", "the name of a stage in the Containerfile", "runtime")
+platform = pattern(63, r"[a-z0-9]+/[a-z0-9_]+(/[a-z0-9]+)?", "a platform", "linux/arm64")

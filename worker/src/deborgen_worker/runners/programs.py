@@ -16,9 +16,10 @@ NEVER = float("inf")
 class Program:
     """A process, which is our child and has a group of its own, or a container, which is steered by commands.
 
-    A process may have a `user` of its own: then all processes of that user are signalled. The program's clock stands
-    still while it is frozen. `end` says how we ended the program, for the report of its end. The report of an
-    `unwanted` program is not kept. `oom_kills` is the kernel's count when the program started.
+    A process that starts containers is signalled, and its containers are steered by commands. A process may have a
+    `user` of its own: then all processes of that user are signalled. The program's clock stands still while it is
+    frozen. `end` says how we ended the program, for the report of its end. The report of an `unwanted` program is not
+    kept. `oom_kills` is the kernel's count when the program started.
     """
 
     def __init__(self, request: dict[str, Any]) -> None:
@@ -59,7 +60,8 @@ class Program:
                 users.signal_all(self.user, number)
             elif self.pid:
                 os.killpg(self.pid, number)
-            elif argv := self.commands.get(signal.Signals(number).name):
+        with contextlib.suppress(OSError):
+            if argv := self.commands.get(signal.Signals(number).name):
                 os.posix_spawnp(argv[0], argv, os.environ, setsid=True)
 
 

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from deborgen_shared.jobfile.model import Build
+from deborgen_shared.messages import PoolImage, PushTarget
 from deborgen_shared.states import Cause
 from deborgen_worker.logs import Log
 from deborgen_worker.steps import Adopted, AttemptEvent
@@ -50,6 +52,13 @@ class Launch:
     cpus: float = 1.0
     memory: int = 0
     gpus: tuple[str, ...] = ()
+    #: The image that the job builds, and where to push it. `credentials` are for the pool's registry.
+    build: Build | None = None
+    push: PushTarget | None = None
+    credentials: str = ""
+    #: The image, if the pool has built it. `image_id` is its id once it is on this machine.
+    pool_image: PoolImage | None = None
+    image_id: str = ""
     pids: int = 1024
     tmp_size: int = 256 << 20
     disk: int = 0

@@ -6,7 +6,6 @@ parent, so they and their exit codes outlive the worker.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import threading
@@ -19,6 +18,7 @@ from deborgen_worker.attempts import Exit, Standing, StopCause
 from deborgen_worker.folders import BLANK, OUTPUT
 from deborgen_worker.logs import Log, RawLog
 from deborgen_worker.runners.chains import Chains
+from deborgen_worker.runners.exits import exit_of
 from deborgen_worker.runners.isolation import LABEL, USER, Isolation
 from deborgen_worker.runners.protocol import CannotStart, Host, Launch, Report, RunnerDown
 from deborgen_worker.runners.supervision import Message, Supervision, supervised_limit
@@ -37,7 +37,7 @@ class SubprocessRunner:
         self._chain_lock = threading.RLock()
         self._watched: set[str] = set()
         self.check, self.close = supervision.check, supervision.close
-        supervision.on_ends, supervision.on_lost = self._handle_ends, self._handle_loss
+        supervision.listen(self._handle_ends, self._handle_loss)
 
     # The promises of `protocol.Runner`
 
@@ -155,7 +155,7 @@ class SubprocessRunner:
                     self._watched.discard(attempt)
                     if report.get("terminated"):
                         events.append(StopAsked(attempt, StopCause.RELEASE, "the machine ended its processes"))
-                    events.append(Returned(attempt) if "recalled" in report else Exited(attempt, _exit_of(report)))
+                    events.append(Returned(attempt) if "recalled" in report else Exited(attempt, exit_of(report)))
                     self._start_next(attempt, report.get("seconds"), events)
             self._top_up(events)
         if events:
@@ -217,19 +217,3 @@ def _message(launch: Launch, chain: str, isolation: Isolation) -> Message:
         "gives_way": launch.gives_way,
         **isolation.request(launch.workspace),
     }
-
-
-def _exit_of(report: Message) -> Exit:
-    reason = report.get("reason", "")
-    with contextlib.suppress(ValueError, KeyError):
-        reason = f"killed by {signal.Signals(report['signal']).name}"
-    return Exit(
-        code=report.get("code"),
-        timed_out=report.get("timed_out", False),
-        error=report.get("error", ""),
-        shortage=report.get("shortage", False),
-        reason=reason,
-        seconds=report.get("seconds"),
-        cpu_seconds=report.get("cpu"),
-        peak_memory=report.get("rss"),
-    )

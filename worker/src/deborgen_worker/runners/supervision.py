@@ -67,10 +67,16 @@ class Supervision:
         self._containers: dict[str, Message] = {}
         self._ends: dict[str, Message] = {}
         self._closing = False
-        #: Set by the runner of plain processes: called with the ends of processes, and when the supervisor is gone.
-        self.on_ends: Callable[[list[Message]], None] = lambda ends: None
-        self.on_lost: Callable[[], object] = self.check
+        #: Called with the ends of processes, and when the supervisor is gone.
+        self._on_ends: list[Callable[[list[Message]], object]] = []
+        self._on_lost: list[Callable[[], object]] = []
         self.open()
+
+    def listen(self, on_ends: Callable[[list[Message]], object], on_lost: Callable[[], object]) -> None:
+        """Have a runner called with the ends of processes, its own and those of others, and when the supervisor is
+        gone."""
+        self._on_ends.append(on_ends)
+        self._on_lost.append(on_lost)
 
     def check(self) -> str:
         """Why the supervisor cannot be reached; empty if it can."""
@@ -229,8 +235,8 @@ class Supervision:
                     ends.append(message)
                 elif waiting := self._answers.pop(message.get("attempt", ALL), None):
                     waiting.set_result(message)
-            if ends:
-                self._call_safely(self.on_ends, ends)
+            for on_ends in self._on_ends if ends else ():
+                self._call_safely(on_ends, ends)
             try:
                 data = connection.recv(1 << 20)
             except OSError:
@@ -238,8 +244,8 @@ class Supervision:
         with self._sending:
             self._socket = None
             connection.close()
-        if not self._closing:
-            self._call_safely(self.on_lost)
+        for on_lost in () if self._closing else (*self._on_lost, self.check):
+            self._call_safely(on_lost)
 
     @staticmethod
     def _call_safely(call: Callable[..., object], *what: list[Message]) -> None:

@@ -8,10 +8,11 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 from ... import ids
-from ...storage import blobs, experiences, logs
+from ...storage import blobs, experiences, images, logs
 from .. import direct_uploads, usage
 from ..blobs import register
 from ..context import Context
+from ..images import drop_removed
 
 log = logging.getLogger("deborgen.cleanup")
 
@@ -52,6 +53,7 @@ class Cleaner:
                 lambda: self._ctx.blobs.remove_orphans(DAY),
                 self.apply_retention,
                 lambda: self._ctx.store.write(partial(experiences.forget, before=self._ctx.clock.wall() - DAY)),
+                lambda: drop_removed(self._ctx),
                 lambda: repeat(self.collect_blobs),
                 lambda: repeat(lambda: usage.merge_old(self._ctx)),
             ]
@@ -131,4 +133,5 @@ class Cleaner:
         for run in found:
             first, last = ids.span(run)
             self._ctx.store.write(partial(blobs.prune_run, run=run, first=first, last=last, now=now))
+            self._ctx.store.write(partial(images.remove_replaced, first=first, last=last))
         return len(found)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from deborgen_shared.jobfile.images import registry_of
+from deborgen_shared.jobfile.images import POOL, registry_of
 from deborgen_shared.jobfile.model import JobFile, Step
 from deborgen_shared.jobfile.problems import Problem, show
 from deborgen_shared.jobfile.template import OPEN, text_of
@@ -28,7 +28,7 @@ def image_problems(jobfile: JobFile, allowed: frozenset[str]) -> list[Problem]:
 def _registries(step: Step) -> Iterator[str]:
     """The registries that the step's image may name. An image that was made on the machine itself has none."""
     image = step.spec.image
-    if image is None:
+    if image is None or image.startswith((POOL, "${{ steps.", "${{steps.")):  # it was built in this pool
         return
     looked_up = OPEN in image.partition("/")[0]
     for params in step.params() if looked_up else [{}]:

@@ -23,6 +23,7 @@ from ...storage.transactions import Tx
 from .. import views
 from ..attempts.pins import known_pins, without_commit, workspace_of
 from ..context import Actor, Context
+from ..images import pin_images
 from ..secrets import secret_problems
 from ..work import About, Work
 from .images import image_problems
@@ -62,8 +63,8 @@ def submit(
     origin: Origin | None = None,
 ) -> tuple[Run, bool]:
     """The run, and whether it is new: a repeat with the same key gets the run that the first call created."""
-    jobfile = _check(ctx, actor, document)
-    planned = [_plan(ctx, step) for step in jobfile.steps]
+    jobfile, pinned = _check(ctx, actor, document)
+    planned = [_plan(ctx, step, pinned) for step in jobfile.steps]
     warnings = _warnings(ctx, planned)
     submitter = 0
     stored: dict[str, tuple[int, int]] = {}
@@ -86,11 +87,12 @@ def submit(
 
 def check(ctx: Context, actor: Actor, document: object) -> Checked:
     """Check a document as a submit would. Nothing is stored, and its files need not be uploaded yet."""
-    jobfile = _check(ctx, actor, document)
-    return Checked(jobs=jobfile.count, warnings=_warnings(ctx, [_plan(ctx, step) for step in jobfile.steps]))
+    jobfile, pinned = _check(ctx, actor, document)
+    return Checked(jobs=jobfile.count, warnings=_warnings(ctx, [_plan(ctx, step, pinned) for step in jobfile.steps]))
 
 
-def _check(ctx: Context, actor: Actor, document: object) -> JobFile:
+def _check(ctx: Context, actor: Actor, document: object) -> tuple[JobFile, dict[str, str]]:
+    """The job file, and the images of the pool that it names, each with its id."""
     try:
         jobfile = parse(
             document,
@@ -100,13 +102,15 @@ def _check(ctx: Context, actor: Actor, document: object) -> JobFile:
         )
     except JobFileInvalid as invalid:
         raise refusal(invalid.problems) from None
+    pinned, unknown = pin_images(ctx, document, jobfile)
     refused = jobfile.not_yet or [
+        *unknown,
         *image_problems(jobfile, ctx.settings.registries),
         *secret_problems(ctx, actor, document, jobfile),
     ]
     if refused:
         raise refusal(refused)
-    return jobfile
+    return jobfile, pinned
 
 
 def refusal(problems: list[Problem], hint: str = "nothing was submitted") -> Refusal:
@@ -123,9 +127,11 @@ def refusal(problems: list[Problem], hint: str = "nothing was submitted") -> Ref
     )
 
 
-def _plan(ctx: Context, step: Step) -> Planned:
+def _plan(ctx: Context, step: Step, pinned: dict[str, str]) -> Planned:
     spec: JobSpec = without_commit(step.spec)
-    if spec.image is None and ctx.settings.default_image:
+    if spec.image in pinned:
+        spec = msgspec.structs.replace(spec, image=pinned[spec.image])
+    elif spec.image is None and spec.build is None and ctx.settings.default_image:
         spec = msgspec.structs.replace(spec, image=ctx.settings.default_image)
     if spec.watchdog is None and ctx.settings.default_watchdog:
         spec = msgspec.structs.replace(spec, watchdog=ctx.settings.default_watchdog)

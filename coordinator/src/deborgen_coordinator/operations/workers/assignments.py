@@ -16,7 +16,8 @@ from ...storage import blobs, jobs, runs, specs
 from ...storage.rows import RunRow, StepRow
 from ...storage.transactions import Tx
 from ..attempts.pins import commit_for
-from ..secrets import secret_values
+from ..images import pool_image, push_target, step_images
+from ..secrets import registry_credentials, secret_values
 from ..spec_cache import CachedSpec
 from ..work import Work
 
@@ -88,7 +89,14 @@ def _assignment(work: Work, picked: Picked, spec: CachedSpec, owner: RunRow, inp
     body: Any = spec.raw
     if spec.plain is not None:
         context = {"run.id": str(owner.id), "job.id": name, "job.index": str(ids.index_of(job)), "attempt": str(number)}
-        body = render(spec.plain, values, context)
+        body = render(spec.plain, values, context | step_images(work.tx, owner, spec.plain))
+    image = spec.job.image if spec.plain is None else body.get("image")
+    found, push = pool_image(work.ctx, work.tx, image), push_target(work.ctx, spec.job.build)
+    secrets: dict[str, str] = {}
+    if spec.job.all_secrets:
+        secrets = secret_values(work, runs.submitter_id(work.tx, owner.submitter), spec.job.all_secrets)
+    if push is not None or (found is not None and found.url is not None):
+        secrets |= registry_credentials(work)
     return Assignment(
         attempt=ids.attempt_name(job, number),
         job=name,
@@ -96,14 +104,14 @@ def _assignment(work: Work, picked: Picked, spec: CachedSpec, owner: RunRow, inp
         spec=body,
         params=values,
         inputs=inputs,
-        secrets=secret_values(work, runs.submitter_id(work.tx, owner.submitter), spec.job.all_secrets)
-        if spec.job.all_secrets
-        else {},
+        secrets=secrets,
         timeout_seconds=spec.job.timeout,
         lease_seconds=work.ctx.settings.lease_seconds,
         name=spec.job.name,
         submitter=owner.submitter,
         commit=commit_for(work, owner.id, spec.job),
+        pool_image=found,
+        push=push,
     )
 
 

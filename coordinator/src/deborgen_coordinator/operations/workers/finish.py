@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from typing import Any
 
 import msgspec
 
@@ -12,12 +13,14 @@ from deborgen_shared.messages import Finish, Finished, Result
 from deborgen_shared.states import Outcome, ResultAnswer
 
 from ... import ids
-from ...storage import attempts, blobs, logs
+from ...storage import attempts, blobs, jobs, logs
 from ...storage.rows import HeldAttempt, WorkerRow
 from ...storage.transactions import Tx
+from .. import views
 from ..attempts.failures import MachineOutcome, count_failures
 from ..attempts.outcomes import charge, judge, may_resume, note_stale
 from ..context import Actor, Context
+from ..images import check_built, record_image
 from ..work import AttemptEnding, Work
 from .claim import Grant, take
 from .sessions import check_identity, check_session
@@ -125,6 +128,8 @@ def _finish_one(
     if not resumes and not _holds(held, worker.session):
         note_stale(work, held, {"what": "result", "outcome": result.outcome})
         return ResultAnswer.STALE, [], None
+    if result.built is not None:
+        check_built(work.ctx, work.tx, held, _params(work.tx, job), result)
     missing = _missing_blobs(work.tx, result) if result.artifacts else []
     if missing:
         return ResultAnswer.MISSING_BLOBS, missing, None
@@ -156,6 +161,9 @@ def _record(work: Work, held: HeldAttempt, result: Result, digest: str) -> None:
     if size > result.log_size:
         # The worker announces less than it has sent. Bytes that were accepted are part of the log.
         result = msgspec.structs.replace(result, log_size=size)
+    shown = record_image(work, held, result)
+    if shown is not None:
+        result = msgspec.structs.replace(result, artifacts=[], result=shown)
     artifacts = [(artifact.path, artifact.sha256, artifact.size) for artifact in result.artifacts]
     if artifacts:
         blobs.add_artifacts(work.tx, held.job, held.number, artifacts)
@@ -167,3 +175,8 @@ def _record(work: Work, held: HeldAttempt, result: Result, digest: str) -> None:
     charge(work, held, result.seconds)
     ending = AttemptEnding(outcome, reason, result.seconds, began_at=began_at, result=result, digest=digest)
     work.conclude(held, judge(work, held, outcome, reason), ending)
+
+
+def _params(tx: Tx, job: int) -> dict[str, Any]:
+    row = jobs.get(tx, job)
+    return views.loads(row.params) if row is not None else {}

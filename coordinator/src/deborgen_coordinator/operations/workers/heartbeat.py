@@ -11,7 +11,7 @@ from deborgen_shared.states import WORKING, LeaseAnswer, WorkerState
 from ... import ids
 from ...leases import deadline
 from ...placement import Needs
-from ...storage import attempts, jobs, workers
+from ...storage import attempts, images, jobs, workers
 from ...storage.rows import HeldAttempt, WorkerRow
 from ..attempts.failures import subjects_of_job
 from ..attempts.outcomes import may_resume, note_stale
@@ -86,6 +86,8 @@ def _note_state(work: Work, worker: WorkerRow, body: Heartbeat) -> None:
         seen_clock=work.clock,
         now=work.now,
     )
+    if body.images is not None:
+        images.set_places(work.tx, worker.id, body.images)
     about = About(worker=worker.name)
     if not worker.online:
         work.record("worker.online", about)

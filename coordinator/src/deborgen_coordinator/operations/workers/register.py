@@ -10,7 +10,7 @@ from deborgen_shared.messages import Register, Registered
 from deborgen_shared.states import Outcome
 
 from ... import ids
-from ...storage import attempts, workers
+from ...storage import attempts, images, workers
 from ...storage.rows import WorkerRow
 from ..attempts.failures import MachineOutcome, count_failures
 from ..attempts.outcomes import give_up, may_resume
@@ -51,6 +51,7 @@ def _register(work: Work, name: str, body: Register) -> list[str]:
         now=work.now,
     )
     worker = find_worker(tx, name)
+    images.set_places(tx, worker.id, body.images)
     if before is None:  # another process may have just registered the same session
         answered = workers.lost_by_session(tx, worker.id, body.session)
     if answered is not None:

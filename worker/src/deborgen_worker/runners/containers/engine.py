@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum, auto
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from deborgen_shared.states import Cause
 from deborgen_worker.logs import Log
@@ -62,6 +62,13 @@ class ContainerInfo:
     image: str = ""
 
 
+class BuildGroup(NamedTuple):
+    """The control group of a build, as the engine names it, and whether systemd manages it."""
+
+    parent: str
+    systemd: bool
+
+
 class Engine(Protocol):
     """The calls that the runner makes, from any thread, for the containers of one worker.
 
@@ -83,8 +90,20 @@ class Engine(Protocol):
     def create(self, launch: Launch) -> str:
         """Create a container, isolated as the launch says, and return its id. Raises `ImageMissing` or `NameTaken`."""
 
-    def pull(self, image: str) -> None:
-        """Pull an image. Raises `PullFailed`."""
+    def pull(self, image: str, credentials: str = "", *, plain: bool = False) -> None:
+        """Pull an image. Raises `PullFailed`. The credentials are `USER:PASSWORD`; `plain` means plain HTTP."""
+
+    def has_image(self, image: str) -> bool:
+        """Whether an image is on this machine, by its name or id."""
+
+    def load_image(self, path: Path) -> None:
+        """Load the image in an archive, which was checked."""
+
+    def remove_image(self, image: str) -> bool:
+        """Remove an image. False if a container uses it; it is not an error if it does not exist."""
+
+    def build_group(self, name: str) -> BuildGroup:
+        """The control group for a build."""
 
     def start(self, container: str) -> None: ...
 

@@ -44,7 +44,7 @@ def judge(
         seconds=seconds,
         cpu_seconds=usage.cpu_seconds,
         peak_memory=usage.peak_memory,
-        image=f"{launch.image}@{seen.image}" if seen.image else launch.image,
+        image=f"{launch.image}@{seen.image}" if seen.image and not launch.image_id else launch.image,
     )
 
 

@@ -31,7 +31,15 @@ def look_up(host: str) -> list[str]:
     return [str(found[4][0]) for found in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)]
 
 
-def pull(engine: Engine, image: str, allowed: frozenset[str], lookup: Lookup = look_up) -> None:
+def pull(
+    engine: Engine,
+    image: str,
+    allowed: frozenset[str],
+    lookup: Lookup = look_up,
+    *,
+    credentials: str = "",
+    plain: bool = False,
+) -> None:
     """Pull an image. Raises `Unavailable` with the cause."""
     registry = registry_of(image)
     if check_image(image):
@@ -48,9 +56,16 @@ def pull(engine: Engine, image: str, allowed: frozenset[str], lookup: Lookup = l
         if not all(map(is_public, addresses)):
             raise _unavailable(image, Cause.IMAGE_NOT_ALLOWED)
     try:
-        engine.pull(image)
+        engine.pull(without_tag(image), credentials, plain=plain)
     except PullFailed as failed:
         raise _unavailable(image, failed.cause, detail=str(failed)) from None
+
+
+def without_tag(image: str) -> str:
+    """The name of an image without its tag, if it has a digest too: no engine takes both."""
+    name, at, digest = image.partition("@")
+    path, slash, last = name.rpartition("/")
+    return f"{path}{slash}{last.partition(':')[0]}{at}{digest}" if at else image
 
 
 def _unavailable(image: str, cause: Cause, words: str = "", detail: str = "") -> Unavailable:

@@ -6,14 +6,17 @@ import contextlib
 import time
 from collections.abc import Callable, Collection
 
+from deborgen_shared.jobfile.images import POOL
+from deborgen_shared.states import Cause
 from deborgen_worker.attempts import Standing
 from deborgen_worker.folders import OUTPUT
 from deborgen_worker.logs import Log
 from deborgen_worker.runners.containers.creating import create, remove
 from deborgen_worker.runners.containers.engine import ContainerInfo, ContainerState, Engine, EngineError
 from deborgen_worker.runners.containers.following import Container, Follower
+from deborgen_worker.runners.containers.images import ImageStore
 from deborgen_worker.runners.containers.judging import program_fault
-from deborgen_worker.runners.protocol import CannotStart, Host, Launch, Report, RunnerDown
+from deborgen_worker.runners.protocol import CannotStart, Host, Launch, Report, RunnerDown, Unavailable
 from deborgen_worker.runners.supervision import Supervision
 from deborgen_worker.steps import Adopted
 
@@ -25,9 +28,14 @@ class ContainerRunner:
     """Each attempt has a container of its own, which keeps running even if the worker stops."""
 
     def __init__(
-        self, engine: Engine, report: Report, supervision: Supervision, registries: frozenset[str] = frozenset()
+        self,
+        engine: Engine,
+        report: Report,
+        supervision: Supervision,
+        registries: frozenset[str] = frozenset(),
+        images: ImageStore | None = None,
     ) -> None:
-        self.name = engine.name.lower()
+        self.name, self._images = engine.name.lower(), images
         self._engine, self._supervision, self._registries = engine, supervision, registries
         self._containers: dict[str, Container] = {}
         self._follower = Follower(engine, report, supervision)
@@ -45,9 +53,14 @@ class ContainerRunner:
     def log(self, launch: Launch) -> Log:
         return self._engine.log(launch)
 
+    def images(self) -> list[str]:
+        """The ids of the pool's images on this machine."""
+        return self._images.digests() if self._images is not None else []
+
     def remove_images(self) -> list[str]:
-        """Remove the images that this worker has pulled, and return their names. Raises `CannotStart`."""
-        return self._engine.remove_images()
+        """Remove the images that this worker has pulled, loaded or built, and return their names. Raises
+        `CannotStart`."""
+        return self._engine.remove_images() + (self._images.remove_all() if self._images is not None else [])
 
     def close(self) -> None:
         self._engine.close()
@@ -57,6 +70,10 @@ class ContainerRunner:
 
     def prepare(self, launch: Launch) -> None:
         if launch.attempt not in self._containers:
+            if launch.pool_image is None and launch.image.startswith(POOL):
+                raise Unavailable(Cause.IMAGE_UNKNOWN, f"the image {launch.image} was removed from the pool")
+            if launch.pool_image is not None and self._images is not None:
+                launch.image_id = self._images.obtain(launch.pool_image, launch.image, launch.credentials)
             self._containers[launch.attempt] = Container(create(self._engine, launch, self._registries), launch)
 
     def start(self, launch: Launch) -> None:

@@ -6,6 +6,7 @@ used: `run` loses output, and `wait` has a timeout per read but none for the who
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import json
 import sys
@@ -15,7 +16,7 @@ from typing import Any
 from deborgen_shared import headers
 from deborgen_worker.folders import OUTPUT
 from deborgen_worker.logs import K8sLog, Log
-from deborgen_worker.runners.containers.engine import ContainerInfo, ImageMissing, NameTaken, PullFailed
+from deborgen_worker.runners.containers.engine import BuildGroup, ContainerInfo, ImageMissing, NameTaken, PullFailed
 from deborgen_worker.runners.podman.client import STEER, PodmanRefused, connected
 from deborgen_worker.runners.podman.group import lowest_group
 from deborgen_worker.runners.podman.reading import cause_of, container_info, host_from
@@ -101,9 +102,9 @@ class PodmanEngine:
             answer.raise_for_status()
             return str(answer.json()["Id"])
 
-    def pull(self, image: str) -> None:
+    def pull(self, image: str, credentials: str = "", *, plain: bool = False) -> None:
         try:
-            failure = self._pull(image)
+            failure = self._pull(image, credentials, plain)
             if not failure:
                 with contextlib.suppress(OSError), self._pulled.open("a") as file:  # a full disk
                     file.write(f"{image}\n")
@@ -115,17 +116,39 @@ class PodmanEngine:
         if failure:
             raise PullFailed(cause_of(failure), failure[:2000])
 
-    def _pull(self, image: str) -> str:
+    def _pull(self, image: str, credentials: str, plain: bool) -> str:
         """Pull an image; why it failed, if it did. The service reports a failure inside a successful answer."""
         with self._connected(PULL_SECONDS) as podman:
             # podman-py's `pull` loses the reason for a failure. It also makes the service report its progress, and
             # every line of that would extend the deadline.
-            answer = podman.api.post("/images/pull", params={"reference": image, "quiet": True})
+            params = {"reference": image, "quiet": True, **({"tlsVerify": False} if plain else {})}
+            answer = podman.api.post("/images/pull", params=params, headers=_login(credentials))
             answer.raise_for_status()
             if podman.images.exists(image):
                 return ""
             failures = [json.loads(line).get("error") for line in answer.text.splitlines()]
             return next(filter(None, failures), "Podman gives no reason")
+
+    def has_image(self, image: str) -> bool:
+        with self._connected(QUICK_SECONDS) as podman:
+            return bool(podman.images.exists(image))
+
+    def load_image(self, path: Path) -> None:
+        with self._connected(PULL_SECONDS) as podman, path.open("rb") as archive:
+            list(podman.images.load(data=archive))  # `file_path` would read the whole archive into memory
+
+    def remove_image(self, image: str) -> bool:
+        try:
+            with self._connected(SLOW_SECONDS) as podman:
+                podman.images.remove(image)
+        except PodmanRefused as error:
+            return error.status == 404
+        return True
+
+    def build_group(self, name: str) -> BuildGroup:
+        if self._info.get("host", {}).get("cgroupManager") == "systemd":
+            return BuildGroup(f"{name}.slice", systemd=True)
+        return BuildGroup(f"{self._group}/{name}", systemd=False)
 
     def start(self, container: str) -> None:
         self._steer(container, "start", SLOW_SECONDS)
@@ -191,3 +214,10 @@ class PodmanEngine:
         """Call a method of podman-py's container object, without the extra request that its `get` would make."""
         with self._connected(seconds) as podman:
             getattr(podman.containers.prepare_model({"Id": container}), verb)(*words)
+
+
+def _login(credentials: str) -> dict[str, str]:
+    """The header with which Podman's service logs in to a registry, for `USER:PASSWORD`."""
+    user, _, password = credentials.partition(":")
+    login = json.dumps({"username": user, "password": password}).encode()
+    return {"X-Registry-Auth": base64.urlsafe_b64encode(login).decode()} if credentials else {}

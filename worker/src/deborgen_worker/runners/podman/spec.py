@@ -35,7 +35,7 @@ def container_spec(
         memory["swap"] = launch.memory  # the limit of memory and swap together, so there is no swap
     spec: dict[str, Any] = {
         "name": container_name(worker, launch.attempt),
-        "image": launch.image,
+        "image": launch.image_id or launch.image,
         "command": list(launch.argv),
         "env": launch.env_from_now(),
         "labels": {WORKER_LABEL: worker, ATTEMPT_LABEL: launch.attempt},

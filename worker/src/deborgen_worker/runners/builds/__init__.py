@@ -1,0 +1,1 @@
+"""Builds images with Podman, and keeps the images that the pool has built."""
