@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -30,7 +31,7 @@ def builder(pool: InProcessCoordinator, name: str = "box", **capacity: Any) -> I
 def store(pool: InProcessCoordinator, data: bytes = b"an archive") -> m.Artifact:
     """Upload bytes as a worker does."""
     digest = hashlib.sha256(data).hexdigest()
-    pool.ctx.blobs.store(iter([data]), lambda sha256, size: register(pool.ctx, sha256, size))
+    pool.ctx.blobs.store(iter([data]), partial(register, pool.ctx))
     return m.Artifact(path="image.tar", sha256=digest, size=len(data))
 
 

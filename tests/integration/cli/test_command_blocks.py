@@ -61,6 +61,8 @@ PROOFS: dict[tuple[str, str], tuple[str, ...]] = {
     ),
     ("cli/README.md", "sh"): (f"{HERE}::test_the_first_commands_of_the_package",),
     ("cli/README.md", "python"): (f"{HERE}::test_python_blocks_run_unchanged",),
+    ("docs/builds.md", "sh"): ("integration/worker/test_builds.py::test_the_first_image_of_the_document",),
+    ("docs/builds.md", "yaml"): ("integration/worker/test_builds.py::test_the_first_image_of_the_document",),
     ("docs/cli.md", "python"): (f"{HERE}::test_python_blocks_run_unchanged",),
     ("docs/cli.md", "text"): (f"{HERE}::test_the_help_of_schema_is_right",),
     ("docs/disaster-recovery.md", "sh"): (ORGANISER, f"{HERE}::test_going_back_to_an_older_release_by_hand"),

@@ -51,7 +51,7 @@ PROGRAMS = ("deborgen-coordinator serve", "deborgen-coordinator token create", "
 PAGES = [
     "README.md", "docs/tour.md", "docs/cli.md", "docs/operations.md", "docs/security.md", "docs/settings.md",
     "docs/worker.md", "docs/volunteers.md", "docs/evening.md", "docs/fleet.md", "docs/disaster-recovery.md",
-    "examples/README.md",
+    "docs/builds.md", "examples/README.md",
 ]  # fmt: skip
 
 

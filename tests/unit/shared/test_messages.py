@@ -22,7 +22,7 @@ MESSAGES = [
 ]
 
 #: Sample texts for the patterns in messages.py: at least one of them matches each pattern.
-TEXTS = ["desk-3", "1.1/1", "2c" * 32, "2c" * 16, "text with \u00e9 and \n"]
+TEXTS = ["solver:1", "desk-3", "1.1/1", "2c" * 32, "2c" * 16, "text with \u00e9 and \n"]
 PLAIN: dict[Any, Any] = {
     str: "text with \u00e9 and \n",
     bytes: b"\x00\xff",

@@ -52,6 +52,7 @@ ALLOWED: dict[tuple[str, str], str] = {
     ("cli/src/deborgen/commands/cancel.py", "cancel"): "the name of a command",
     ("cli/src/deborgen/commands/doctor.py", "open"): "the name of a check of the doctor",
     ("cli/src/deborgen/commands/events.py", "worker"): "the heading of a column",
+    ("cli/src/deborgen/commands/init.py", "build"): "the name of an example",
     ("cli/src/deborgen/commands/init.py", "container"): "the name of an example",
     ("cli/src/deborgen/commands/list.py", "failed"): "the heading of a column",
     ("cli/src/deborgen/commands/list.py", "submitter"): "the heading of a column",
