@@ -272,7 +272,7 @@ def test_facts_about_the_commit_are_known_with_a_repository() -> None:
     job = {"run": "echo ${{ git.short_sha }}", "workspace": {"git": "https://example.org/a"}}
     assert parse(job, wire=True).steps[0].spec.repository == ("https://example.org/a", "main")
     [(_, message)] = problems({"run": "echo ${{ git.sha }}"})
-    assert "known only in a job with" in message
+    assert "known only in a job that has a repository" in message
 
 
 def test_a_job_needs_an_owner_who_offers_its_repository_and_its_key() -> None:

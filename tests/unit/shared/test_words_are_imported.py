@@ -127,6 +127,7 @@ ALLOWED: dict[tuple[str, str], str] = {
     ("worker/src/deborgen_worker/runners/exits.py", "error"): "a field of the supervisor's records",
     ("worker/src/deborgen_worker/runners/builds/builder.py", "build"): "a command of Podman's",
     ("worker/src/deborgen_worker/runners/builds/runner.py", "timeout"): "a field of what the supervisor is asked",
+    ("coordinator/src/deborgen_coordinator/operations/secrets.py", "build"): "a key of the job file",
     ("coordinator/src/deborgen_coordinator/operations/images.py", "build"): "a key of the job file",
     ("coordinator/src/deborgen_coordinator/operations/images.py", "'build'"): "a key of the job file, in a hint",
     ("coordinator/src/deborgen_coordinator/storage/images.py", "worker"): "a column of a key",
