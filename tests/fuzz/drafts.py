@@ -199,6 +199,13 @@ def _commit(rng: random.Random, known: Known) -> dict[str, Any]:
     return {"session": known.session_id(rng), "repo": "https://example.org/a", "ref": "main", "commit": commit}
 
 
+def _checkpoint(rng: random.Random, known: Known) -> dict[str, Any]:
+    files = [
+        {"path": f"state/{n}", "sha256": known.digest(rng), "size": 5, "mode": 0o600} for n in range(rng.randrange(3))
+    ]
+    return {"session": known.session_id(rng), "number": rng.choice((1, 1, 2, 3)), "files": files}
+
+
 ROLES = [str(role) for role in Role]
 _BODIES: list[tuple[Call[Any], Callable[[random.Random, Known], Any]]] = [
     (contract.SUBMIT, job_file),
@@ -218,6 +225,7 @@ _BODIES: list[tuple[Call[Any], Callable[[random.Random, Known], Any]]] = [
     (contract.FINISH, _finish),
     (contract.APPEND_EVENTS, _events),
     (contract.PIN_COMMIT, _commit),
+    (contract.SAVE_CHECKPOINT, _checkpoint),
 ]
 BODIES = {(call.method, call.path): made for call, made in _BODIES}
 _WITHOUT = [

@@ -145,9 +145,50 @@ def give_to_the_first_user(original: Any) -> Any:
     return give
 
 
+def count_any_copy(original: Any) -> Any:
+    """Take whatever a killed worker has copied for a complete copy."""
+
+    def left_behind(self: Any) -> Any:
+        from deborgen_worker import host
+        from deborgen_worker.checkpoints import CopiedFile, Copy
+
+        for folder in sorted((each for each in self._folder.glob("[0-9]*") if each.is_dir()), reverse=True):
+            names = [f"{self.path}/{name}" for name in "ab"]
+            files = [
+                CopiedFile(path, each.stat().st_size, 0o644, each.name)
+                for path, each in zip(names, sorted(folder.glob("[0-9]*")), strict=False)
+            ]
+            return Copy(host.boot_id(), int(folder.name), str(folder), files)
+        return None
+
+    return left_behind
+
+
 ISOLATION = "integration/worker/test_isolation.py::test_fault_97"
 
 PLANTED: list[Planted] = [
+    Planted(
+        "a copy of a checkpoint counts before all its files are there",
+        (Patch(f"{WORKER}.checkpoints:Checkpoints._left_behind", count_any_copy),),
+        (
+            "unit/worker/test_checkpoints.py::test_fault_85_a_worker_that_is_killed_while_it_copies_leaves_the_checkpoint_before",
+        ),
+    ),
+    Planted(
+        "a checkpoint is reported before its blobs are uploaded, and is accepted",
+        (
+            Patch("deborgen_coordinator.operations.attempts.checkpoints:_missing_blobs", gives([])),
+            Patch(f"{WORKER}.coordinator:CoordinatorClient.missing", gives({})),
+        ),
+        (
+            "integration/worker/test_checkpoints.py::test_fault_85_a_worker_killed_while_it_saves_leaves_the_checkpoint_before_whole",
+        ),
+    ),
+    Planted(
+        "a checkpoint is accepted although blobs are missing",
+        (Patch("deborgen_coordinator.operations.attempts.checkpoints:_missing_blobs", gives([])),),
+        ("contract/coordinator/test_checkpoints.py::test_fault_85_a_checkpoint_without_all_its_blobs_changes_nothing",),
+    ),
     Planted(
         "plain processes of a root worker run as root",
         (

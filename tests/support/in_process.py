@@ -5,6 +5,7 @@ The test calls the operations of the coordinator directly: there is no HTTP and 
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,7 +15,7 @@ from typing import Any
 from deborgen_coordinator.app import open_context
 from deborgen_coordinator.leases import longest_lag
 from deborgen_coordinator.operations import history
-from deborgen_coordinator.operations.attempts import logs, program_events
+from deborgen_coordinator.operations.attempts import checkpoints, logs, program_events
 from deborgen_coordinator.operations.context import Actor, Context
 from deborgen_coordinator.operations.jobs.look import get_job
 from deborgen_coordinator.operations.maintenance.audit import AuditReport, run_audit
@@ -266,6 +267,17 @@ class InProcessWorker:
         job, _, number = attempt.partition("/")
         body = m.ProgramEvents(session=self.session, events=list(events), first=first)
         return program_events.append(self.coordinator.ctx, self.actor, AttemptId(*_job(job), int(number)), body)
+
+    def save_checkpoint(self, attempt: str, number: int, **files: bytes) -> m.CheckpointSaved:
+        """Save these files, in the folder `state`, as a checkpoint. Only blobs that exist already can be in it."""
+        job, _, attempt_number = attempt.partition("/")
+        listed = [
+            m.SavedFile(path=f"state/{name}", sha256=hashlib.sha256(data).hexdigest(), size=len(data))
+            for name, data in files.items()
+        ]
+        body = m.SaveCheckpoint(session=self.session, number=number, files=listed)
+        which = AttemptId(*_job(job), int(attempt_number))
+        return checkpoints.save(self.coordinator.ctx, self.actor, which, body)
 
     def leave(self) -> None:
         leave(self.coordinator.ctx, self.actor, self.name)

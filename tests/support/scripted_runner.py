@@ -133,6 +133,9 @@ class ScriptedRunner:
         self.calls.append(("thaw", attempt))
         self.frozen.discard(attempt)
 
+    def is_frozen(self, attempt: str) -> bool:
+        return attempt in self.running and attempt in self.frozen
+
     def log(self, launch: Launch) -> Log:
         return MemoryLog(self.outputs, launch.attempt)
 

@@ -184,6 +184,9 @@ class SimulatedRunner:
     def freeze(self, attempt: str) -> None:
         self._machine.freeze(attempt)
 
+    def is_frozen(self, attempt: str) -> bool:
+        return False
+
     def thaw(self, attempt: str) -> None:
         self._machine.thaw(attempt)
 

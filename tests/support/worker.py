@@ -6,6 +6,7 @@ with WorkerProcess(tmp_path, coordinator) as worker:
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -126,15 +127,34 @@ class WorkerProcess:
         self.process.kill()
         self.process.wait()
 
+    def lose_power(self) -> None:
+        """kill -9 everything of this machine at once: the worker, its supervisor, and its jobs."""
+        assert self.process is not None
+        # First stop those who would notice the end of another.
+        self._signal([self.process.pid, *self._pids("supervisor.py")], signal.SIGSTOP)
+        self._signal(self._pids(""), signal.SIGKILL)
+        self.kill()
+        self.process = None
+
+    @staticmethod
+    def _signal(pids: list[int], number: signal.Signals) -> None:
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
+
+    def _pids(self, word: str) -> list[int]:
+        """The processes that work in the state directory, or name it in their command line together with this word."""
+        found = []
+        for each in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):
+                words = (each / "cmdline").read_bytes().decode(errors="replace").split("\0")
+                named = str(self.state) in words and any(word in one for one in words)
+                if named or (not word and (each / "cwd").readlink().is_relative_to(self.state)):
+                    found.append(int(each.name))
+        return found
+
     def _end_supervisor(self) -> None:
-        for each in Path("/proc").iterdir():
-            if each.name.isdigit():
-                try:
-                    words = (each / "cmdline").read_bytes().split(b"\0")
-                except OSError:
-                    continue
-                if str(self.state).encode() in words and any(b"supervisor.py" in word for word in words):
-                    os.kill(int(each.name), signal.SIGKILL)
+        self._signal(self._pids("supervisor.py"), signal.SIGKILL)
 
     def command(self, *words: str) -> subprocess.CompletedProcess[str]:
         """One of the owner's commands."""

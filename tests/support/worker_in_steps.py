@@ -15,6 +15,7 @@ import msgspec
 from deborgen_shared.client.transport import NoAnswer, Refused
 from deborgen_shared.messages import (
     Assignment,
+    CheckpointSaved,
     Claim,
     Claimed,
     Finish,
@@ -29,6 +30,7 @@ from deborgen_shared.messages import (
     Register,
     Registered,
     Result,
+    SavedFile,
 )
 from deborgen_shared.states import RunAs
 from deborgen_worker import recovery
@@ -36,6 +38,7 @@ from deborgen_worker.agent import Agent
 from deborgen_worker.attempts import StopCause
 from deborgen_worker.cache import BlobCache
 from deborgen_worker.capacity import Amount
+from deborgen_worker.checkpoint_uploads import CheckpointUploads
 from deborgen_worker.claims import Claimer, Claims
 from deborgen_worker.contact import Contact, Link
 from deborgen_worker.coordinator import CoordinatorClient, NothingClaimed
@@ -74,6 +77,11 @@ class PretendedCoordinator(CoordinatorClient):
     refusal: Refused | None = None
     refuse_if: Callable[[Any], bool] = lambda _message: False
     granted: dict[str, list[Assignment]] = field(default_factory=dict)
+    #: Whether uploaded blobs are kept, and those that were.
+    keeps_blobs: bool = False
+    blobs: dict[str, bytes] = field(default_factory=dict)
+    #: By attempt: the number and the files of its checkpoint.
+    checkpoints: dict[str, tuple[int, list[SavedFile]]] = field(default_factory=dict)
     lose_answer_of: str = ""
     #: Whether a claim that comes with a finish is granted jobs.
     gives_with_finish: bool = False
@@ -145,11 +153,33 @@ class PretendedCoordinator(CoordinatorClient):
     def leave(self, session: str) -> None: ...
 
     def missing(self, digests: list[str]) -> dict[str, MissingBlob]:
-        return {}
+        self._called("missing", digests)
+        lacking = [sha256 for sha256 in digests if sha256 not in self.blobs] if self.keeps_blobs else []
+        return {sha256: MissingBlob(sha256=sha256, url="") for sha256 in lacking}
 
-    def upload(self, path: Path, sha256: str, size: int, place: MissingBlob | None = None) -> None: ...
+    def upload(self, path: Path, sha256: str, size: int, place: MissingBlob | None = None) -> None:
+        self._called("upload", sha256)
+        if self.keeps_blobs:
+            self.blobs[sha256] = path.read_bytes()
 
-    def download(self, sha256: str, target: Path) -> None: ...
+    def save_checkpoint(self, attempt: str, number: int, files: list[SavedFile], session: str) -> CheckpointSaved:
+        self._called("save_checkpoint", (attempt, number, files))
+        last, _ = self.checkpoints.get(attempt, (0, []))
+        missing = sorted({file.sha256 for file in files if file.sha256 not in self.blobs})
+        if number > last and not missing:
+            self.checkpoints[attempt] = number, files
+        if self.lose_answer_of == "save_checkpoint":
+            self.lose_answer_of = ""
+            raise NoAnswer("the answer was lost")
+        return CheckpointSaved(number=max(number, last), missing=missing)
+
+    def saved(self, attempt: str) -> dict[str, bytes]:
+        """The files of the attempt's checkpoint."""
+        return {file.path: self.blobs[file.sha256] for file in self.checkpoints.get(attempt, (0, []))[1]}
+
+    def download(self, sha256: str, target: Path) -> None:
+        if self.keeps_blobs:
+            target.write_bytes(self.blobs[sha256])
 
 
 class SteppedWorker:
@@ -188,6 +218,7 @@ class SteppedWorker:
         self.claims = Claims(self.agent, self.spool)
         self.outbox = Outbox(self.agent, self.spool, link, self.heartbeats, self.claims, self.results)
         self.pump = LogPump(self.agent, link, self.heartbeats)
+        self.checkpoints = CheckpointUploads(self.agent, link, self.heartbeats)
         self.claimer = Claimer(self.agent, self.spool, link, self.heartbeats, self.claims)
         pauses = PauseFile(self.folder, Disk())
         self.owner = Owner(self.settings, self.agent, self.spool, self.contact, pauses, wall=lambda: self.now)

@@ -238,6 +238,12 @@ APPEND_EVENTS = Call(
     writes_to_disk=True, refuses=(*_FENCED, Code.EVENT_GAP),
 )  # fmt: skip
 
+SAVE_CHECKPOINT = Call(
+    "PUT", "/v1/jobs/{job}/attempts/{number}/checkpoint", WORKERS,
+    "Save a checkpoint of an attempt. It replaces the job's last one, completely or not at all.",
+    Answer(200, "the number of the newest checkpoint, and the blobs that must be uploaded first", m.CheckpointSaved),
+    takes=m.SaveCheckpoint, limit="max_body", writes_to_disk=True, refuses=(*_FENCED, Code.INVALID_JOB),
+)  # fmt: skip
 GET_CURSOR = Call(
     "GET", "/v1/cursors/{cursor}", SUBMITTERS, "A place in the history that you have stored.",
     Answer(200, "the place", m.CursorView),

@@ -136,6 +136,8 @@ class Claim(NextClaim, kw_only=True):
 
 #: The standing of an attempt whose program the owner has stopped.
 FROZEN: Literal["frozen"] = "frozen"
+#: The standing of an attempt whose program is stopped for a moment while its checkpoint is copied.
+SAVING: Literal["saving"] = "saving"
 
 
 class Held(Request):
@@ -267,6 +269,27 @@ class CommitToPin(Request):
     commit: Annotated[str, Meta(pattern=r"^([0-9a-f]{40}|[0-9a-f]{64})" + END, max_length=64)]
 
 
+class SavedFile(Request):
+    """A file of a checkpoint: its path in the workspace, and the blob that holds it."""
+
+    path: Annotated[str, Meta(min_length=1, max_length=1024)]
+    sha256: Sha256
+    size: Size
+    mode: Annotated[int, Meta(ge=0, le=0o777)] = 0o644
+
+
+#: A checkpoint has at most this many files.
+CHECKPOINT_FILES = 10_000
+
+
+class SaveCheckpoint(Request):
+    """All files of a checkpoint. `number` counts the checkpoints of the attempt, from 1."""
+
+    session: OpaqueId
+    number: Annotated[int, Meta(ge=1, le=2**53)]
+    files: Annotated[list[SavedFile], Meta(max_length=CHECKPOINT_FILES)]
+
+
 # Workers: answers
 
 
@@ -322,6 +345,14 @@ class PushTarget(AnswerBody):
     plain: bool = False
 
 
+class Checkpoint(AnswerBody):
+    """What an earlier attempt of the job had saved last. The workspace has these files when the program starts."""
+
+    attempt: str
+    number: int
+    files: list[SavedFile]
+
+
 class Assignment(AnswerBody):
     """One attempt to run. The templates in `spec` are filled in already, except for `git.*`.
 
@@ -348,6 +379,7 @@ class Assignment(AnswerBody):
     pool_image: PoolImage | None = None
     """The image that the job runs in, if the pool has built it."""
     push: PushTarget | None = None
+    checkpoint: Checkpoint | None = None
 
 
 class Claimed(AnswerBody):
@@ -389,6 +421,13 @@ class EventCount(AnswerBody):
 
     count: int
     dropped: int = 0
+
+
+class CheckpointSaved(AnswerBody):
+    """The number of the attempt's newest checkpoint. If blobs are `missing`, this one was not accepted."""
+
+    number: int
+    missing: list[str] = field(default_factory=list)
 
 
 # People: requests
@@ -619,6 +658,19 @@ class ArtifactView(AnswerBody):
     uri: str = ""
 
 
+class CheckpointName(AnswerBody):
+    """A checkpoint: the attempt that saved it, and its number there."""
+
+    attempt: str
+    number: int
+
+
+class CheckpointView(CheckpointName, kw_only=True):
+    saved_at: datetime
+    files: int
+    size: int
+
+
 class Attempt(AnswerBody):
     """One attempt in a job's history. `outcome` is null while it runs.
 
@@ -640,12 +692,17 @@ class Attempt(AnswerBody):
     cpu_seconds: float | None = None
     peak_memory: int | None = None
     image: str = ""
+    went_on_from: CheckpointName | None = None
+    """The checkpoint that was in its workspace when it started."""
 
 
 class JobDetail(Job, kw_only=True):
+    """`checkpoint` is what the job has saved last; null if there is none, or once it has succeeded."""
+
     spec: dict[str, Any]
     artifacts: list[ArtifactView]
     history: list[Attempt]
+    checkpoint: CheckpointView | None = None
 
 
 class JobGroup(AnswerBody):

@@ -53,6 +53,7 @@ MATRIX: dict[str, set[Role]] = {
     "POST /v1/jobs/{job}/attempts/{number}/log": {W},
     "POST /v1/jobs/{job}/attempts/{number}/events": {W},
     "PUT /v1/jobs/{job}/attempts/{number}/commit": {W},
+    "PUT /v1/jobs/{job}/attempts/{number}/checkpoint": {W},
     "POST /v1/blobs/missing": {A, S, W},
     "PUT /v1/blobs/{sha256}": {A, S, W},
     "PATCH /v1/blobs/{sha256}": {A, S, W},

@@ -29,6 +29,7 @@ def test_every_example_has_a_test() -> None:
         "files/files.yml",
         "results/results.yml",
         "git/git.yml",
+        "checkpoint/checkpoint.yml",
     }
     assert {path.relative_to(EXAMPLES).as_posix() for path in EXAMPLES.rglob("*.yml")} == known
 
@@ -71,7 +72,13 @@ def test_results(anna: Person, examples: Path) -> None:
     assert len(rows) == 7
 
 
-@pytest.mark.parametrize("kind", ["hello", "sweep", "steps"])
+def test_checkpoint(anna: Person, examples: Path) -> None:
+    run = anna.out("submit", str(examples / "checkpoint/checkpoint.yml"), "-p", "steps=3", "--wait").strip()
+    (row,) = anna.rows("results", run)
+    assert row["step"] == "3"
+
+
+@pytest.mark.parametrize("kind", ["hello", "sweep", "steps", "checkpoint"])
 def test_every_starter_runs_unchanged(anna: Person, kind: str) -> None:
     path = anna.out("init", kind, f"starter-{kind}.yml").strip()
     run = anna.out("submit", path, "--wait").strip()

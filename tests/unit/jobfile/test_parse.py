@@ -299,7 +299,7 @@ def test_a_shared_folder_that_is_only_read_takes_no_files() -> None:
 @pytest.mark.parametrize(
     ("key", "value"),
     [
-        ("checkpoint", {"path": "state"}),
+        ("repeat", {"until": "true", "most": 3}),
     ],
 )
 def test_unsupported_keys_are_checked_and_reported(key: str, value: Any) -> None:
@@ -312,10 +312,12 @@ def test_unsupported_keys_are_checked_and_reported(key: str, value: Any) -> None
 
 
 def test_unsupported_keys_are_reported_with_their_position() -> None:
-    document = load("run: x\ncheckpoint: {path: a}\n", "job.yml")
+    document = load("run: x\nworkspace: {shared: a}\n", "job.yml")
     (problem,) = parse_document(document).not_yet
     assert problem.render(document.source, document.lines) == (
-        "job.yml:2:1: 'checkpoint' is not supported by this version yet\n  2| checkpoint: {path: a}\n   | ^^^^^^^^^^"
+        "job.yml:2:1: 'workspace' is not supported by this version yet: "
+        "list the files that the job needs under 'files'\n"
+        "  2| workspace: {shared: a}\n   | ^^^^^^^^^"
     )
 
 

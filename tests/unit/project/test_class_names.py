@@ -7,7 +7,7 @@ from collections import Counter
 
 from support.documents import ROOT
 
-NOUNS = {"Artifact", "Attempt", "Claim", "Event", "Job", "Run", "Step", "Worker"}
+NOUNS = {"Artifact", "Attempt", "Checkpoint", "Claim", "Event", "Job", "Run", "Step", "Worker"}
 
 
 def test_no_two_classes_share_a_name() -> None:

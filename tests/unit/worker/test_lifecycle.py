@@ -49,6 +49,10 @@ EVENTS: dict[str, steps.AttemptEvent] = {
     "found gone": steps.Adopted("a", Standing.GONE),
     "not thawed": steps.NotThawed("a"),
     "not frozen": steps.NotFrozen("a", "no cgroup"),
+    "frozen": steps.Frozen("a"),
+    "asked": steps.CheckpointAsked("a"),
+    "copied": steps.Copied("a", True),
+    "uploaded": steps.Uploaded("a"),
     "observed": steps.Observed("a", (1,)),
     "collected": steps.Collected("a"),
     "advanced": steps.Advanced("a"),
@@ -75,6 +79,10 @@ never started  W P F W C D
 found gone     W P F C C D
 not thawed     W P F R C D
 not frozen     W P F R C D
+frozen         W P F R C D
+asked          W P F R C D
+copied         W P F R C D
+uploaded       W P F R C D
 observed       W P F R C D
 collected      W P F R D D
 advanced       W P F R C D
@@ -154,6 +162,10 @@ class World(RuleBasedStateMachine):
         self.now = 1000.0
         self.number = 0
         self.mark = 0
+        #: Programs that are being frozen, and those whose checkpoints are being copied or uploaded.
+        self.freezing: list[str] = []
+        self.copying: list[str] = []
+        self.uploading: list[str] = []
         #: Preparations and results that were requested and are not finished.
         self.preparing: list[str] = []
         self.collecting: list[str] = []
@@ -193,6 +205,10 @@ class World(RuleBasedStateMachine):
             case steps.Freeze():
                 assert name not in self.frozen
                 self.frozen.add(name)
+                self.freezing.append(name)
+            case steps.CopyCheckpoint():
+                assert name in self.frozen
+                self.copying.append(name)
             case steps.Thaw():
                 self.frozen.remove(name)
             case steps.Collect():
@@ -230,7 +246,7 @@ class World(RuleBasedStateMachine):
         stage = Waiting(self.now, self.now + lease)
         attempt = LocalAttempt(
             f"a{self.number}", amount, 30.0, stage, starts_inline=starts_inline,
-            can_follow=starts_inline and not gpus, watchdog=5.0,
+            can_follow=starts_inline and not gpus, watchdog=5.0, every=8.0,
         )  # fmt: skip
         self.machine.add(attempt)
         self.tell()
@@ -270,6 +286,31 @@ class World(RuleBasedStateMachine):
         name = data.draw(st.sampled_from(sorted(self.machine.attempts)))
         self.tell(steps.StopAsked(name, ending, "so"))
         assert not self.is_in(Following, name)
+
+    @precondition(lambda self: self.freezing)
+    @rule(asks=st.booleans())
+    def be_frozen(self, asks: bool) -> None:
+        name = self.freezing.pop(0)
+        self.tell(steps.Frozen(name), *([steps.CheckpointAsked(name)] if asks else []))
+
+    @precondition(lambda self: self.copying)
+    @rule(complete=st.booleans())
+    def copy(self, complete: bool) -> None:
+        name = self.copying.pop(0)
+        wanted = self.is_in(Running, name) and self.machine.attempts[name].stage.saving is not None  # type: ignore[union-attr]
+        self.tell(steps.Copied(name, complete and wanted))
+        if self.is_in(Running, name):
+            stage: Any = self.machine.attempts[name].stage
+            assert stage.saving is None
+            assert (name in self.frozen) == (self.machine.frozen is not None or stage.stop is not None) or not wanted
+        self.uploading += [name] if complete and wanted else []
+
+    @precondition(lambda self: self.uploading)
+    @rule()
+    def upload(self) -> None:
+        name = self.uploading.pop(0)
+        self.tell(steps.Uploaded(name))
+        assert not self.is_in(Running, name) or not self.machine.attempts[name].stage.uploading  # type: ignore[union-attr]
 
     @rule(writes=st.booleans())
     def observe(self, writes: bool) -> None:
@@ -345,12 +386,13 @@ HARMLESS = {
     (steps.Prepared, Waiting), (steps.StopAsked, Collecting),
 }  # fmt: skip
 #: These concern an earlier session, or a runner that fails in a special way, or output that
-#: cannot be read: see test_agent.py and test_collecting.py.
+#: cannot be read, or checkpoints: see test_agent.py, test_collecting.py and test_checkpoints.py.
 ELSEWHERE = {
     (steps.Adopted, Running), (steps.NotFrozen, Running), (steps.NotThawed, Running),
     (steps.NotStarted, Following), (steps.NotStarted, Running),
     (steps.Returned, Running), (steps.Ticked, Preparing), *[(steps.Settled, stage) for stage in STAGES[:-1]],
     (steps.Ticked, Collecting), (steps.Advanced, Collecting),
+    (steps.Frozen, Running), (steps.CheckpointAsked, Running), (steps.Uploaded, Running),
 }  # fmt: skip
 MOVES = [
     (event, stage)

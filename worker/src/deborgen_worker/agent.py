@@ -73,7 +73,7 @@ class Agent:
         self._handling = False
         self._performer = Performer(
             spool, cache, clock=clock, lease_clock=lease_clock, say=say, run_slow=run_slow, handle=self.handle,
-            is_wanted=self._is_wanted, repositories=repositories,
+            is_wanted=self._is_wanted, is_saving=self.is_saving, repositories=repositories,
         )  # fmt: skip
         self.runners = make_runners(self.apply_runner_events)
 
@@ -124,6 +124,11 @@ class Agent:
         """Whether the attempt's program runs. This takes no lock, because threads that hold a log's lock call it."""
         attempt = self._machine.attempts.get(name)
         return attempt is not None and isinstance(attempt.stage, Running)
+
+    def is_saving(self, name: str) -> bool:
+        """Whether a checkpoint of this attempt is being copied. This takes no lock."""
+        attempt = self._machine.attempts.get(name)
+        return attempt is not None and isinstance(attempt.stage, Running) and attempt.stage.saving is not None
 
     def execution(self, name: str) -> Execution | None:
         return self._executions.get(name)
@@ -181,7 +186,9 @@ class Agent:
             assignment, spec, folder, pids=settings.pids, tmp_size=settings.tmp_size,
             gives_way=settings.priority == "idle",
         )  # fmt: skip
-        execution = Execution(assignment, spec, launch, runner, self._settings.log_cap, assignment.secrets)
+        execution = Execution(
+            assignment, spec, launch, runner, settings.log_cap, assignment.secrets, settings.min_free_disk
+        )
         if not isinstance(stage, Waiting) and (commit := assignment.commit or workspace.read_commit(folder)):
             execution.fill_in(commit)
         need = spec.resources
@@ -192,7 +199,7 @@ class Agent:
                 self._executions[execution.id] = execution
                 attempt = LocalAttempt(
                     execution.id, amount, assignment.timeout_seconds, stage, execution.starts_inline, can_follow,
-                    watchdog=spec.watchdog or 0.0,
+                    watchdog=spec.watchdog or 0.0, every=spec.checkpoint.every if spec.checkpoint is not None else 0.0,
                 )  # fmt: skip
                 self._machine.add(attempt)
         return execution

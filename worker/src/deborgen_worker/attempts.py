@@ -108,6 +108,8 @@ class Running:
     or 0 if it is not known. `reported` says that a heartbeat has named the attempt since then. `adoption_pending` says
     that an earlier session started it, and that its runner has not yet said what became of it. `wanted` says that the
     program is frozen and that another machine could run the job, `unfrozen_since` since when it cannot be frozen.
+    `saving` says since when a checkpoint is being copied, `saved` how long the program had run when the last one was
+    begun, `uploading` that the last one is not at the coordinator yet, and `asked` that the program has asked for one.
     `mark` is what the program had written when somebody last looked, and `active` how long it had run when that last
     changed.
     """
@@ -124,6 +126,10 @@ class Running:
     wanted: bool = False
     stop: Stop | None = None
     adoption_pending: bool = False
+    saving: float | None = None
+    saved: float = 0.0
+    uploading: bool = False
+    asked: bool = False
     mark: Mark | None = None
     active: float = 0.0
 
@@ -171,7 +177,8 @@ class LocalAttempt:
 
     `starts_inline` says that nothing has to be fetched before its start, so no thread is needed. `can_follow` says that
     it can wait with its runner until another program ends and leaves its room. `watchdog` is how many seconds its
-    program may run without writing anything; 0 means any time.
+    program may run without writing anything; 0 means any time. `every` is after how many seconds a checkpoint is
+    saved; 0 means that the job has none.
     """
 
     name: str
@@ -181,6 +188,7 @@ class LocalAttempt:
     starts_inline: bool = False
     can_follow: bool = False
     watchdog: float = 0.0
+    every: float = 0.0
 
     @property
     def on_machine(self) -> bool:

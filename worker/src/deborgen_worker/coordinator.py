@@ -13,6 +13,7 @@ from deborgen_shared.errors import Code
 from deborgen_shared.messages import (
     Assignment,
     BlobDigests,
+    CheckpointSaved,
     Claim,
     Claimed,
     CommitToPin,
@@ -25,6 +26,8 @@ from deborgen_shared.messages import (
     ProgramEvents,
     Register,
     Registered,
+    SaveCheckpoint,
+    SavedFile,
 )
 from deborgen_shared.queries import AppendQuery, LeaveQuery
 
@@ -88,6 +91,11 @@ class CoordinatorClient:
         """The commit that the run of this attempt uses: this one, if the coordinator did not know one before."""
         body = CommitToPin(session=session, repo=repo, ref=ref, commit=commit)
         return self._transport.call(contract.PIN_COMMIT, body, job=attempt.job, number=attempt.number).commit
+
+    def save_checkpoint(self, attempt: str, number: int, files: list[SavedFile], session: str) -> CheckpointSaved:
+        job, _, attempt_number = attempt.partition("/")
+        body = SaveCheckpoint(session=session, number=number, files=files)
+        return self._transport.call(contract.SAVE_CHECKPOINT, body, job=job, number=attempt_number)
 
     def leave(self, session: str) -> None:
         self._transport.ask(contract.LEAVE, None, LeaveQuery(session=session), name=self._name)

@@ -23,6 +23,7 @@ from deborgen_worker import __version__, host, leases, policy, recovery, reposit
 from deborgen_worker.agent import Agent
 from deborgen_worker.attempts import Done, StopCause
 from deborgen_worker.cache import BlobCache
+from deborgen_worker.checkpoint_uploads import CheckpointUploads
 from deborgen_worker.claims import Claimer, Claims
 from deborgen_worker.console import Console
 from deborgen_worker.contact import Contact, Link
@@ -134,6 +135,7 @@ class Daemon:
         self.claims = Claims(self.agent, self.spool)
         self.outbox = Outbox(self.agent, self.spool, self.link, self.heartbeats, self.claims, self.results)
         self.logs = LogPump(self.agent, self.link, self.heartbeats, self._report_now)
+        self.checkpoints = CheckpointUploads(self.agent, self.link, self.heartbeats)
         self.observer = Observer(self.agent)
         self.owner = Owner(settings, self.agent, self.spool, self.contact, policy.PauseFile(self.state, disk))
 
@@ -157,6 +159,7 @@ class Daemon:
         self._thread("uploads", self.outbox.step_uploads, self.results.uploads)
         self._thread("clock", self._tick, threading.Event())
         self._thread("logs", self._send_logs, self._wake_logs)
+        self._thread("checkpoints", self.checkpoints.step, threading.Event())
         self._thread("workspaces", self._observe, threading.Event())
         self._thread("check", self._check, threading.Event())
         self._thread("sensors", self.gauges.take_temperature, threading.Event())

@@ -14,6 +14,8 @@ from deborgen_shared.jobfile.template import has_templates, render
 from deborgen_shared.messages import Assignment, Built, LogTail, Result
 from deborgen_shared.states import Outcome
 from deborgen_worker import artifacts, workspace
+from deborgen_worker.attempts import Mark
+from deborgen_worker.checkpoints import CannotSave, Checkpoints
 from deborgen_worker.event_file import EventFile
 from deborgen_worker.folders import OWN
 from deborgen_worker.logs import CappedLog
@@ -44,6 +46,8 @@ class Execution:
     log_cap: int
     #: The values of the job's secrets. They are empty if an earlier session knew them and this one does not.
     secrets: Mapping[str, str] = field(default_factory=dict)
+    #: How many bytes a checkpoint must leave free on the disk.
+    min_free_disk: int = 0
     workspace_ready: bool = False
     #: Whether the owner wants to keep its folder.
     keep_folder: bool = False
@@ -54,6 +58,8 @@ class Execution:
     has_result: bool = False
     #: What the job last wrote about its progress: a fraction between 0 and 1, and a message.
     progress: tuple[float | None, str] = (None, "")
+    #: What was last seen of $DEBORGEN_CHECKPOINT.
+    asked: Mark | None = None
     log_sent: int = 0
     log_lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -64,7 +70,15 @@ class Execution:
         self.events = EventFile(self.launch.workspace, self.mask)
         #: Whether there is nothing to fetch before the start, so that no thread is needed for it.
         spec, inputs = self.spec, self.assignment.inputs
-        self.starts_inline = not (self.launch.image or spec.build or spec.files or inputs or spec.repository)
+        self.starts_inline = not (
+            self.launch.image or spec.build or spec.files or inputs or spec.repository or spec.checkpoint
+        )
+        self.checkpoints: Checkpoints | None = None
+        if spec.checkpoint is not None:
+            self.checkpoints = Checkpoints(
+                self.launch.workspace, self.launch.folder, spec.checkpoint.path, spec.resources.disk,
+                self.min_free_disk,
+            )  # fmt: skip
 
     def _make_log(self) -> CappedLog:
         output = self.runner.log(self.launch)
@@ -111,6 +125,11 @@ def result_of(execution: Execution, end: Collect, advance: artifacts.Advance = l
         result.cause, result.image = exit_.cause, result.image or execution.launch.image[:500]
     if end.outcome == Outcome.RELEASED:
         result.exit_code = None
+        if end.ran and execution.checkpoints is not None:
+            try:
+                execution.checkpoints.copy()
+            except CannotSave as problem:
+                result.reason = f"{reason}; its checkpoint could not be saved: {problem}"[:2000]
         return ResultRecord(end.name, result, began=end.began)
     notes: list[str] = []
     if execution.spec.secrets and not execution.secrets:
@@ -128,6 +147,8 @@ def result_of(execution: Execution, end: Collect, advance: artifacts.Advance = l
 
 def _collect(execution: Execution, result: Result, notes: list[str], advance: artifacts.Advance) -> None:
     spec, launch = execution.spec, execution.launch
+    if execution.checkpoints is not None:
+        notes += execution.checkpoints.warnings
     with execution.log_lock:
         if note := execution.events.finish():
             notes.append(note)

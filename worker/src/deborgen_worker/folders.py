@@ -25,7 +25,9 @@ from deborgen_shared.jobfile import paths
 #: Keep at most this many clean folders.
 MAX_SPARE = 128
 WORK, OWN, TEMPORARY = "work", paths.OWN, "tmp"
-PARAMS, EVENTS, PROGRESS = "params.json", "events.jsonl", "progress"
+PARAMS, EVENTS, PROGRESS, ASKED = "params.json", "events.jsonl", "progress", "checkpoint"
+#: The folder of an attempt's checkpoints that are being uploaded, beside its workspace.
+SAVED = "checkpoint"
 #: The folder of all folders of attempts, in the state directory.
 ATTEMPTS = "attempts"
 #: Where a job in a container sees its folder `work`.

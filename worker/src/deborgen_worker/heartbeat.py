@@ -10,7 +10,7 @@ import msgspec
 
 from deborgen_shared.client.transport import NoAnswer, Refused
 from deborgen_shared.errors import Code
-from deborgen_shared.messages import FROZEN, Heartbeat, Held, Metrics
+from deborgen_shared.messages import FROZEN, SAVING, Heartbeat, Held, Metrics
 from deborgen_shared.states import OLD_STATES, WORKING, WorkerState
 from deborgen_worker.agent import Agent
 from deborgen_worker.attempts import Collecting, Done, Following, Running, Stage, StopCause
@@ -96,7 +96,7 @@ class HeartbeatLoop:
                     held = Held(attempt=name, stopped_seconds=stage.stopped_seconds(now, lease_now))
                     held.began_seconds_ago = max(0.0, lease_now - stage.began) if stage.began else None
                     if stage.frozen_at is not None:
-                        held.standing = FROZEN
+                        held.standing = FROZEN if stage.saving is None else SAVING
                     held.progress, held.message = executions[name].progress
                     running[name] = held
             return [name for name, attempt in machine.attempts.items() if is_held(attempt.stage)][:4096]

@@ -48,6 +48,10 @@ COLLECT_SECONDS = 600.0
 #: Each tick tries again to freeze a program. If that fails for this many seconds, its attempt is given back. While all
 #: processors are busy it may fail for a while: a program needs a moment of processor time to be frozen.
 FREEZE_SECONDS = 60.0
+#: Copy a checkpoint for at most this many seconds, because the program is frozen meanwhile.
+COPY_SECONDS = 120.0
+#: A program gets a checkpoint that it asks for if it has run for this many seconds since the last one.
+ASKED_SECONDS = 1.0
 #: The exit codes of programs that HUP, INT, KILL or TERM has ended.
 ENDED_BY_SIGNAL = frozenset({129, 130, 137, 143})
 
@@ -257,6 +261,8 @@ def _end_program(
     if stage.stop is not None and not stale:
         return
     stage.stop = Stop(event.cause, event.reason, stage.stop.asked_at if stage.stop is not None else now.clock)
+    if isinstance(stage, Running):
+        stage.saving = None  # the program is woken, so the copy would not be of one moment
     frozen = isinstance(stage, Running) and stage.frozen_at is not None
     yield steps.Signal(attempt.name, "KILL" if stale else "TERM", stage.stop, frozen)
 
@@ -346,7 +352,10 @@ def _adopt(machine: Machine, attempt: LocalAttempt, stage: Running, event: steps
 def _not_frozen(
     _machine: Machine, attempt: LocalAttempt, stage: Running, event: steps.NotFrozen, now: Moment
 ) -> Instructions:
-    stage.frozen_at = None
+    saving, stage.frozen_at, stage.saving = stage.saving is not None, None, None
+    if saving and _machine.frozen is None:
+        yield steps.Say(attempt.name, f"{attempt.name} cannot be frozen for its checkpoint: {event.error}")
+        return
     stage.unfrozen_since = now.clock if stage.unfrozen_since is None else stage.unfrozen_since
     if now.clock - stage.unfrozen_since > FREEZE_SECONDS:
         yield steps.Say(attempt.name, f"{attempt.name} cannot be frozen, giving it back: {event.error}")
@@ -376,6 +385,42 @@ def _observe(
     elif attempt.watchdog and used - stage.active > attempt.watchdog and stage.stop is None:
         reason = f"it wrote neither output nor progress for {attempt.watchdog:g} s"
         yield from _end_program(machine, attempt, stage, steps.StopAsked(attempt.name, StopCause.STALLED, reason), now)
+
+
+def _note_asked(
+    _machine: Machine, _attempt: LocalAttempt, stage: Running, _event: steps.CheckpointAsked, _now: Moment
+) -> Instructions:
+    stage.asked = True
+    return ()
+
+
+def _is_checkpoint_due(attempt: LocalAttempt, stage: Running, now: Moment) -> bool:
+    ran = stage.used_seconds(now.clock) - stage.saved
+    due = ran >= attempt.every or (stage.asked and ran >= ASKED_SECONDS)
+    return bool(attempt.every) and due and not stage.uploading
+
+
+def _copy_now(
+    _machine: Machine, attempt: LocalAttempt, stage: Running, _event: steps.Frozen, _now: Moment
+) -> Instructions:
+    """Copy the checkpoint, if that is what the program was frozen for."""
+    return [steps.CopyCheckpoint(attempt.name)] if stage.saving is not None else ()
+
+
+def _end_copy(
+    machine: Machine, attempt: LocalAttempt, stage: Running, event: steps.Copied, now: Moment
+) -> Instructions:
+    """Wake the program, unless its owner wants it frozen."""
+    stage.saving, stage.uploading = None, event.complete
+    if stage.stop is None:
+        yield from _tick_limits(machine, attempt, stage, now)
+
+
+def _note_uploaded(
+    _machine: Machine, _attempt: LocalAttempt, stage: Running, _event: steps.Uploaded, _now: Moment
+) -> Instructions:
+    stage.uploading = False
+    return ()
 
 
 def _collected(
@@ -441,17 +486,24 @@ def _tick_running(
 
 
 def _tick_limits(machine: Machine, attempt: LocalAttempt, stage: Running, now: Moment) -> Instructions:
-    """Apply a running program's time limit, and freeze or wake it as the owner wants."""
+    """Apply a running program's time limit, and freeze or wake it: as the owner wants, and for its checkpoints."""
     if stage.frozen_at is None:
         if stage.used_seconds(now.clock) > attempt.timeout:
             reason = f"it ran longer than its timeout of {attempt.timeout:g} s"
             yield from _end_program(
                 machine, attempt, stage, steps.StopAsked(attempt.name, StopCause.TIMEOUT, reason), now
             )
-        elif machine.frozen is not None and not stage.adoption_pending:
+        elif stage.adoption_pending:
+            return
+        elif machine.frozen is not None or _is_checkpoint_due(attempt, stage, now):
+            if machine.frozen is None:
+                stage.saving, stage.saved, stage.asked = now.clock, stage.used_seconds(now.clock), False
             stage.frozen_at, stage.wanted = now.clock, False
             yield steps.Freeze(attempt.name)
+    elif stage.saving is not None and now.clock - stage.saving <= COPY_SECONDS:
+        return
     elif machine.frozen is None:
+        stage.saving = None
         stage.frozen_seconds, stage.frozen_at, stage.unfrozen_since = stage.frozen_for(now.clock), None, None
         yield steps.Thaw(attempt.name)
     elif reason := _reason_to_give_back(machine, stage, now.clock - stage.frozen_at):
@@ -502,6 +554,10 @@ TABLE: dict[type[steps.AttemptEvent], dict[type[Stage], Transition]] = {
     steps.NotThawed: _transitions(_ignore, _ignore, _ignore, _not_thawed, _ignore, _ignore),
     steps.NotFrozen: _transitions(_ignore, _ignore, _ignore, _not_frozen, _ignore, _ignore),
     steps.Observed: _transitions(_ignore, _ignore, _ignore, _observe, _ignore, _ignore),
+    steps.Frozen: _transitions(_ignore, _ignore, _ignore, _copy_now, _ignore, _ignore),
+    steps.CheckpointAsked: _transitions(_ignore, _ignore, _ignore, _note_asked, _ignore, _ignore),
+    steps.Copied: _transitions(_ignore, _ignore, _ignore, _end_copy, _ignore, _ignore),
+    steps.Uploaded: _transitions(_ignore, _ignore, _ignore, _note_uploaded, _ignore, _ignore),
     steps.Collected: _transitions(_ignore, _ignore, _ignore, _ignore, _collected, _ignore),
     steps.Advanced: _transitions(_ignore, _ignore, _ignore, _ignore, _advance, _ignore),
     steps.Settled: _transitions(_settle, _settle, _settle, _settle, _settle, _settle),

@@ -1,4 +1,4 @@
-"""Looks at the workspaces of running jobs: whether their programs still write anything.
+"""Looks at the workspaces of running jobs: whether their programs still write anything, and ask for checkpoints.
 
 It has a thread of its own, because whatever belongs to a job may be slow to look at. Heartbeats, the clock and the
 owner's commands never wait for it.
@@ -11,9 +11,12 @@ import os
 from deborgen_worker.agent import Agent
 from deborgen_worker.attempts import Mark
 from deborgen_worker.execution import Execution
-from deborgen_worker.folders import EVENTS, OUTPUT, OWN, PROGRESS
+from deborgen_worker.folders import ASKED, EVENTS, OUTPUT, OWN, PROGRESS
 from deborgen_worker.runners.protocol import Launch
-from deborgen_worker.steps import AttemptEvent, Observed
+from deborgen_worker.steps import AttemptEvent, CheckpointAsked, Observed
+
+#: The state of a file that does not exist.
+MISSING: Mark = (-1,)
 
 
 class Observer:
@@ -26,13 +29,17 @@ class Observer:
         running = self._agent.read_state(
             lambda machine, executions: [executions[name] for name in machine.attempts if self._agent.is_running(name)]
         )
-        events: list[AttemptEvent] = [Observed(each.id, mark_of(each.launch)) for each in running if _is_watched(each)]
+        events: list[AttemptEvent] = [Observed(each.id, mark_of(each.launch)) for each in running if each.spec.watchdog]
+        events += [CheckpointAsked(each.id) for each in running if each.checkpoints is not None and _asks(each)]
         if events:
             self._agent.handle(events)
 
 
-def _is_watched(execution: Execution) -> bool:
-    return bool(execution.spec.watchdog)
+def _asks(execution: Execution) -> bool:
+    """Whether the program has written to $DEBORGEN_CHECKPOINT since the last look."""
+    before, now = execution.asked, _state_of(f"{execution.launch.workspace}/{OWN}/{ASKED}")
+    execution.asked = now
+    return before != now and now != MISSING
 
 
 def mark_of(launch: Launch) -> Mark:
@@ -49,5 +56,5 @@ def _state_of(path: str) -> tuple[int, ...]:
     try:
         found = os.stat(path, follow_symlinks=False)  # noqa: PTH116
     except OSError:
-        return (-1,)
+        return MISSING
     return found.st_size, found.st_mtime_ns

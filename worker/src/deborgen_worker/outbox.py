@@ -15,6 +15,7 @@ from deborgen_shared.messages import Finish, Finished, MissingBlob, NextClaim, R
 from deborgen_shared.states import Outcome, ResultAnswer
 from deborgen_worker import artifacts
 from deborgen_worker.agent import Agent
+from deborgen_worker.checkpoints import CannotSave
 from deborgen_worker.claims import Claims
 from deborgen_worker.contact import Link
 from deborgen_worker.crash import crash_point
@@ -39,6 +40,12 @@ ASK_AGAIN_SECONDS = 1.0
 GROUP_SECONDS = 0.04
 #: With free slots, wait only this many seconds between two finishes, because a finish also brings the next jobs.
 SHORT_SECONDS = 0.02
+
+
+#: Refusals that concern the attempt or the worker, or a moment in which the coordinator cannot take the checkpoint.
+NOT_ABOUT_THE_CHECKPOINT = frozenset({
+    Code.STALE_ATTEMPT, Code.SUPERSEDED, Code.UNAUTHENTICATED, Code.FORBIDDEN, Code.UNAVAILABLE, Code.SLOW_DOWN,
+})  # fmt: skip
 
 
 class ResultQueue:
@@ -262,6 +269,8 @@ class Outbox:
         try:
             if result is not None:
                 self._upload_events(attempt)
+                if result.outcome == Outcome.RELEASED.value:
+                    self._upload_checkpoint(attempt)
                 self._upload_artifacts(attempt, result)
                 self._upload_log(attempt, result)
         except NoAnswer as error:
@@ -322,6 +331,23 @@ class Outbox:
             if refused.code != Code.STALE_ATTEMPT or attempt not in self._asked_about:
                 raise
             held.events.given_up = True
+
+    def _upload_checkpoint(self, attempt: str) -> None:
+        """Save the last checkpoint of a job that is given back. If that is impossible, the one before stays."""
+        held = self._agent.execution(attempt)
+        saved = held.checkpoints if held is not None else None
+        if saved is None or saved.pending is None:
+            return
+        try:
+            saved.upload(self._link.coordinator, attempt, self._link.session)
+        except Refused as refused:
+            if refused.code in NOT_ABOUT_THE_CHECKPOINT:
+                raise
+            saved.give_up(refused.message)
+            self._link.say(f"the coordinator refused the checkpoint of {attempt}: {refused.message}")
+        except (CannotSave, OSError) as problem:
+            saved.give_up(str(problem))
+            self._link.say(f"the last checkpoint of {attempt} could not be saved: {problem}")
 
     def _upload_artifacts(self, attempt: str, result: Result) -> None:
         if not result.artifacts:
@@ -398,6 +424,8 @@ class Outbox:
         held = self._agent.execution(attempt)
         if result.artifacts or (held is not None and held.events.unsent):
             return False
+        if held is not None and held.checkpoints is not None and held.checkpoints.pending is not None:
+            return result.outcome != Outcome.RELEASED.value
         if result.log is not None:
             return result.log.offset == 0 or (held is not None and held.log_sent >= result.log.offset)
         return result.log_size == 0 or held is None or held.log_sent >= result.log_size

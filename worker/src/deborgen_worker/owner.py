@@ -148,11 +148,12 @@ WORDS = {
 def _described(attempt: LocalAttempt, execution: Execution, now: float) -> dict[str, Any]:
     running = attempt.stage if isinstance(attempt.stage, Running) else None
     frozen = running is not None and running.frozen_at is not None
+    saving = running is not None and running.saving is not None
     return {
         "attempt": attempt.name,
         "name": execution.assignment.name,
         "submitter": execution.assignment.submitter,
-        "stage": "frozen" if frozen else WORDS[type(attempt.stage)],
+        "stage": "saving" if saving else "frozen" if frozen else WORDS[type(attempt.stage)],
         "runner": execution.runner.name,
         "seconds": round(running.used_seconds(now), 1) if running is not None else 0,
         "cpus": attempt.amount.cpus,

@@ -14,6 +14,7 @@ from deborgen_shared.client.transport import NoAnswer, Refused
 from deborgen_shared.states import Cause
 from deborgen_worker import steps, workspace
 from deborgen_worker.cache import BlobCache
+from deborgen_worker.checkpoints import CannotSave
 from deborgen_worker.crash import crash_point
 from deborgen_worker.execution import Execution
 from deborgen_worker.folders import remove
@@ -35,7 +36,7 @@ EXPECTED_ERRORS = (CannotStart, OSError, SpoolFullError, Refused, NoAnswer)
 
 class Performer:
     """Passes the outcome of each instruction to `handle`. `is_wanted` says whether an attempt must still be
-    prepared."""
+    prepared, `is_saving` whether its checkpoint must still be copied."""
 
     def __init__(
         self,
@@ -48,11 +49,12 @@ class Performer:
         run_slow: Callable[[Work], object],
         handle: Callable[[list[steps.AttemptEvent]], None],
         is_wanted: Callable[[str], bool],
+        is_saving: Callable[[str], bool] = lambda _name: True,
         repositories: Repositories | None = None,
     ) -> None:
         self._repositories = repositories
         self._spool, self._cache, self._clock, self._lease_clock = spool, cache, clock, lease_clock
-        self._say, self._handle, self._is_wanted = say, handle, is_wanted
+        self._say, self._handle, self._is_wanted, self._is_saving = say, handle, is_wanted, is_saving
         self._strands = Strands(run_slow)
         self._results = ResultRecorder(spool, clock, say, handle)
         #: Preparations may take minutes. They must not occupy all threads, because signals and results need some too.
@@ -85,7 +87,9 @@ class Performer:
                 failed = {steps.Prepare: steps.NotPrepared, steps.Start: steps.NotStarted}.get(type(do))
                 work = partial(self._guarded, partial(self._carry_out, do, execution), execution.id, failed)
                 slow = not execution.starts_inline or isinstance(do, steps.Collect)
-                self._strands.run(execution.id, work) if slow else work()
+                # A copy may take long, and no signal may wait for it.
+                strand = f"{execution.id} copy" if isinstance(do, steps.CopyCheckpoint) else execution.id
+                self._strands.run(strand, work) if slow else work()
         if ends:
             self._results.record(ends)
 
@@ -140,6 +144,11 @@ class Performer:
                     runner.freeze(name)
                 except CannotStart as error:
                     self._handle([steps.NotFrozen(name, str(error))])
+                else:
+                    if execution.checkpoints is not None:
+                        self._handle([steps.Frozen(name)])
+            case steps.CopyCheckpoint():
+                self._copy_checkpoint(execution)
             case steps.Thaw():
                 try:
                     runner.thaw(name)
@@ -149,6 +158,19 @@ class Performer:
                 self._results.record([(do, execution)])
             case steps.Discard(touched=touched, folder=folder):
                 self._discard(execution, touched, folder)
+
+    def _copy_checkpoint(self, execution: Execution) -> None:
+        """Copy the checkpoint, and say so in any case: the program is frozen until then."""
+        saved, name, complete = execution.checkpoints, execution.id, False
+        assert saved is not None
+        try:
+            if execution.runner.is_frozen(name):
+                complete = saved.copy(partial(self._is_saving, name))
+        except (CannotSave, CannotStart) as problem:
+            if self._is_saving(name) and saved.warn(str(problem)):
+                self._say(f"a checkpoint of {name} could not be saved: {problem}")
+        finally:
+            self._handle([steps.Copied(name, complete)])
 
     def _report_failure(self, name: str, words: str, work: Work) -> None:
         try:
@@ -215,6 +237,8 @@ class Performer:
                 execution.runner.discard(execution.id)
             except CannotStart:
                 self.leftovers[execution.id] = execution.runner
+        if folder and execution.checkpoints is not None:
+            execution.checkpoints.close()
         if folder and not execution.keep_folder:
             self.remove(execution.launch.folder)
 

@@ -98,6 +98,25 @@ class Observed(AttemptEvent):
     mark: Mark
 
 
+class Frozen(AttemptEvent):
+    """Its program was frozen, after a `Freeze`."""
+
+
+class CheckpointAsked(AttemptEvent):
+    """Its program asks for a checkpoint."""
+
+
+@dataclass(slots=True)
+class Copied(AttemptEvent):
+    """What its program had saved was copied. If that failed or if there was nothing, the copy is not `complete`."""
+
+    complete: bool
+
+
+class Uploaded(AttemptEvent):
+    """Its last checkpoint is at the coordinator, or was given up."""
+
+
 class Collected(AttemptEvent):
     """Its result is in the spool."""
 
@@ -160,7 +179,7 @@ class Signal(Instruction):
 
 
 class Freeze(Instruction):
-    """Freeze its program. Leads to `NotFrozen` if that fails."""
+    """Freeze its program. Leads to `Frozen`, or to `NotFrozen` if that fails."""
 
 
 class Thaw(Instruction):
@@ -182,6 +201,10 @@ class Collect(Instruction):
     ran: bool
     began: float
     stopped: float = 0.0
+
+
+class CopyCheckpoint(Instruction):
+    """Copy what its program has saved, now that the program is frozen. Leads to `Copied`."""
 
 
 class Send(Instruction):

@@ -24,9 +24,10 @@ from deborgen_shared.jobfile.kinds import unstorable
 from deborgen_shared.jobfile.model import JobSpec
 from deborgen_shared.jobfile.paths import INPUTS, check_path
 from deborgen_shared.jobfile.template import text_of
-from deborgen_shared.messages import REGISTRY_CREDENTIALS, Assignment, Scalar
+from deborgen_shared.messages import REGISTRY_CREDENTIALS, Assignment, Checkpoint, Scalar
 from deborgen_worker.cache import BlobCache
 from deborgen_worker.folders import (
+    ASKED,
     EVENTS,
     IN_CONTAINER,
     NO_LINK,
@@ -123,6 +124,7 @@ def _environment(
         "DEBORGEN_INPUTS": f"{inside}/{INPUTS}",
         "DEBORGEN_RESULT": f"{inside}/{OWN}/result.json",
         "DEBORGEN_PROGRESS": f"{inside}/{OWN}/{PROGRESS}",
+        "DEBORGEN_CHECKPOINT": f"{inside}/{OWN}/{ASKED}",
         "DEBORGEN_EVENTS": f"{inside}/{OWN}/{EVENTS}",
     }
 
@@ -162,16 +164,20 @@ def lay_out(
     if check_out is not None:
         (launch.folder / COMMIT).write_text(check_out.commit)
         links = check_out.write(launch.workspace)
+        if spec.checkpoint is not None and assignment.checkpoint is not None:  # it replaces what is there
+            links = [path for path in links if not _is_below(path, spec.checkpoint.path)]
     for each in spec.files:
         cache.copy(each.sha256, target_path(launch.workspace, each.path), each.mode)
     for given in assignment.inputs:
         cache.copy(given.sha256, target_path(launch.workspace, given.target), 0o644)
+    if spec.checkpoint is not None and assignment.checkpoint is not None:
+        _restore(launch.workspace, spec.checkpoint.path, assignment.checkpoint, cache)
     if launch.image:
         _open_for_anyone(launch.workspace)
     make_links(
         launch.workspace, links, [*(each.path for each in spec.files), *(each.target for each in assignment.inputs)]
     )
-    if not launch.image and (spec.files or assignment.inputs or check_out):
+    if not launch.image and (spec.files or assignment.inputs or check_out or assignment.checkpoint):
         _give_to_owner(launch.workspace)
 
 
@@ -180,6 +186,23 @@ def read_commit(folder: Path) -> str:
     with contextlib.suppress(OSError):
         return (folder / COMMIT).read_text()
     return ""
+
+
+def _is_below(path: str, root: str) -> bool:
+    return path == root or path.startswith(f"{root}/")
+
+
+def _restore(workspace: Path, root: str, checkpoint: Checkpoint, cache: BlobCache) -> None:
+    """Put a checkpoint in the place of whatever the job's files have there."""
+    place = target_path(workspace, root)
+    if place.is_dir():
+        shutil.rmtree(place)
+    else:
+        place.unlink(missing_ok=True)
+    for file in checkpoint.files:
+        if not _is_below(file.path, root):
+            raise CannotStart(f"the path {file.path!r} of the checkpoint is not in {root!r}")
+        cache.copy(file.sha256, target_path(workspace, file.path), file.mode)
 
 
 def target_path(workspace: Path, path: str) -> Path:

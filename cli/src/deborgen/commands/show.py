@@ -112,6 +112,13 @@ def _show_job(app: App, job: Job, as_json: bool) -> None:
                 output.write(f"  | {inert(line)}\n")
         for warning in detail.warnings:
             output.write(f"{'warning':<12}{inert(warning)}\n")
+        for attempt in detail.history:
+            if (start := attempt.went_on_from) is not None:
+                words = f"{attempt.number} went on from checkpoint {start.number} of attempt {start.attempt}"
+                output.write(f"{'attempt':<12}{words}\n")
+        if (saved := detail.checkpoint) is not None:
+            words = f"{saved.number} of attempt {saved.attempt}, {output.counted(saved.files, 'file')}"
+            output.write(f"{'checkpoint':<12}{words}, {output.size(saved.size)}, {output.age(saved.saved_at)}\n")
         for artifact in detail.artifacts:
             output.write(f"{'artifact':<12}{inert(artifact.path)} ({output.size(artifact.size)})\n")
         output.write("\n")

@@ -9,7 +9,20 @@ from typing import TYPE_CHECKING, Any
 from flask import Flask
 
 from deborgen_coordinator.disk_reserve import DiskReserve
-from deborgen_coordinator.http import blobs, events, images, jobs, ledger, logs, runs, secrets, service, tokens, workers
+from deborgen_coordinator.http import (
+    blobs,
+    checkpoints,
+    events,
+    images,
+    jobs,
+    ledger,
+    logs,
+    runs,
+    secrets,
+    service,
+    tokens,
+    workers,
+)
 from deborgen_coordinator.http.answers import answer_problem
 from deborgen_coordinator.http.bodies import BodyAwaited
 from deborgen_coordinator.http.routes import View, register
@@ -23,7 +36,7 @@ if TYPE_CHECKING:
 #: The page about a problem, or None if the request does not come from a browser.
 ProblemPage = Callable[[Exception, dict[str, Any]], Callable[..., Iterable[bytes]] | None]
 
-NOUNS = (service, runs, jobs, logs, blobs, events, workers, ledger, tokens, secrets, images)
+NOUNS = (service, runs, jobs, logs, blobs, checkpoints, events, workers, ledger, tokens, secrets, images)
 
 
 class Application(Flask):

@@ -21,7 +21,7 @@ from deborgen_shared.states import Outcome, State
 from .. import ids
 from ..leases import Verdict, lease_end
 from ..lifecycle import InvalidTransition, LifecycleEvent, advance
-from ..storage import attempts, jobs, lease_clock, runs
+from ..storage import attempts, checkpoints, jobs, lease_clock, runs
 from ..storage.rows import HeldAttempt, WorkerRow
 from ..storage.transactions import Tx
 from .steps import settle
@@ -199,6 +199,8 @@ class Work:
         )  # fmt: skip
         if not done:
             raise RefusedTransition(held.job_state, verdict.event, About.attempt_of(held))
+        if state is State.SUCCEEDED and self.ctx.spec_cache.spec(self.tx, held.spec_id).job.checkpoint is not None:
+            checkpoints.remove(self.tx, held.job, held.job)
         self._ended[ids.run_of(held.job), held.job_step][state] += 1
         data = {"outcome": ending.outcome.value} | ({"reason": verdict.reason} if verdict.reason else {})
         self._record_move(f"job.{state}", About.attempt_of(held), held.job_state, state, data)

@@ -157,7 +157,7 @@ def history(reader: DatabaseConnection, job: int) -> list[Row]:
     query = Attempt.select(
         Attempt.number, Worker.name, Attempt.outcome, Attempt.reason, Attempt.exit_code, Attempt.claimed_at,
         Attempt.began_at, Attempt.finished_at, Attempt.seconds, Attempt.log_size, Attempt.cpu_seconds,
-        Attempt.peak_memory, Attempt.image, Attempt.lease_clock,
+        Attempt.peak_memory, Attempt.image, Attempt.lease_clock, Attempt.from_attempt, Attempt.from_checkpoint,
     )  # fmt: skip
     return reader.rows(query.join(Worker).where(Attempt.job == job).order_by(Attempt.number))
 

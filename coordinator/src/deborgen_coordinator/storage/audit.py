@@ -17,7 +17,20 @@ from deborgen_shared.states import INFRASTRUCTURE_FAILURES, PROGRAM_FAILURES, TE
 
 from .. import ids
 from .database import DatabaseConnection, Row
-from .models import Artifact, Attempt, Blob, Event, Image, Job, LogChunk, Run, SpecFile, Step
+from .models import (
+    Artifact,
+    Attempt,
+    Blob,
+    Checkpoint,
+    CheckpointFile,
+    Event,
+    Image,
+    Job,
+    LogChunk,
+    Run,
+    SpecFile,
+    Step,
+)
 from .statements import Reader, Statement
 
 LOST, DUPLICATED, UNEXPECTED = "lost", "duplicated", "unexpected"
@@ -309,6 +322,17 @@ CHECKS = [
         LOST, "image_blob", "the blob of an image is missing", "job",
         Image.select(Image.job, Image.number).join(Blob, JOIN.LEFT_OUTER, on=(Blob.digest == Image.archive))
         .where(Image.archive.is_null(False), Blob.size.is_null()),
+    ),
+    Check(
+        LOST, "checkpoint_blob", "the blob of a checkpoint is missing or has another size", "job",
+        CheckpointFile.select(CheckpointFile.job, NONE)
+        .join(Blob, JOIN.LEFT_OUTER, on=(Blob.digest == CheckpointFile.digest))
+        .where(Blob.size.is_null() | (Blob.size != CheckpointFile.size)),
+    ),
+    Check(
+        UNEXPECTED, "checkpoint_after_success", "the job has succeeded, but its checkpoint is kept", "job",
+        Checkpoint.select(Checkpoint.job, NONE).join(Job, on=(Job.id == Checkpoint.job))
+        .where(Job.state == State.SUCCEEDED.value),
     ),
     Check(LOST, "input_blob", "the blob of an input file is missing", "blob", _input_blob()),
     Check(

@@ -9,9 +9,9 @@ from peewee import JOIN, SQL, fn
 
 from deborgen_shared.states import TERMINAL, State
 
-from . import hot, uploads
+from . import checkpoints, hot, uploads
 from .database import DatabaseConnection
-from .models import Artifact, Attempt, Blob, Image, Job, LogChunk, Run, SpecFile, Upload
+from .models import Artifact, Attempt, Blob, CheckpointFile, Image, Job, LogChunk, Run, SpecFile, Upload
 from .statements import Locked
 from .transactions import Tx
 
@@ -25,7 +25,7 @@ def _named_by(column: Any) -> Any:
 
 def _unreferenced(before: float) -> Any:
     named = _named_by(Artifact.digest) | _named_by(SpecFile.digest) | _named_by(Attempt.log_digest)
-    named |= _named_by(Image.archive)
+    named |= _named_by(Image.archive) | _named_by(CheckpointFile.digest)
     return Blob.select(Blob.digest).where(Blob.touched_at < before, ~named)
 
 
@@ -173,8 +173,8 @@ def artifacts_of_span(reader: Tx | DatabaseConnection, first: int, last: int) ->
 
 
 def referenced_size(reader: DatabaseConnection) -> int:
-    """The total size of the blobs of logs and artifacts, counting each blob once."""
-    named = _named_by(Artifact.digest) | _named_by(Attempt.log_digest)
+    """The total size of the blobs of logs, artifacts and checkpoints, counting each blob once."""
+    named = _named_by(Artifact.digest) | _named_by(Attempt.log_digest) | _named_by(CheckpointFile.digest)
     return int(reader.value(Blob.select(fn.COALESCE(fn.SUM(Blob.size), 0)).where(named)))
 
 
@@ -185,7 +185,8 @@ def prunable_runs(reader: DatabaseConnection, before: float, most: int) -> list[
 
 
 def prune_run(tx: Tx, run: int, first: int, last: int, now: float) -> None:
-    """Remove the logs and artifacts of a finished run. Its history stays."""
+    """Remove the logs, artifacts and checkpoints of a finished run. Its history stays."""
+    checkpoints.remove(tx, first, last)
     tx.run(Artifact.delete().where(Artifact.job.between(first, last)))
     tx.run(LogChunk.delete().where(LogChunk.job.between(first, last)))
     # Reset `announced_size` too. Otherwise the log would count as incomplete, and would accept more bytes.

@@ -400,7 +400,8 @@ class Attempt(TableModel):
     """`outcome` is null while the attempt is live. Only live attempts have a lease, which ends at `lease_clock`.
     `named` says that a heartbeat or a result has named the attempt. `began_at` is the start of the program. The
     coordinator ends the attempt at `deadline_clock` if its worker has not. `announced_size` is the log's size according
-    to the result. `events` counts the program's own events, including dropped ones."""
+    to the result. `events` counts the program's own events, including dropped ones. `from_attempt` and
+    `from_checkpoint` name the checkpoint that was in its workspace when it started."""
 
     job = ReferenceField(Job)
     number = PositiveField()
@@ -427,6 +428,8 @@ class Attempt(TableModel):
     log_digest = TextField(null=True)
     began_at = DoubleField(null=True)
     events = CountField(constraints=[default(0)])
+    from_attempt = BigIntegerField(null=True)
+    from_checkpoint = BigIntegerField(null=True)
 
     class Meta:
         primary_key = CompositeKey("job", "number")
@@ -558,6 +561,33 @@ class ImagePlace(TableModel):
         without_rowid = True
 
 
+class Checkpoint(TableModel):
+    """What a job's attempts have saved last: at most one checkpoint per job."""
+
+    job = KeyField(primary_key=True, column_name="job_id")
+    attempt = PositiveField()
+    number = PositiveField()
+    saved_at = DoubleField()
+
+    class Meta:
+        constraints = (SQL("FOREIGN KEY (job_id, attempt) REFERENCES attempt (job_id, number)"),)
+
+
+class CheckpointFile(TableModel):
+    job = ReferenceField(Checkpoint)
+    path = TextField()
+    digest = TextField()
+    size = CountField()
+    mode = BigIntegerField()
+
+    class Meta:
+        primary_key = CompositeKey("job", "path")
+        without_rowid = True
+
+
+CheckpointFile.add_index(CheckpointFile.digest, name="checkpoint_blob")
+
+
 class Event(TableModel):
     """The append-only history. For an event of a whole run, `job` is the run's number times 2^20."""
 
@@ -649,5 +679,5 @@ class Writer(TableModel):
 TABLES: tuple[Any, ...] = (
     LeaseClock, Token, SignIn, Submitter, Secret, Run, RunLabel, Submission, JobClass, Spec, SpecFile, Step, Worker,
     Experience, Session, Claim, Job, Attempt, LogChunk, Blob, Upload, ArtifactStore, Artifact, Image, ImagePlace,
-    Event, HistoryCursor, Pin, Spent, QueueDepth, Writer,
+    Checkpoint, CheckpointFile, Event, HistoryCursor, Pin, Spent, QueueDepth, Writer,
 )  # fmt: skip

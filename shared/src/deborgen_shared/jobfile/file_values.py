@@ -11,7 +11,7 @@ from deborgen_shared.jobfile import limits
 from deborgen_shared.jobfile.globs import check_glob
 from deborgen_shared.jobfile.kinds import Shape, ValueKind, choice, refuse_template, shaped
 from deborgen_shared.jobfile.model import ArtifactPattern, File
-from deborgen_shared.jobfile.paths import OWN, check_file, check_path, find_twins
+from deborgen_shared.jobfile.paths import OWN, check_file, check_path, check_state, find_twins
 from deborgen_shared.jobfile.problems import Path, Problems, show, subject
 from deborgen_shared.jobfile.structure import check_mapping, listed, record, record_shape, report_unknown_key
 from deborgen_shared.jobfile.template import without_references
@@ -71,6 +71,7 @@ def file_path(
 
 result = file_path("metrics.json", templates=True)
 inner_path = file_path("data/state", folder="")
+state_path = file_path("state/", folder="", check_one=check_state)
 _beside_path = file_path("sim.py", folder="", beside=True, check_one=check_file)
 _wire_path = file_path("data/a.csv", check_one=check_file)
 _artifact_path = file_path("out/*.png", templates=True, folder="/**", glob=True)

@@ -7,7 +7,7 @@ from typing import Any
 
 from deborgen_shared.jobfile import file_values, kinds, limits, values
 from deborgen_shared.jobfile.kinds import Check, ValueKind
-from deborgen_shared.jobfile.model import Build, Checkpoint, Repeat, Workspace
+from deborgen_shared.jobfile.model import Build, Repeat, SavedPath, Workspace
 from deborgen_shared.jobfile.problems import Path, Problems
 from deborgen_shared.jobfile.structure import record
 from deborgen_shared.jobfile.sweep_checks import sweep
@@ -42,10 +42,10 @@ RETRY = record(
     "write for example {program: true, backoff: 10s}",
 )
 CHECKPOINT = record(
-    {"path": file_values.inner_path, "every": kinds.duration(*limits.CHECKPOINT_EVERY)},
+    {"path": file_values.state_path, "every": kinds.duration(*limits.CHECKPOINT_EVERY)},
     "write for example {path: state/, every: 5m}",
     ("path",),
-    Checkpoint,
+    SavedPath,
 )
 REPEAT = record(
     {"until": values.run, "most": kinds.number(*limits.ROUNDS, whole=True)},
@@ -175,7 +175,6 @@ KEYS: tuple[Key, ...] = (
     ),
     Key(
         "checkpoint", CHECKPOINT, "A path that is saved while the job runs and restored in its next attempt.",
-        not_yet="is not supported by this version yet",
     ),
     Key("labels", values.labels("write for example {project: thesis}"), "Labels of your choice, to find the run by."),
     Key("sweep", sweep, "Run this job once per combination of parameters."),

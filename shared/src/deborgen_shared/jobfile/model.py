@@ -77,8 +77,8 @@ class Workspace(Struct, frozen=True, kw_only=True):
     write: bool = False
 
 
-class Checkpoint(Struct, frozen=True, kw_only=True):
-    """A path that is saved every `every` seconds while the job runs, and restored in its next attempt."""
+class SavedPath(Struct, frozen=True, kw_only=True):
+    """The `checkpoint` of a job: a path that is saved every `every` seconds, and restored in the next attempt."""
 
     path: str
     every: float = 300.0
@@ -133,7 +133,7 @@ class JobSpec(Struct, frozen=True, kw_only=True):
     priority: int = 0
     artifacts: list[ArtifactPattern] = msgspec.field(default_factory=list)
     result: str | None = None
-    checkpoint: Checkpoint | None = None
+    checkpoint: SavedPath | None = None
     repeat: Repeat | None = None
     build: Build | None = None
     labels: dict[str, str] = msgspec.field(default_factory=dict)

@@ -56,6 +56,14 @@ def check_file(path: str) -> str | None:
     return problem
 
 
+def check_state(path: str) -> str | None:
+    """What is wrong with the path of a checkpoint. The inputs are there in every attempt anyway."""
+    problem = check_file(path)
+    if problem is None and fold(path.partition("/")[0]) == INPUTS:
+        return f"is in the folder {INPUTS} of the workspace, which belongs to deborgen"
+    return problem
+
+
 def find_twins(paths: Iterable[str]) -> list[tuple[str, str]]:
     """Pairs of paths that are the same file on some file systems: they differ only in case or Unicode normalisation.
 

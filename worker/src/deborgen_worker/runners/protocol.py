@@ -119,6 +119,9 @@ class Runner(Protocol):
 
     def thaw(self, attempt: str) -> None: ...
 
+    def is_frozen(self, attempt: str) -> bool:
+        """Whether the program stands still now. An earlier `freeze` has taken effect when this returns."""
+
     def log(self, launch: Launch) -> Log:
         """The program's output. It stays available after a restart of the worker."""
 

@@ -103,6 +103,9 @@ class SubprocessRunner:
     def thaw(self, attempt: str) -> None:
         self.signal(attempt, "CONT")
 
+    def is_frozen(self, attempt: str) -> bool:
+        return bool(self._supervision.ask({"do": "adopt", "attempt": attempt}).get("frozen"))
+
     def log(self, launch: Launch) -> Log:
         return RawLog(launch.folder / OUTPUT)
 

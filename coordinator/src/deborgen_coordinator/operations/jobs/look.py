@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from deborgen_shared.messages import Attempt, Job, JobDetail, Jobs
+from deborgen_shared.messages import Attempt, CheckpointName, Job, JobDetail, Jobs
 from deborgen_shared.queries import JobsQuery
 from deborgen_shared.states import State
 
@@ -16,14 +16,14 @@ from ...storage import attempts, jobs, lease_clock, specs
 from ...storage.database import DatabaseConnection
 from ...storage.rows import JobRow, RunRow, StepRow
 from .. import views
-from ..attempts import artifacts
+from ..attempts import artifacts, checkpoints
 from ..context import Context
 from ..lookup import find_job, find_run, find_step, parse_cursor
 
 #: The fields of each attempt, in the order of the columns that storage returns.
 ATTEMPT_FIELDS = (
     "number worker outcome reason exit_code claimed_at started_at finished_at seconds log_size cpu_seconds peak_memory"
-    " image lease_clock"
+    " image lease_clock from_attempt from_checkpoint"
 ).split()
 
 
@@ -45,12 +45,16 @@ def get_job(ctx: Context, run: int, index: int) -> JobDetail:
                 values[moment] = views.maybe_when(values[moment])
             ends = values.pop("lease_clock")
             expires = None if ends is None else expires_at(now, clock, ends, ctx.settings.lease_seconds)
+            start, saved = values.pop("from_attempt"), values.pop("from_checkpoint")
+            if start is not None:
+                values["went_on_from"] = CheckpointName(attempt=ids.attempt_name(row.id, start), number=saved)
             history.append(Attempt(**values, lease_expires_at=views.maybe_when(expires)))
         return JobDetail(
             **fields,
             spec=msgspec.json.decode(spec.raw),
             artifacts=artifacts.listed(ctx, reader, row.id),
             history=history,
+            checkpoint=checkpoints.view(reader, row.id),
         )
 
     return ctx.store.read(look)

@@ -15,6 +15,7 @@ from ... import ids
 from ...storage import blobs, jobs, runs, specs
 from ...storage.rows import RunRow, StepRow
 from ...storage.transactions import Tx
+from ..attempts import checkpoints
 from ..attempts.pins import commit_for
 from ..images import pool_image, push_target, step_images
 from ..secrets import registry_credentials, secret_values
@@ -71,6 +72,9 @@ def assign(
         assignment = _assignment(work, each, spec, owner, inputs)
         assignment.lease_expires_at = expires
         size += _size(assignment, each, spec) + inputs_size
+        if spec.job.checkpoint is not None:
+            assignment.checkpoint = checkpoints.last(work.tx, each.job)
+            size += len(_encode(assignment.checkpoint))
         if most is not None and size > most and assignments:
             break
         assignments.append(assignment)

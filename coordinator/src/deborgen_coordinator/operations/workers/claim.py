@@ -13,7 +13,7 @@ from ... import ids
 from ...blame import on_probation
 from ...leases import deadline, lease_check_interval
 from ...placement import Needs
-from ...storage import attempts, jobs, workers
+from ...storage import attempts, checkpoints, jobs, workers
 from ...storage.rows import WorkerRow
 from ..context import Actor, Context
 from ..spec_cache import CachedSpec
@@ -195,3 +195,7 @@ def _grant(work: Work, worker: WorkerRow, request_id: str, picked: list[Picked],
         rows.append((each.job, each.number, worker.id, worker.session, claim_id, clock, limit, lease_end, now))
         grant.waits.append(now - owners[ids.run_of(each.job)].created_at)
     attempts.grant(work.tx, rows)
+    for each, assignment in zip(picked, grant.assignments, strict=True):
+        if (last := assignment.checkpoint) is not None:
+            _, saved_by = ids.parse_attempt(last.attempt)
+            checkpoints.note_restored(work.tx, each.job, each.number, saved_by, last.number)

@@ -158,6 +158,11 @@ class ContainerRunner:
             with container.steering:
                 self._wake(container)
 
+    def is_frozen(self, attempt: str) -> bool:
+        container = self._containers.get(attempt)
+        seen = self._inspect(container.id) if container is not None else None
+        return seen is not None and seen.state is ContainerState.PAUSED
+
     def _wake(self, container: Container, even_if_refused: bool = False) -> None:
         """Wake a frozen container. A frozen program gets no signal but KILL: it could not clean up."""
         try:
