@@ -75,7 +75,7 @@ def test_results(anna: Person, examples: Path) -> None:
 def test_checkpoint(anna: Person, examples: Path) -> None:
     run = anna.out("submit", str(examples / "checkpoint/checkpoint.yml"), "-p", "steps=3", "--wait").strip()
     (row,) = anna.rows("results", run)
-    assert row["step"] == "3"
+    assert row["done"] == "3"
 
 
 @pytest.mark.parametrize("kind", ["hello", "sweep", "steps", "checkpoint"])

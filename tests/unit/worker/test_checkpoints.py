@@ -344,7 +344,7 @@ def test_after_a_reboot_a_copy_is_not_used_because_bytes_of_it_may_be_lost(
 def test_fault_85_a_worker_that_is_killed_while_it_copies_leaves_the_checkpoint_before(
     world: SteppedWorker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Seen to fail when a copy counts before all its files are there."""
+    """Seen to fail when a copy of a checkpoint counts before all its files are there."""
     write(world, "state/a", b"1")
     write(world, "state/b", b"1")
     save(world)

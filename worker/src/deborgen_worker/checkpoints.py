@@ -202,10 +202,10 @@ class Checkpoints:
         places = {each.sha256: each for each in copy.files if each.copy}
         missing = coordinator.missing(sorted(places)) if places else {}
         for _ in range(TRIES):
-            for sha256, url in missing.items():
+            for sha256, place in missing.items():
                 if self.pending is not copy:
                     return False
-                coordinator.upload(folder / places[sha256].copy, sha256, places[sha256].size, url)
+                coordinator.upload(folder / places[sha256].copy, sha256, places[sha256].size, place)
             crash_point("before-checkpoint-saved")
             answer = coordinator.save_checkpoint(attempt, copy.number, files, session)
             if not answer.missing:
@@ -213,7 +213,7 @@ class Checkpoints:
             if gone := set(answer.missing) - places.keys():  # it was not copied, because the coordinator had it
                 self._uploaded = {path: file for path, file in self._uploaded.items() if file.sha256 not in gone}
                 raise CannotSave("the coordinator lacks a file that had not changed; it is sent next time")
-            missing = dict.fromkeys(answer.missing, "")
+            missing = coordinator.missing(answer.missing)
         raise CannotSave(f"the coordinator did not accept it after {TRIES} uploads")
 
     def _accepted(self, copy: Copy) -> bool:
