@@ -276,7 +276,6 @@ def test_templates_are_filled_in_for_each_job(pool: InProcessCoordinator) -> Non
     "keys",
     [
         {"secrets": ["KEY"]},
-        {"workspace": {"git": "https://example.org/x.git"}},
         {"workspace": {"shared": "data"}},
     ],
 )
