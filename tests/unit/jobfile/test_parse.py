@@ -312,11 +312,11 @@ def test_unsupported_keys_are_checked_and_reported(key: str, value: Any) -> None
 
 
 def test_unsupported_keys_are_reported_with_their_position() -> None:
-    document = load('name: x\nbuild: {git: "https://example.org/a.git", tag: a}\n', "job.yml")
+    document = load("run: x\nrepeat: {until: x, most: 3}\n", "job.yml")
     (problem,) = parse_document(document).not_yet
     shown = problem.render(document.source, document.lines).splitlines()
-    assert shown[0].startswith("job.yml:2:1: 'build' is not supported by this version yet")
-    assert shown[2] == "   | ^^^^^"
+    assert shown[0].startswith("job.yml:2:1: 'repeat' is not supported by this version yet")
+    assert shown[2] == "   | ^^^^^^"
 
 
 def test_supported_keys_are_not_reported() -> None:

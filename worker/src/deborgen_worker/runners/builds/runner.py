@@ -109,6 +109,9 @@ class BuildRunner:
     def thaw(self, attempt: str) -> None:
         self.signal(attempt, "CONT")
 
+    def is_frozen(self, attempt: str) -> bool:
+        return False  # a build saves no checkpoint
+
     def log(self, launch: Launch) -> Log:
         return RawLog(launch.folder / OUTPUT)
 
