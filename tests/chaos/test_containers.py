@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from support.containers import ContainerPool, container_pool, testcontainers_use
+from support.containers import ContainerPool, container_pool, use_of_testcontainers
 from support.podman import Podman
 from support.waiting import wait_until
 
@@ -20,7 +20,7 @@ WHOLE_LOG = b"begun\n" + b"".join(b"%d\n" % n for n in range(1, 11))
 
 @pytest.fixture(scope="module")
 def pool(images: Path, podman: Podman, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ContainerPool]:
-    with testcontainers_use(podman), container_pool(podman, tmp_path_factory.mktemp("fleet"), LEASE) as made:
+    with use_of_testcontainers(podman), container_pool(podman, tmp_path_factory.mktemp("fleet"), LEASE) as made:
         made.add_worker("w1")
         yield made
 
@@ -28,7 +28,7 @@ def pool(images: Path, podman: Podman, tmp_path_factory: pytest.TempPathFactory)
 @pytest.fixture(scope="module")
 def pool_on_postgres(images: Path, podman: Podman, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ContainerPool]:
     folder = tmp_path_factory.mktemp("fleet")
-    with testcontainers_use(podman), container_pool(podman, folder, LEASE, postgres=True) as made:
+    with use_of_testcontainers(podman), container_pool(podman, folder, LEASE, postgres=True) as made:
         made.add_worker("w3")
         yield made
 

@@ -26,7 +26,7 @@ sys.stdin.read()
 
 
 @contextmanager
-def testcontainers_use(podman: Podman) -> Iterator[None]:
+def use_of_testcontainers(podman: Podman) -> Iterator[None]:
     """Make testcontainers use this Podman. It reads these variables when it is first imported, so enter this before."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("DOCKER_HOST", f"unix://{podman.socket}")
