@@ -19,13 +19,15 @@ from deborgen_shared.messages import Artifact
 from support.in_process import InProcessCoordinator
 
 STEPS = {"steps": [{"id": "make", "run": "true"}, {"id": "use", "needs": ["make"], "run": "true"}]}
+#: It goes before the other jobs.
+LOOP = {"run": "true", "repeat": {"until": "true", "most": 5}, "priority": 1}
 DATA = b"an artifact"
 DIGEST = hashlib.sha256(DATA).hexdigest()
 
 
 @pytest.fixture(scope="module", params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
 def story(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[InProcessCoordinator]:
-    """A coordinator with a bit of everything: ended, running, queued, lost, released and blocked jobs."""
+    """A coordinator with a bit of everything: ended, running, queued, lost, released and blocked jobs, and a loop."""
     url = request.getfixturevalue("postgres").database() if request.param == "postgres" else ""
     coordinator = InProcessCoordinator(tmp_path_factory.mktemp("audit"), url)
     try:
@@ -56,6 +58,9 @@ def fill(coordinator: InProcessCoordinator) -> None:
     assert first.finish(released, "released") == "accepted"
     running = first.take()
     first.write_log(running, b"begun", 0)
+    coordinator.submit(LOOP)
+    assert first.finish(first.take()) == "accepted"
+    assert first.finish(first.take(), "failed") == "accepted"
 
 
 class UndoError(Exception):
@@ -80,8 +85,8 @@ def test_the_audit_finds_nothing_in_a_sound_database(story: InProcessCoordinator
     report = story.audit()
     assert report.findings == []
     assert report.counts == {"lost": 0, "duplicated": 0, "unexpected": 0}
-    assert report.totals["jobs"] == 8
-    assert report.totals["attempts"] == 5
+    assert report.totals["jobs"] == 11
+    assert report.totals["attempts"] == 7
 
 
 ATTEMPT = (
@@ -132,6 +137,10 @@ PLANTS: dict[str, str] = {
     "log_blob": f"UPDATE attempt SET log_digest = '{'0' * 64}' WHERE job_id = {DONE}",
     "artifact_blob": f"UPDATE artifact SET size = 3 WHERE job_id = {DONE}",
     "artifact_of_nothing": f"UPDATE artifact SET job_id = {LOST} WHERE job_id = {DONE}",
+    "loop_stopped": f"DELETE FROM event WHERE job_id = {key(3, 3)};DELETE FROM job WHERE id = {key(3, 3)}",
+    "loop_continued": f"UPDATE job SET verified = 1 WHERE id = {key(3, 2)}",
+    "answer": f"UPDATE job SET verified = 0 WHERE id = {key(3, 1)}",
+    "next_index": "UPDATE run SET next_index = 3 WHERE id = 3",
     "input_blob": f"INSERT INTO spec_file (spec_id, digest) SELECT spec_id, '{'0' * 64}' FROM job"
     f" WHERE id = {key(1, 5)}",
     "program_events": EVENT.format(type="job.event", job=FAILED, attempt=1, old="NULL", new="NULL"),

@@ -10,9 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from deborgen_shared.states import INFRASTRUCTURE_FAILURES, PROGRAM_FAILURES, Outcome
+from deborgen_shared.states import INFRASTRUCTURE_FAILURES, PROGRAM_FAILURES, Outcome, Phase
 
 from .lifecycle import LifecycleEvent
+from .loops import Place, is_last_round
 
 #: At most this many lease checks in a row count as late because a heartbeat waited.
 MOST_LATE_CHECKS = 3
@@ -89,7 +90,8 @@ class EndedAttempt(NamedTuple):
     """An attempt that has ended, with everything that the verdict depends on.
 
     `cancel_reason` is why a person canceled the job, if somebody did. `lost_on` counts the different machines in a row
-    that lost the job, or claimed it and never mentioned it again.
+    that lost the job, or claimed it and never mentioned it again. In a loop, `place` is where the job stands, and
+    `most` the number of rounds; `says_no` is the answer of a program that ended by itself with a nonzero exit code.
     """
 
     outcome: Outcome
@@ -101,13 +103,21 @@ class EndedAttempt(NamedTuple):
     cancel_requested: bool
     cancel_reason: str = ""
     lost_on: int = 0
+    place: Place | None = None
+    most: int = 0
+    says_no: bool = False
+
+    @property
+    def is_check(self) -> bool:
+        return self.place is not None and self.place.phase is Phase.VERIFY
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """What happens to a job whose attempt has ended, and why. The next attempt waits for `backoff` seconds.
 
-    With `refund`, the ended attempt is not counted. With `avoid`, other machines come first for a while.
+    With `refund`, the ended attempt is not counted. With `avoid`, other machines come first for a while. `verified` is
+    the answer of a check, which stands at `place`. A job of work that has succeeded in a loop has a `place` too.
     """
 
     event: LifecycleEvent
@@ -115,6 +125,8 @@ class Verdict:
     backoff: float = 0.0
     refund: bool = False
     avoid: bool = False
+    verified: bool | None = None
+    place: Place | None = None
 
 
 def verdict(ended: EndedAttempt) -> Verdict:
@@ -122,15 +134,25 @@ def verdict(ended: EndedAttempt) -> Verdict:
     outcome, reason = ended.outcome, ended.reason
     infrastructure = outcome in INFRASTRUCTURE_FAILURES
     if outcome is Outcome.SUCCEEDED:
-        return Verdict(LifecycleEvent.SUCCEEDED)
+        return Verdict(LifecycleEvent.SUCCEEDED, place=ended.place, verified=True if ended.is_check else None)
     if outcome is Outcome.CANCELED or (ended.cancel_requested and (outcome is Outcome.RELEASED or infrastructure)):
         return Verdict(LifecycleEvent.CANCELED, ended.cancel_reason or reason)
+    if ended.place is not None and ended.is_check and ended.says_no:
+        return _not_verified(ended.place, ended.most)
     if ended.lost_on >= POISON_MACHINES:
         return Verdict(LifecycleEvent.FAILED, f"poisoned: lost on {ended.lost_on} different machines in a row")
     if outcome is Outcome.RELEASED:
         return Verdict(LifecycleEvent.REQUEUED, reason, refund=True, avoid=True)
-    can_retry = infrastructure or (ended.retry_program and outcome in PROGRAM_FAILURES)
+    can_retry = infrastructure or (ended.retry_program and not ended.is_check and outcome in PROGRAM_FAILURES)
     if can_retry and ended.attempts < ended.max_attempts and not ended.cancel_requested:
         wait = min(max(LONGEST_BACKOFF, ended.backoff), ended.backoff * 2 ** max(0, ended.attempts - 1))
         return Verdict(LifecycleEvent.REQUEUED, reason, backoff=wait, avoid=infrastructure)
     return Verdict(LifecycleEvent.FAILED, reason)
+
+
+def _not_verified(place: Place, most: int) -> Verdict:
+    """A check that says no has done its job. Only if no further round is allowed, the loop has failed."""
+    if is_last_round(place.round, most):
+        reason = f"not verified after {place.round} round{'s' if place.round > 1 else ''}"
+        return Verdict(LifecycleEvent.FAILED, reason, place=place, verified=False)
+    return Verdict(LifecycleEvent.SUCCEEDED, place=place, verified=False)

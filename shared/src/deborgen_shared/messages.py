@@ -309,7 +309,10 @@ class Registered(AnswerBody):
 
 class Input(AnswerBody):
     """An artifact of a needed step, and where the workspace has it: at `inputs/STEP/PATH` or, if the step has a sweep,
-    at `inputs/STEP/INDEX/PATH`, with the index of the job that made it.
+    at `inputs/STEP/INDEX/PATH`, with the index of the job that made it, or of the first job of its loop.
+
+    In a loop, also an artifact of the last round, at `inputs/previous/PATH`, and for a check an artifact of the work
+    that it checks, at its own path.
     """
 
     step: str
@@ -441,8 +444,14 @@ class Cancel(PersonRequest):
 Retried = Literal["failed", "canceled", "all"]
 
 
+#: Where a loop begins again: with its first round, or after the newest round whose work succeeded.
+FIRST_ROUND: Literal["first"] = "first"
+Rounds = Literal["first", "last"]
+
+
 class Retry(PersonRequest):
     only: Retried = "failed"
+    rounds: Rounds = FIRST_ROUND
 
 
 class BlobDigests(PersonRequest):

@@ -13,8 +13,8 @@ from typing import Any
 from deborgen_shared.messages import ResultRow
 
 #: Columns of every table, before the parameters and after the results. The optional ones appear only if a job has one.
-BEFORE = ("job", "retry_of", "step", "state")
-OPTIONAL = ("retry_of", "step")
+BEFORE = ("job", "retry_of", "step", "state", "round", "verified")
+OPTIONAL = ("retry_of", "step", "round", "verified")
 AFTER = ("seconds", "worker")
 #: Columns whose smallest value is the best.
 SMALLER_IS_BETTER = frozenset({"error", "err", "loss", "cost", "rmse", "mse", "mae", "residual"})
@@ -39,10 +39,11 @@ class Columns:
         results: dict[str, None] = {}
         optional: set[str] = set()
         for row in rows:
-            optional.update(name for name in OPTIONAL if getattr(row, name))
+            optional.update(name for name in OPTIONAL if getattr(row, name) is not None)
             params.update(dict.fromkeys(row.params))
             results.update(dict.fromkeys(row.result or ()))
-        fixed = {*BEFORE, *AFTER}
+        # Tables without loops had columns called `round` and `verified` before there were loops.
+        fixed = {*BEFORE, *AFTER} - ({"round", "verified"} - optional)
         param_columns = {name: f"param.{name}" if name in fixed else name for name in params}
         result_columns = {name: f"result.{name}" if name in fixed or name in params else name for name in results}
         before = [name for name in BEFORE if name not in OPTIONAL or name in optional]

@@ -182,7 +182,7 @@ def test_a_retry_is_a_new_run_and_begins_anew(pool: InProcessCoordinator) -> Non
     put(pool, b"1")
     worker.save_checkpoint(attempt, 1, step=b"1")
     worker.finish(attempt, "failed")
-    retry_run(pool.ctx, person("alice"), 1, "failed")
+    retry_run(pool.ctx, person("alice"), 1, m.Retry(only="failed"))
     assert restored(worker) == ("2.1/1", None)
 
 

@@ -7,7 +7,7 @@ import pytest
 from deborgen_coordinator.operations import cursors
 from deborgen_coordinator.operations.runs import look, retry, submit
 from deborgen_shared.errors import Code, Refusal
-from deborgen_shared.messages import NewCursor, Origin
+from deborgen_shared.messages import NewCursor, Origin, Retry
 from support.in_process import InProcessCoordinator, person
 
 ADA, BOB = person("ada"), person("bob")
@@ -54,6 +54,6 @@ def test_a_run_keeps_where_it_came_from_and_its_retry_does_not(pool: InProcessCo
     submit.submit(pool.ctx, person("alice"), {"run": "true"}, None, "", origin)
     pool.cancel("1")
     assert look.get_run(pool.ctx, 1).origin == origin
-    again, _ = retry.retry_run(pool.ctx, person("alice"), 1, "canceled")
+    again, _ = retry.retry_run(pool.ctx, person("alice"), 1, Retry(only="canceled"))
     assert not look.get_run(pool.ctx, again.id).origin
     assert "origin" not in pool.ctx.store.read(lambda reader: str(reader.rows("SELECT data FROM event")))

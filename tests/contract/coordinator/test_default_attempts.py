@@ -15,6 +15,7 @@ from deborgen_coordinator.operations.runs import submit as submitting
 from deborgen_coordinator.operations.runs.retry import retry_run
 from deborgen_coordinator.settings import CoordinatorSettings
 from deborgen_coordinator.storage.transactions import Tx
+from deborgen_shared.messages import Retry
 from deborgen_shared.queries import JobsQuery
 from support.in_process import InProcessCoordinator, person
 
@@ -99,7 +100,7 @@ def test_rule_06_a_retry_keeps_what_was_recorded(pool: InProcessCoordinator) -> 
     worker = pool.worker()
     worker.finish(worker.take(), "failed")
     set_default(pool, 7)
-    retry_run(pool.ctx, person("alice"), 1, "failed")
+    retry_run(pool.ctx, person("alice"), 1, Retry(only="failed"))
     assert attempts(pool, 2) == [3]
 
 
@@ -130,7 +131,7 @@ def test_rule_06_jobs_that_were_submitted_to_the_first_release_keep_their_one_at
     for attempt in (worker := pool.worker()).start(2):
         worker.finish(attempt, "error", reason="no such image")
     assert [pool.job(job).state for job in ("1.1", "2.1")] == ["failed", "failed"]
-    retry_run(pool.ctx, person("alice"), 2, "failed")
+    retry_run(pool.ctx, person("alice"), 2, Retry(only="failed"))
     assert pool.job("3.1").max_attempts == 1
 
 

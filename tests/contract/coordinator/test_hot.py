@@ -29,7 +29,7 @@ SAMPLES: dict[str, tuple[Any, ...]] = {
     "live_attempts_of": (1,), "renew_lease": (99.0, 1.0, 50.0, JOB, 1, 1, "session"),
     "set_progress": (0.5, "half", JOB), "attempt_numbered": (JOB, 1),
     "end_attempt": ("failed", "no", 9.0, 1, 2.0, 3.0, 4, "image", DIGEST, 6, 7.0, 1, JOB, 1),
-    "finish_job": ("failed", "no", 1, "{}", "[]", 9.0, JOB, 1), "finish_jobs_of_only_step": (1, RUN),
+    "finish_job": ("failed", "no", 1, "{}", "[]", 9.0, None, JOB, 1), "finish_jobs_of_only_step": (1, RUN),
     "charge": (2.5, 1), "add_usage": (300, 300, 1, 1, 1, 1, 2.0, 3.0, 4.0, 5.0),
     "add_log_chunk": (JOB, 1, 0, b"bytes\xff"), "set_log_size": (6, JOB, 1),
     "find_blob": (DIGEST,), "lock_blob": (DIGEST,), "add_artifact": (JOB, 1, "out", DIGEST, 3),

@@ -139,7 +139,7 @@ def test_a_later_step_gets_the_image_of_its_run(pool: InProcessCoordinator) -> N
     assert use.pool_image is not None
     assert use.pool_image.digest == ID
     worker.finish(use.attempt, Outcome.FAILED)
-    retried, _ = retry_run(pool.ctx, person("alice"), run, "failed")
+    retried, _ = retry_run(pool.ctx, person("alice"), run, m.Retry(only="failed"))
     [again] = worker.assignments()
     assert again.job.startswith(f"{retried.id}.")
     assert spec_of(again)["image"] == f"pool/solver:1@sha256:{ID}", "the run that it retries has built it"

@@ -314,7 +314,7 @@ def test_a_retry_is_restored_wherever_its_row_was(make_pool: Any, tmp_path: Path
     worker = pool.worker()
     first, second = worker.start(2)
     worker.finish(first, "failed")
-    retry_run(pool.ctx, person("alice"), 1, "failed")
+    retry_run(pool.ctx, person("alice"), 1, m.Retry(only="failed"))
     worker.finish(second)  # PostgreSQL writes the changed row of run 1 after the row of run 2
     backup.backup(pool.ctx, tmp_path / "all.tar.gz")
     fresh = InProcessCoordinator(tmp_path / "fresh")

@@ -592,7 +592,7 @@ def test_a_transition_that_is_not_in_the_table_is_refused(pool: InProcessCoordin
     pool.submit()
     worker = pool.worker()
     worker.finish(worker.take())
-    expect_refusal(Code.INVALID_TRANSITION, retry_run, pool.ctx, person("alice"), 1, "failed")
+    expect_refusal(Code.INVALID_TRANSITION, retry_run, pool.ctx, person("alice"), 1, m.Retry(only="failed"))
     assert pool.cancel("1.1") == {"1.1": "already_terminal"}
 
 

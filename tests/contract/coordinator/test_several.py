@@ -15,6 +15,7 @@ from deborgen_coordinator.operations.maintenance.cleanup import DAY, Cleaner
 from deborgen_coordinator.operations.runs import retry
 from deborgen_coordinator.storage import blobs, jobs, runs, workers
 from deborgen_shared.errors import Code, Refusal
+from deborgen_shared.messages import Retry
 from support.in_process import InProcessCoordinator, InProcessWorker, person
 
 pytestmark = pytest.mark.postgres
@@ -85,7 +86,7 @@ def test_the_same_retry_at_two_coordinators_makes_one_run(
     one.cancel("1")
 
     def again(pool: InProcessCoordinator) -> int:
-        return retry.retry_run(pool.ctx, person("alice"), 1, "canceled", "key", "digest")[0].id
+        return retry.retry_run(pool.ctx, person("alice"), 1, Retry(only="canceled"), "key", "digest")[0].id
 
     made = once_after(monkeypatch, runs, "submission", lambda: again(two))
     with pytest.raises(Refusal) as caught:

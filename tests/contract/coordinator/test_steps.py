@@ -137,7 +137,7 @@ def test_a_retry_is_a_new_run_of_the_same_jobs_under_their_old_index(pool: InPro
         outcome = "failed" if attempt == "1.3/1" else "succeeded"
         made = [artifact(pool, "out.txt", attempt.encode())] if outcome == "succeeded" else []
         worker.finish(attempt, outcome, artifacts=made)
-    again, created = retry_run(pool.ctx, person("alice"), 1, "failed")
+    again, created = retry_run(pool.ctx, person("alice"), 1, m.Retry(only="failed"))
     assert (created, again.id, again.retry_of, again.jobs.queued) == (True, 2, 1, 2)
     (retried,) = worker.assignments(10)
     assert (retried.attempt, retried.params) == ("2.3/1", {"seed": 2})
@@ -158,7 +158,7 @@ def test_a_retry_of_all_runs_everything_again(pool: InProcessCoordinator) -> Non
     worker = pool.worker()
     run_first_two_steps(pool, worker)
     worker.finish(*worker.start(10))
-    again, _ = retry_run(pool.ctx, person("alice"), 1, "all")
+    again, _ = retry_run(pool.ctx, person("alice"), 1, m.Retry(only="all"))
     run_first_two_steps(pool, worker)
     worker.finish(*worker.start(10))
     assert pool.run(again.id).state == "succeeded"
@@ -169,14 +169,14 @@ def test_inputs_from_a_retried_job_come_only_from_the_later_run(pool: InProcessC
     worker = pool.worker()
     run_first_two_steps(pool, worker)
     worker.finish(*worker.start(10))
-    retry_run(pool.ctx, person("alice"), 1, "all")
+    retry_run(pool.ctx, person("alice"), 1, m.Retry(only="all"))
     (first,) = worker.start(10)
     worker.finish(first, artifacts=[artifact(pool, "data/c.csv", b"c")])
     assert {tuple(input_paths(assignment)) for assignment in worker.assignments(10)} == {("inputs/prepare/data/c.csv",)}
 
 
 @pytest.mark.parametrize("only", ["canceled", "failed"])
-def test_a_retry_includes_the_unsuccessful_jobs_that_its_jobs_need(pool: InProcessCoordinator, only: str) -> None:
+def test_a_retry_includes_the_unsuccessful_jobs_that_its_jobs_need(pool: InProcessCoordinator, only: m.Retried) -> None:
     submit(pool, {"steps": [
         {"id": "a", "run": "true", "sweep": {"grid": {"n": [1, 2]}}}, {"id": "b", "run": "true"},
         {"id": "c", "run": "true", "needs": []}, {"id": "d", "run": "true", "needs": ["c"]},
@@ -185,11 +185,11 @@ def test_a_retry_includes_the_unsuccessful_jobs_that_its_jobs_need(pool: InProce
     one, _, three = worker.start(10)
     worker.finish(one, "failed")
     with pytest.raises(Refusal, match=r"job 1\.2, which others need, has not ended"):
-        retry_run(pool.ctx, person("alice"), 1, only)
+        retry_run(pool.ctx, person("alice"), 1, m.Retry(only=only))
     pool.cancel("1.2")
     worker.finish("1.2/1", "canceled")
     worker.finish(three)
-    retry_run(pool.ctx, person("alice"), 1, only)
+    retry_run(pool.ctx, person("alice"), 1, m.Retry(only=only))
     listed = list_jobs(pool.ctx, JobsQuery(run=2)).items
     assert [job.id for job in listed] == ["2.1", "2.2", "2.3"]
 
@@ -202,14 +202,14 @@ def test_a_retry_of_failed_jobs_leaves_out_jobs_that_a_person_canceled(pool: InP
     worker = pool.worker()
     [attempt] = worker.start(10)
     worker.finish(attempt, "failed")
-    retry_run(pool.ctx, person("alice"), 1, "failed")
+    retry_run(pool.ctx, person("alice"), 1, m.Retry(only="failed"))
     listed = list_jobs(pool.ctx, JobsQuery(run=2)).items
     assert [job.id for job in listed] == ["2.3"]
 
 
-def retry_and_list(pool: InProcessCoordinator, run: int, only: str) -> list[str]:
+def retry_and_list(pool: InProcessCoordinator, run: int, only: m.Retried) -> list[str]:
     """Retry the run; return the jobs of the new run."""
-    new, _ = retry_run(pool.ctx, person("alice"), run, only)
+    new, _ = retry_run(pool.ctx, person("alice"), run, m.Retry(only=only))
     return [job.id for job in list_jobs(pool.ctx, JobsQuery(run=new.id)).items]
 
 
@@ -236,10 +236,10 @@ def test_a_retry_of_failed_jobs_includes_dependents_of_a_canceled_sibling(pool: 
 def test_a_repeated_retry_under_one_key_makes_one_run(pool: InProcessCoordinator) -> None:
     pool.submit()
     pool.cancel("1")
-    first = retry_run(pool.ctx, person("alice"), 1, "canceled", "key", "digest")
-    assert retry_run(pool.ctx, person("alice"), 1, "canceled", "key", "digest") == (first[0], False)
+    first = retry_run(pool.ctx, person("alice"), 1, m.Retry(only="canceled"), "key", "digest")
+    assert retry_run(pool.ctx, person("alice"), 1, m.Retry(only="canceled"), "key", "digest") == (first[0], False)
     with pytest.raises(Refusal) as caught:
-        retry_run(pool.ctx, person("alice"), 1, "all", "key", "other")
+        retry_run(pool.ctx, person("alice"), 1, m.Retry(only="all"), "key", "other")
     assert caught.value.code is Code.IDEMPOTENCY_CONFLICT
 
 

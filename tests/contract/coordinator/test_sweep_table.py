@@ -11,6 +11,7 @@ from deborgen_coordinator.operations.runs import look, sweep_table
 from deborgen_coordinator.operations.runs.retry import retry_run
 from deborgen_coordinator.operations.runs.sweep_table import best, ranked
 from deborgen_shared.errors import Refusal
+from deborgen_shared.messages import Retry
 from support.in_process import InProcessCoordinator, person
 
 AXES = {"lr": [0.1, 0.01], "model": ["a", 'b\'s "c", {}'], "seed": {"from": 1, "to": 3}}
@@ -62,7 +63,7 @@ def test_jobs_are_found_by_the_values_of_their_axes(pool: InProcessCoordinator) 
 def test_a_retry_has_only_some_of_the_jobs(pool: InProcessCoordinator) -> None:
     run = swept(pool)
     pool.cancel(f"{run}.12")
-    retry, _ = retry_run(pool.ctx, person("alice"), run, "failed", None, "")
+    retry, _ = retry_run(pool.ctx, person("alice"), run, Retry(only="failed"), None, "")
     table, _ = sweep_table.sweep_table(pool.ctx, retry.id)
     assert [table.job(at) for at in range(table.jobs)] == [f"{retry.id}.4"]
     assert table.axes["seed"].column == [1]

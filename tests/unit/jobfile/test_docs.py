@@ -52,8 +52,7 @@ def test_the_larger_example_has_the_documented_number_of_jobs() -> None:
 
 def test_unsupported_keys_are_documented() -> None:
     said = re.search(r"This version reads and checks (.*?), but cannot", DOCS, re.DOTALL)
-    assert said
-    assert set(re.findall(r"`(\w+)`", said[1])) == set(NOT_YET)
+    assert set(re.findall(r"`(\w+)`", said[1] if said else "")) == set(NOT_YET)
 
 
 def test_the_axes_have_the_documented_values() -> None:

@@ -296,27 +296,21 @@ def test_a_shared_folder_that_is_only_read_takes_no_files() -> None:
     assert [path for path, _ in problems(steps)] == ["artifacts"]
 
 
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [
-        ("repeat", {"until": "true", "most": 3}),
-    ],
-)
-def test_unsupported_keys_are_checked_and_reported(key: str, value: Any) -> None:
-    run = {"run": "x"}
-    (problem,) = parse({**run, key: value}, wire=True).not_yet
-    assert problem.path == (key,)
+def test_unsupported_keys_are_checked_and_reported() -> None:
+    job = {"run": "x", "workspace": {"shared": "data"}}
+    (problem,) = parse(job, wire=True).not_yet
+    assert problem.path == ("workspace", "shared")
     assert "by this version yet" in problem.message
-    (problem,) = parse({"steps": [{"id": "a", **run, key: value}]}, wire=True).not_yet
-    assert problem.path == ("steps", 0, key)
+    (problem,) = parse({"steps": [{"id": "a", **job}]}, wire=True).not_yet
+    assert problem.path == ("steps", 0, "workspace", "shared")
 
 
 def test_unsupported_keys_are_reported_with_their_position() -> None:
-    document = load("run: x\nrepeat: {until: x, most: 3}\n", "job.yml")
+    document = load("run: x\nworkspace: {shared: data}\n", "job.yml")
     (problem,) = parse_document(document).not_yet
     shown = problem.render(document.source, document.lines).splitlines()
-    assert shown[0].startswith("job.yml:2:1: 'repeat' is not supported by this version yet")
-    assert shown[2] == "   | ^^^^^^"
+    assert shown[0].startswith("job.yml:2:13: 'workspace.shared' is not supported by this version yet")
+    assert shown[2] == "   |             ^^^^^^"
 
 
 def test_supported_keys_are_not_reported() -> None:

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deborgen_shared.jobfile.model import ArtifactPattern, JobSpec
+from deborgen_shared.jobfile.model import ArtifactPattern, File, JobSpec
 from deborgen_shared.messages import Assignment, Input
 from deborgen_worker import artifacts, workspace
 from deborgen_worker.cache import BlobCache
@@ -78,6 +78,50 @@ def test_inputs_of_a_step_and_of_a_swept_step_are_where_the_job_file_says(tmp_pa
     assert (here.workspace / "inputs/prepare/data/x.csv").read_text() == "data"
     assert (here.workspace / "inputs/sweep/2/out.txt").exists()
     assert (here.workspace / "inputs/sweep/3/out.txt").exists()
+
+
+def test_a_job_of_a_loop_knows_its_phase_and_its_round(tmp_path: Path) -> None:
+    env = launch(tmp_path / "a", JobSpec(run="x"), assignment(phase="verify", round=3)).env
+    assert (env["DEBORGEN_PHASE"], env["DEBORGEN_ROUND"]) == ("verify", "3")
+    assert "DEBORGEN_PHASE" not in launch(tmp_path / "a", JobSpec(run="x"), assignment()).env
+
+
+def test_the_artifacts_of_a_round_are_laid_over_the_files_of_the_job(tmp_path: Path) -> None:
+    """An artifact replaces a file of the same name and keeps its mode. A file may have become a folder, and a folder a
+    file. A link is replaced, and never followed."""
+    outside = tmp_path / "outside"
+    outside.write_text("the owner's")
+    files = {"run.sh": 0o755, "was_file": 0o644, "was_folder/a": 0o644, "other": 0o644}
+    spec = JobSpec(run="x", files=[File(path=path, sha256="a" * 64, size=5, mode=mode) for path, mode in files.items()])
+    made = ["run.sh", "was_file/b", "was_folder", "new/c", "link", "folder/d"]
+    inputs = [Input(step="", job="4.7", path=path, target=path, sha256="b" * 64, size=8) for path in made]
+    given_ = assignment(inputs=inputs, phase="verify", round=1)
+    cache = BlobCache(
+        tmp_path / "cache",
+        1 << 20,
+        lambda sha, target: void(target.write_text("files" if sha[0] == "a" else "artifact")),
+    )
+    folders = Folders(tmp_path / "attempts", tmp_path / "spare")
+    here = launch(folders.of("4.7/2"), spec, given_)
+    folders.make(here.folder, container=False)
+    workspace.lay_out(here, given_, spec, cache, folders)
+    found = {path: (here.workspace / path).read_text() for path in [*made, "other"]}
+    assert found == {**dict.fromkeys(made, "artifact"), "other": "files"}
+    assert (here.workspace / "run.sh").stat().st_mode & 0o777 == 0o755
+    for link, target in (("link", outside), ("folder", tmp_path)):
+        remove(here.workspace / link)
+        (here.workspace / link).symlink_to(target)
+    assert workspace.make_way(here.workspace, "link") == 0o644
+    assert workspace.make_way(here.workspace, "folder/outside") == 0o644
+    assert not (here.workspace / "link").is_symlink()
+    assert not (here.workspace / "folder").is_symlink()
+    assert outside.read_text() == "the owner's"
+    with pytest.raises(CannotStart, match="belongs to deborgen"):
+        workspace.make_way(here.workspace, ".deborgen/result.json")
+
+
+def void(_result: object) -> None:
+    """What a function returns that fetches a file."""
 
 
 @pytest.mark.parametrize("path", ["../x", "/etc/passwd", "a/../../x", "", "a\0b", "a\\b"])

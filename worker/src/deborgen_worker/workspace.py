@@ -22,9 +22,10 @@ import msgspec
 
 from deborgen_shared.jobfile.kinds import unstorable
 from deborgen_shared.jobfile.model import JobSpec
-from deborgen_shared.jobfile.paths import INPUTS, check_path
+from deborgen_shared.jobfile.paths import INPUTS, check_file, check_path
 from deborgen_shared.jobfile.template import text_of
 from deborgen_shared.messages import REGISTRY_CREDENTIALS, Assignment, Checkpoint, Scalar
+from deborgen_shared.states import Phase
 from deborgen_worker.cache import BlobCache
 from deborgen_worker.folders import (
     ASKED,
@@ -117,6 +118,8 @@ def _environment(
     env |= {name: assignment.secrets[name] for name in spec.secrets if name in assignment.secrets}
     for name, value in assignment.params.items():
         env[f"DEBORGEN_PARAM_{re.sub(r'[^A-Za-z0-9_]', '_', name).upper()}"] = text_of(value)
+    if assignment.phase is not None:
+        env |= {"DEBORGEN_PHASE": assignment.phase, "DEBORGEN_ROUND": str(assignment.round)}
     return env | {
         "DEBORGEN_JOB_ID": assignment.job,
         "DEBORGEN_ATTEMPT": str(assignment.number),
@@ -169,7 +172,8 @@ def lay_out(
     for each in spec.files:
         cache.copy(each.sha256, target_path(launch.workspace, each.path), each.mode)
     for given in assignment.inputs:
-        cache.copy(given.sha256, target_path(launch.workspace, given.target), 0o644)
+        mode = make_way(launch.workspace, given.target) if assignment.phase == Phase.VERIFY else 0o644
+        cache.copy(given.sha256, target_path(launch.workspace, given.target), mode)
     if spec.checkpoint is not None and assignment.checkpoint is not None:
         _restore(launch.workspace, spec.checkpoint.path, assignment.checkpoint, cache)
     if launch.image:
@@ -214,6 +218,31 @@ def target_path(workspace: Path, path: str) -> Path:
     target = workspace / path
     target.parent.mkdir(parents=True, exist_ok=True)
     return target
+
+
+def make_way(workspace: Path, path: str) -> int:
+    """Remove from the workspace what is in the way of a file that is laid over it, and return the mode for that file.
+
+    A file that is replaced passes on its mode. A link is removed, not followed.
+    """
+    problem = check_file(path)
+    if problem:
+        raise CannotStart(f"the path {path!r} {problem}")
+    place = workspace
+    for name in path.split("/"):
+        mode = place.lstat().st_mode
+        if not stat.S_ISDIR(mode):  # it was a file, and now it is a folder
+            place.unlink()
+            return 0o644
+        place /= name
+        if not os.path.lexists(place):
+            return 0o644
+    mode = place.lstat().st_mode
+    if stat.S_ISDIR(mode):
+        shutil.rmtree(place)
+    else:
+        place.unlink()
+    return mode & 0o777 if stat.S_ISREG(mode) else 0o644
 
 
 def _open_for_anyone(workspace: Path) -> None:

@@ -99,8 +99,10 @@ def cancel_run(request: CallRequest[m.Cancel, NoQuery]) -> m.CancelAnswer:
 def retry_run(request: CallRequest[m.Retry, NoQuery]) -> HandlerAnswer:
     key = request.idempotency_key()
     # The digest covers the run's number: the same key for another run is a conflict.
-    digest = _digest(b"retry %d %s" % (request.run, request.body.only.encode()))
-    run, created = retry(request.ctx, request.actor, request.run, request.body.only, key, digest)
+    body = request.body
+    rounds = b"" if body.rounds == m.FIRST_ROUND else b" " + body.rounds.encode()
+    digest = _digest(b"retry %d %s%s" % (request.run, body.only.encode(), rounds))
+    run, created = retry(request.ctx, request.actor, request.run, body, key, digest)
     return HandlerAnswer(201 if created else 200, run)
 
 

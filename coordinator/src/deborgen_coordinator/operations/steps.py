@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from deborgen_shared.states import State
@@ -10,20 +10,27 @@ from deborgen_shared.states import State
 from .. import ids
 from ..storage import jobs, specs
 from ..storage.rows import StepRow
+from .rounds import DueJob, add_jobs
 
 if TYPE_CHECKING:
     from .work import Work
 
 
-def settle(work: Work, run: int, number: int, states: Mapping[str, int]) -> None:
-    """Count jobs of a step that have ended; `states` has how many ended in each state. When all jobs of the step have
-    succeeded, the steps that need it may start. When one has not succeeded, those steps are canceled."""
+def settle(work: Work, run: int, number: int, states: Mapping[str, int], due: Sequence[DueJob]) -> None:
+    """Count jobs of a step that have ended; `states` has how many ended in each state, and `due` the jobs with which
+    loops of the step go on. When all jobs of the step have succeeded, and no more are due, the steps that need it may
+    start. When one has not succeeded, those steps are canceled."""
     count = sum(states.values())
     if specs.finish_jobs_of_only_step(work.tx, run, count):
+        if due:
+            add_jobs(work, run, number, due)
         return
     steps = specs.steps(work.tx, run, lock=True)
     step = next(step for step in steps if step.number == number)
     left = specs.finish_jobs_of_step(work.tx, run, number, count)
+    if due:
+        add_jobs(work, run, number, due)
+        left += len(due)
     dependents = [other for other in steps if step.name in other.needs]
     has_succeeded = bool(dependents) and left == 0 and jobs.all_succeeded(work.tx, *_span(step))
     for other in dependents:

@@ -21,9 +21,11 @@ from deborgen_shared.states import Outcome, State
 from .. import ids
 from ..leases import Verdict, lease_end
 from ..lifecycle import InvalidTransition, LifecycleEvent, advance
+from ..loops import Place, following
 from ..storage import attempts, checkpoints, jobs, lease_clock, runs
 from ..storage.rows import HeldAttempt, WorkerRow
 from ..storage.transactions import Tx
+from .rounds import DueJob
 from .steps import settle
 from .usage import UsageTally
 
@@ -89,6 +91,10 @@ class Work:
         self._counts: defaultdict[int, defaultdict[str, int]] = defaultdict(lambda: defaultdict(int))
         #: By run and step: how many jobs have ended in each state.
         self._ended: defaultdict[tuple[int, int], defaultdict[str, int]] = defaultdict(lambda: defaultdict(int))
+        #: By run and step: the jobs of loops that are due because of these ends.
+        self._due: defaultdict[tuple[int, int], list[DueJob]] = defaultdict(list)
+        #: By run: how many jobs loops have added.
+        self.added: defaultdict[int, int] = defaultdict(int)
         self._usage = UsageTally()
 
     def __enter__(self) -> Work:
@@ -98,7 +104,7 @@ class Work:
         if kind is None:
             self.settle_steps()
             if self._counts:
-                runs.change_counts(self.tx, self._counts, self.now)
+                runs.change_counts(self.tx, self._counts, self.added, self.now)
             self._usage.store(self.tx)
 
     @property
@@ -195,7 +201,7 @@ class Work:
             exit_code=result.exit_code if result else None,
             result=_encode_in_order(result.result).decode() if result and result.result is not None else None,
             warnings=_encode_in_order(result.warnings).decode() if result and result.warnings else None,
-            now=self.now,
+            now=self.now, verified=verdict.verified,
         )  # fmt: skip
         if not done:
             raise RefusedTransition(held.job_state, verdict.event, About.attempt_of(held))
@@ -206,6 +212,21 @@ class Work:
         self._record_move(f"job.{state}", About.attempt_of(held), held.job_state, state, data)
         if self.ctx.settings.max_running_per_submitter:
             self.wake("jobs")  # the submitter may run another job now
+        if verdict.place is not None:
+            self._continue_loop(held, verdict.place, verdict.verified, state)
+
+    def _continue_loop(self, held: HeldAttempt, place: Place, verified: bool | None, state: State) -> None:
+        """Record the answer of a check, and note which job of the loop is due next."""
+        if verified is not None:
+            answer = "step.verified" if verified else "step.not_verified"
+            self.record(answer, About.attempt_of(held), data={"round": place.round})
+        if state is State.SUCCEEDED and (due := following(place, verified)):
+            self._due[ids.run_of(held.job), held.job_step].append(DueJob(held, due))
+
+    def record_queued(self, job: int, place: Place) -> None:
+        """Record a job that a loop has added."""
+        data = {"phase": place.phase, "round": place.round}
+        self.record(f"job.{State.QUEUED}", About(job), new=State.QUEUED, data=data)
 
     def _requeue(self, held: HeldAttempt, verdict: Verdict, outcome: Outcome) -> None:
         wait_clock = self.clock + verdict.backoff if verdict.backoff > 0 else None
@@ -257,10 +278,10 @@ class Work:
         self.record(type_, about, old=old, new=new, data=data)
 
     def settle_steps(self) -> None:
-        """Update the steps whose jobs have ended: the steps that need them become ready, or are canceled.
+        """Update the steps whose jobs have ended: loops go on, and steps that need these become ready, or are canceled.
 
         The unit does this when it closes. A body that looks for ready jobs before that must call it first.
         """
         while self._ended:
             (run, number), states = self._ended.popitem()
-            settle(self, run, number, states)
+            settle(self, run, number, states, self._due.pop((run, number), []))

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from peewee import JOIN, SQL, Case, fn
 
 from deborgen_shared.program_events import JOB_EVENT
-from deborgen_shared.states import INFRASTRUCTURE_FAILURES, PROGRAM_FAILURES, TERMINAL, Outcome, State
+from deborgen_shared.states import INFRASTRUCTURE_FAILURES, PROGRAM_FAILURES, TERMINAL, Outcome, Phase, State
 
 from .. import ids
 from .database import DatabaseConnection, Row
@@ -69,11 +69,16 @@ def _words(words: Any) -> list[str]:
 
 #: The jobs of a run and of a step, by the span of their ids; and the run that an event's job belongs to.
 OF_RUN = Job.id.between(Run.id * RUN_SIZE + 1, Run.id * RUN_SIZE + (ids.key(1, 0) - 1))
-OF_STEP = Job.id.between(Step.run * RUN_SIZE + Step.first_index, Step.run * RUN_SIZE + Step.last_index)
+_SPAN = (Step.run * RUN_SIZE + Step.first_index, Step.run * RUN_SIZE + Step.last_index)
+OF_STEP = Job.id.between(*_SPAN) | Job.point.between(*_SPAN)
 EVENTS_RUN = Event.job / RUN_SIZE
 
 JOBS_OF_RUN = Job.select(fn.COUNT(Job.id)).where(OF_RUN)
 JOBS_OF_STEP = Job.select(fn.COUNT(Job.id)).where(OF_STEP)
+#: The job of a check that said no: it has succeeded, but its program has failed.
+SAYS_NO = (Attempt.outcome == Outcome.FAILED.value) & (fn.COALESCE(Job.verified, 1) == 0)
+#: Another job of a loop.
+Other = Job.alias()
 ATTEMPT = (Attempt.job, Attempt.number)
 LIVE = Attempt.outcome.is_null()
 
@@ -124,12 +129,43 @@ def _state_and_outcome() -> Any:
 
     final = [Outcome.SUCCEEDED.value, Outcome.CANCELED.value]
     right = (
-        ended(State.SUCCEEDED, Attempt.outcome == Outcome.SUCCEEDED.value)
+        ended(State.SUCCEEDED, (Attempt.outcome == Outcome.SUCCEEDED.value) | SAYS_NO)
         | ended(State.FAILED, Attempt.outcome.in_(_words(PROGRAM_FAILURES | INFRASTRUCTURE_FAILURES)))
         | ended(State.CANCELED, Attempt.outcome != Outcome.SUCCEEDED.value)
         | ended(State.QUEUED, Attempt.outcome.not_in(final))
     )
     return _with_job(*ATTEMPT).where(Attempt.number == Job.last_attempt, Attempt.outcome.is_null(False), ~right)
+
+
+def _other_jobs_of_loop(condition: Any) -> Any:
+    """For jobs of loops: the other jobs of the same loop that meet the condition."""
+    return fn.EXISTS(Other.select(ONE).where(Other.point == Job.point, condition))
+
+
+def _stopped_loops() -> Any:
+    """The last jobs of loops that should have gone on."""
+    check_due = (Job.phase == Phase.WORK.value) & (Job.state == State.SUCCEEDED.value)
+    checked = _other_jobs_of_loop((Other.round == Job.round) & (Other.phase == Phase.VERIFY.value))
+    work_due = (Job.verified == 0) & (Job.state == State.SUCCEEDED.value)
+    worked = _other_jobs_of_loop((Other.round == Job.round + 1) & (Other.phase == Phase.WORK.value))
+    return Job.select(Job.id, NONE).where(Job.point.is_null(False), (check_due & ~checked) | (work_due & ~worked))
+
+
+def _continued_loops() -> Any:
+    """The jobs of loops that follow a job after which none should have come, or not yet."""
+    goes_on = (Other.state == State.SUCCEEDED.value) & (fn.COALESCE(Other.verified, 0) == 0)
+    same_round = (Other.round == Job.round) & (Other.phase == Phase.WORK.value) & (Job.phase == Phase.VERIFY.value)
+    before = (Other.round < Job.round) | same_round
+    return Job.select(Job.id, NONE).where(Job.point.is_null(False), _other_jobs_of_loop(before & ~goes_on))
+
+
+def _wrong_answers() -> Any:
+    """The jobs whose answer does not match the end of their last attempt; only a check has an answer."""
+    yes = (Job.phase == Phase.VERIFY.value) & (Attempt.outcome == Outcome.SUCCEEDED.value)
+    answer = Case(None, [(yes, 1)], SQL("-1"))
+    no = (Job.verified == 0) & (Job.phase == Phase.VERIFY.value) & (Attempt.outcome == Outcome.FAILED.value)
+    wrong = (fn.COALESCE(Job.verified, SQL("-1")) != answer) & ~fn.COALESCE(no, SQL("FALSE"))
+    return _with_job(*ATTEMPT).where(Attempt.number == Job.last_attempt, wrong)
 
 
 def _jobs_with_step() -> Any:
@@ -333,6 +369,18 @@ CHECKS = [
         UNEXPECTED, "checkpoint_after_success", "the job has succeeded, but its checkpoint is kept", "job",
         Checkpoint.select(Checkpoint.job, NONE).join(Job, on=(Job.id == Checkpoint.job))
         .where(Job.state == State.SUCCEEDED.value),
+    ),
+    Check(LOST, "loop_stopped", "the loop should have gone on after the job", "job", _stopped_loops()),
+    Check(
+        UNEXPECTED, "loop_continued", "the loop went on with the job, although the one before it had not let it",
+        "job", _continued_loops(),
+    ),
+    Check(UNEXPECTED, "answer", "the answer of the check does not match its attempt", "job", _wrong_answers()),
+    Check(
+        UNEXPECTED, "next_index", "a loop will add a job under the number of this one", "job",
+        Job.select(Job.id, NONE).join(Run, on=(Run.id == Job.id / RUN_SIZE)).where(
+            Job.point.is_null(False), Job.id >= Run.id * RUN_SIZE + Run.next_index
+        ),
     ),
     Check(LOST, "input_blob", "the blob of an input file is missing", "blob", _input_blob()),
     Check(

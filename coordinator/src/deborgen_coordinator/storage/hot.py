@@ -279,11 +279,13 @@ def experience(subject: V, worker: V) -> Any:
 
 
 @Statement
-def finish_job(state: V, reason: V, exit_code: V, result: V, warnings: V, now: V, job: V, number: V) -> Any:
+def finish_job(
+    state: V, reason: V, exit_code: V, result: V, warnings: V, now: V, verified: V, job: V, number: V
+) -> Any:
     """325 / 7 us."""
     change = {
         Job.state: state, Job.reason: reason, Job.exit_code: exit_code, Job.result: result, Job.warnings: warnings,
-        Job.finished_at: now,
+        Job.finished_at: now, Job.verified: verified,
     }  # fmt: skip
     current = (Job.id == job) & (Job.state == State.RUNNING.value) & (Job.last_attempt == number)
     return Job.update(change).where(current)

@@ -41,6 +41,8 @@ class JobWithResult(NamedTuple):
     state: str
     seconds: float | None
     worker: str | None
+    round: int | None = None
+    verified: bool | None = None
 
 
 def lane_heads(tx: Tx | DatabaseConnection) -> list[Head]:
@@ -103,7 +105,8 @@ def requeue(tx: Tx, job: int, number: int, *, refund: bool, **columns: Any) -> i
 def finish(tx: Tx, job: int, number: int, state: State, **columns: Any) -> int:
     """running → a terminal state."""
     values = (columns[name] for name in ("reason", "exit_code", "result", "warnings", "now"))
-    return hot.finish_job.run(tx, state.value, *values, job, number)
+    verified = None if columns["verified"] is None else int(columns["verified"])
+    return hot.finish_job.run(tx, state.value, *values, verified, job, number)
 
 
 def cancel_queued(tx: Tx, first: int, last: int, reason: str, now: float) -> list[tuple[int, int]]:
@@ -116,9 +119,15 @@ def cancel_queued(tx: Tx, first: int, last: int, reason: str, now: float) -> lis
     return sorted((job, step) for job, step in tx.rows(query.returning(Job.id, Job.step)))
 
 
-def lock_unfinished(tx: Tx, first: int, last: int) -> None:
-    """Lock the unfinished jobs in the span, so that no other process changes their states between two statements."""
-    tx.rows(Locked(Job.select(Job.id).where(Job.id.between(first, last), Job.finished_at.is_null()).order_by(Job.id)))
+def lock_unfinished(tx: Tx, first: int, last: int, *, has_loops: bool = False) -> None:
+    """Lock the unfinished jobs in the span, so that no other process changes their states between two statements.
+
+    With `has_loops`, a job may end while this waits for its lock, and be followed by a new one, so it looks again.
+    """
+    unfinished = Job.select(Job.id).where(Job.id.between(first, last), Job.finished_at.is_null()).order_by(Job.id)
+    locked = set(tx.rows(Locked(unfinished)))
+    while has_loops and not locked.issuperset(tx.rows(unfinished)):
+        locked.update(tx.rows(Locked(unfinished)))
 
 
 def request_cancel(tx: Tx, first: int, last: int, reason: str) -> tuple[list[int], list[int]]:
@@ -133,8 +142,9 @@ def request_cancel(tx: Tx, first: int, last: int, reason: str) -> tuple[list[int
 
 
 def all_succeeded(tx: Tx, first: int, last: int) -> bool:
-    """Whether all jobs in the span of ids have succeeded."""
-    other = Job.select(Job.id).where(Job.id.between(first, last), Job.state != State.SUCCEEDED.value)
+    """Whether all jobs of a step have succeeded, those of later rounds included. The step's span of ids is given."""
+    of_step = Job.id.between(first, last) | Job.point.between(first, last)
+    other = Job.select(Job.id).where(of_step, Job.state != State.SUCCEEDED.value)
     return not tx.rows(other.limit(1))
 
 
@@ -189,23 +199,33 @@ def select(
 
 
 def results(
-    reader: DatabaseConnection, first: int, last: int, limit: int, *, state: State | None = None
+    reader: DatabaseConnection,
+    first: int,
+    last: int,
+    limit: int,
+    *,
+    state: State | None = None,
+    has_loops: bool = False,
 ) -> list[JobWithResult]:
-    """The jobs of a span, for the results table; with a `state`, only the jobs in it."""
+    """The jobs of a span, for the results table; with a `state`, only the jobs in it. With `has_loops`, only the first
+    job of each loop."""
     chosen = Job.id.between(first, last)
     if state is not None:
         chosen &= Job.state == state.value
-    return [JobWithResult(*row) for row in reader.rows(_with_results(chosen).limit(limit))]
+    if has_loops:
+        chosen &= Job.point.is_null() | (Job.point == Job.id)
+    return [JobWithResult(*row) for row in reader.rows(with_results(chosen).limit(limit))]
 
 
 def results_of(reader: DatabaseConnection, jobs: Sequence[int]) -> dict[int, JobWithResult]:
     """These jobs, for the results table, by their ids."""
-    return {row[0]: JobWithResult(*row) for row in reader.rows(_with_results(Job.id.in_(jobs)))}
+    return {row[0]: JobWithResult(*row) for row in reader.rows(with_results(Job.id.in_(jobs)))}
 
 
-def _with_results(chosen: Any) -> Any:
+def with_results(chosen: Any, *more: Any) -> Any:
+    """A query for the chosen jobs, as the results table shows them, with more columns."""
     newest = (Attempt.job == Job.id) & (Attempt.number == Job.last_attempt)
-    query = Job.select(Job.id, Job.step, Job.params, Job.result, Job.state, Attempt.seconds, Worker.name)
+    query = Job.select(Job.id, Job.step, Job.params, Job.result, Job.state, Attempt.seconds, Worker.name, *more)
     query = query.join(Attempt, JOIN.LEFT_OUTER, on=newest)
     return query.join(Worker, JOIN.LEFT_OUTER, on=(Worker.id == Job.worker)).where(chosen).order_by(Job.id)
 

@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from deborgen_shared.states import Outcome, Phase, State, WorkerState
 
+from ..loops import Place
 from .database import Row
 
 R = TypeVar("R")
@@ -80,6 +81,13 @@ class JobRow(Struct, frozen=True):
     phase: Phase | None
     verified: bool | None
     created_at: float | None
+
+    @property
+    def place(self) -> Place | None:
+        """Where the job stands in a loop, if it is in one."""
+        if self.point is None or self.round is None or self.phase is None:
+            return None
+        return Place(self.point, self.round, self.phase)
 
 
 class SecretRow(Struct, frozen=True):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from peewee import fn
@@ -88,10 +88,16 @@ def add_labels(tx: Tx, run: int, labels: Mapping[str, str]) -> None:
     hot.add_label.run_many(tx, [(run, name, value) for name, value in labels.items()])
 
 
-def change_counts(tx: Tx, changes: Mapping[int, Mapping[str, int]], now: float) -> None:
-    """Change the counts of runs. A run is finished when all its jobs are terminal."""
-    rows = []
+def change_counts(tx: Tx, changes: Mapping[int, Mapping[str, int]], added: Mapping[int, int], now: float) -> None:
+    """Change the counts of runs. A run is finished when all its jobs are terminal. `added` has the number of queued
+    jobs that loops have added to a run."""
+    rows: list[Sequence[Any]] = []
     for run, moved in sorted(changes.items()):
+        if run in added:
+            # Two transactions lock their runs in the same order.
+            hot.move_run.run_many(tx, rows)
+            rows.clear()
+            _add_jobs(tx, run, added[run])
         change = [moved.get(state, 0) for state in COUNTS]
         if any(change):
             rows.append((*change, change[0] + change[1], now, run))
@@ -105,6 +111,11 @@ def set_artifact_store(tx: Tx, store: str, most: int = 1000) -> int:
     return tx.run(Run.update({Run.artifact_store: store}).where(Run.id.in_(others)))
 
 
+def _add_jobs(tx: Tx, run: int, count: int) -> None:
+    change = {Run.jobs: Run.jobs + count, Run.queued: Run.queued + count, Run.next_index: Run.next_index + count}
+    tx.run(Run.update(change).where(Run.id == run))
+
+
 def mark_canceled(tx: Tx, run: int) -> None:
     """Remember that a person canceled the whole run. A run that has finished stays as it ended."""
     tx.run(Run.update({Run.whole_canceled: 1}).where((Run.id == run) & Run.finished_at.is_null()))
@@ -112,6 +123,11 @@ def mark_canceled(tx: Tx, run: int) -> None:
 
 def get(reader: Tx | DatabaseConnection, run: int) -> RunRow | None:
     return get_many(reader, [run]).get(run)
+
+
+def is_pruned(tx: Tx, run: int) -> bool:
+    """Whether the logs and artifacts of a run have been removed."""
+    return bool(tx.rows(Run.select(Run.id).where(Run.id == run, Run.pruned_at.is_null(False))))
 
 
 def get_many(reader: Tx | DatabaseConnection, runs: Iterable[int]) -> dict[int, RunRow]:
@@ -130,9 +146,9 @@ def retries(reader: DatabaseConnection, run: int) -> list[int]:
     return list(found)[1:]
 
 
-def get_existing(tx: Tx, run: int) -> RunRow:
+def get_existing(reader: Tx | DatabaseConnection, run: int) -> RunRow:
     """A run that must exist."""
-    return get_many(tx, [run])[run]
+    return get_many(reader, [run])[run]
 
 
 def select(

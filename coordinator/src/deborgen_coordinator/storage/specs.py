@@ -78,6 +78,12 @@ def finish_jobs_of_step(tx: Tx, run: int, number: int, count: int) -> int:
     return int(tx.value(query.returning(Step.unfinished)))
 
 
+def add_jobs_to_step(tx: Tx, run: int, number: int, count: int) -> None:
+    """Note that a loop has added this many jobs to a step."""
+    change = {Step.jobs: Step.jobs + count, Step.unfinished: Step.unfinished + count}
+    tx.run(Step.update(change).where(Step.run == run, Step.number == number))
+
+
 def lift_blocker(tx: Tx, run: int, number: int) -> int:
     """Note that a step that this step needs has succeeded; return how many of the needed steps have not."""
     query = Step.update({Step.blockers: Step.blockers - 1}).where(Step.run == run, Step.number == number)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import get_args
+from typing import cast, get_args
 
 from flask import Response
 
@@ -114,7 +114,7 @@ def retry_one(request: PageRequest) -> HtmlAnswer:
     only = request.field("only", Retry().only)
     if only not in get_args(Retried):
         raise Refusal(Code.MALFORMED, f"{only[:40]!r} does not say which jobs to retry", "go back and try again")
-    new, _ = retry_run(request.ctx, request.actor, request.run, only, request.once(), "")
+    new, _ = retry_run(request.ctx, request.actor, request.run, Retry(only=cast(Retried, only)), request.once(), "")
     return request.go(f"/runs/{new.id}")
 
 
@@ -129,7 +129,7 @@ def retry_runs(request: PageRequest) -> HtmlAnswer:
     chosen = _chosen(request)
     for run in chosen:
         # A form that is sent twice retries once.
-        retry_run(request.ctx, request.actor, run, Retry().only, f"{request.once()}.{run}", "")
+        retry_run(request.ctx, request.actor, run, Retry(), f"{request.once()}.{run}", "")
     return request.go("/runs", done="retry", n=str(len(chosen)))
 
 

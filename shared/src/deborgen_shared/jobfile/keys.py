@@ -182,7 +182,6 @@ KEYS: tuple[Key, ...] = (
         "repeat", REPEAT,
         "Repeat the job until the check `until` succeeds, at most `most` times. Each round is one job of work and one "
         "check.",
-        not_yet="is not supported by this version yet",
     ),
     Key(
         "build", BUILD, "An image to build, from a repository or from `files`.",

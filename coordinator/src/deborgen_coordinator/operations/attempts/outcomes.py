@@ -10,7 +10,7 @@ from deborgen_shared.states import Outcome, State
 from ...leases import POISON_MACHINES, EndedAttempt, Verdict, verdict
 from ...lifecycle import LifecycleEvent
 from ...placement import LEAST_CHARGED_CPUS
-from ...storage import attempts
+from ...storage import attempts, rounds
 from ...storage.rows import HeldAttempt, WorkerRow
 from ...storage.transactions import Tx
 from ..work import About, AttemptEnding, Work
@@ -19,10 +19,14 @@ from ..work import About, AttemptEnding, Work
 LOOK_BACK = 50
 
 
-def judge(work: Work, held: HeldAttempt, outcome: Outcome, reason: str, *, lost: bool = False) -> Verdict:
-    """What the end of this attempt means for its job. `lost` says that its worker did not report the end."""
+def judge(
+    work: Work, held: HeldAttempt, outcome: Outcome, reason: str, *, lost: bool = False, says_no: bool = False
+) -> Verdict:
+    """What the end of this attempt means for its job. `lost` says that its worker did not report the end; `says_no`
+    that its program ended by itself with a nonzero exit code."""
     ctx, tx = work.ctx, work.tx
     found = ctx.spec_cache.spec(tx, held.spec_id)
+    repeat = found.job.repeat
     return verdict(
         EndedAttempt(
             outcome,
@@ -34,6 +38,9 @@ def judge(work: Work, held: HeldAttempt, outcome: Outcome, reason: str, *, lost:
             cancel_requested=held.cancel_requested,
             cancel_reason=held.cancel_reason if held.cancel_requested else "",
             lost_on=lost_on(tx, held) if lost else 0,
+            place=rounds.place_of(tx, held.job) if repeat else None,
+            most=repeat.most if repeat else 0,
+            says_no=says_no,
         )
     )
 

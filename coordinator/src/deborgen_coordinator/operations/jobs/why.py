@@ -10,8 +10,9 @@ from deborgen_shared.messages import Why, WhyWorker
 from deborgen_shared.states import WORKING, Outcome, State, WorkerState
 
 from ... import ids
+from ...loops import following
 from ...placement import Needs, lacks, shortage
-from ...storage import attempts, experiences, lease_clock, workers
+from ...storage import attempts, experiences, lease_clock, rounds, workers
 from ...storage.database import DatabaseConnection
 from ...storage.rows import JobRow, WorkerRow
 from .. import views
@@ -88,17 +89,38 @@ def _pause(seconds: float) -> str:
     return f"{whole} s" if whole < 120 else format_duration(-(-whole // 60) * 60)
 
 
+def _ended_in_loop(reader: DatabaseConnection, row: JobRow) -> str:
+    """How a job of a loop has ended, and which job follows it."""
+    assert row.place is not None
+    where = f"on {row.worker}, attempt {row.last_attempt}"
+    if row.verified:
+        return f"Verified {where}: the loop is complete.{_warned(row)}"
+    due = following(row.place, row.verified) if row.state is State.SUCCEEDED else None
+    job = rounds.job_at(reader, due) if due is not None else None
+    if due is None or job is None:
+        return _ended(row)
+    if row.verified is False:
+        return (
+            f"Not verified {where}: exit code {row.exit_code}. Round {due.round} is job {ids.name(job)}.{_warned(row)}"
+        )
+    return f"Succeeded {where}. Its check is job {ids.name(job)}.{_warned(row)}"
+
+
+def _ended(row: JobRow) -> str:
+    if row.state is State.SUCCEEDED:
+        return f"Succeeded on {row.worker}, attempt {row.last_attempt}.{_warned(row)}"
+    where = f" on {row.worker}" if row.worker else ""
+    return f"{row.state.value.capitalize()}{where}: {row.reason or 'no reason given'}.{_warned(row)}"
+
+
 def _summary(ctx: Context, reader: DatabaseConnection, row: JobRow, lines: list[WhyWorker], clock: float) -> str:
     if row.state is State.RUNNING:
         requested = " A cancel was requested." if row.cancel_requested else ""
         if not attempts.program_starts(reader, [row.id]):
             return f"Assigned to {row.worker}, attempt {row.last_attempt}: its program has not begun.{requested}"
         return f"Running on {row.worker}, attempt {row.last_attempt}.{requested}"
-    if row.state is State.SUCCEEDED:
-        return f"Succeeded on {row.worker}, attempt {row.last_attempt}.{_warned(row)}"
     if row.state.terminal:
-        where = f" on {row.worker}" if row.worker else ""
-        return f"{row.state.value.capitalize()}{where}: {row.reason or 'no reason given'}.{_warned(row)}"
+        return _ended_in_loop(reader, row) if row.place is not None else _ended(row)
     if not row.ready:
         step = find_step(reader, row)
         if step.blockers:

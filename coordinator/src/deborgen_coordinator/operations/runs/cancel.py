@@ -31,9 +31,10 @@ def cancel_job(ctx: Context, actor: Actor, run: int, index: int, reason: str) ->
 
 def _cancel(work: Work, run: int, span: tuple[int, int], reason: str) -> CancelAnswer:
     """Cancel the jobs of a run in a span of ids. The answer says what happened to each job."""
-    check_may_change(work.actor, find_run(work.tx, run))
+    owner = find_run(work.tx, run)
+    check_may_change(work.actor, owner)
     why = reason or f"canceled by {work.actor.name}"
-    jobs.lock_unfinished(work.tx, *span)
+    jobs.lock_unfinished(work.tx, *span, has_loops=owner.next_index > 0)
     fresh, before = jobs.request_cancel(work.tx, *span, why)
     for job in fresh:
         work.record("job.cancel_requested", About(job), data={"reason": why})

@@ -10,12 +10,14 @@ from deborgen_shared.queries import RunsQuery
 from deborgen_shared.states import State
 
 from ... import ids
-from ...storage import jobs, runs, specs
+from ...storage import jobs, rounds, runs, specs
 from ...storage.database import DatabaseConnection
 from ...storage.jobs import JobWithResult
+from ...storage.rows import RunRow
 from .. import views
 from ..context import Actor, Context
 from ..lookup import Noun, UnknownName, find_run, parse_cursor
+from ..rounds import find_work
 
 #: Read this many rows of a results table at once.
 RESULTS_PAGE = 2000
@@ -52,25 +54,27 @@ def list_runs(ctx: Context, query: RunsQuery) -> Runs:
 
 
 def results(ctx: Context, run: int, *, retries: bool = False) -> Iterator[ResultRow]:
-    """One row per job. Rows are read page by page, so that a slow reader blocks nobody.
+    """One row per job, and one per loop: that of its newest work. Rows are read page by page, so that a slow reader
+    blocks nobody.
 
     With `retries`, a job whose retry succeeded is replaced by the newest of those retries.
     """
 
-    def look(reader: DatabaseConnection) -> tuple[dict[int, str | None], list[int]]:
-        find_run(reader, run)
+    def look(reader: DatabaseConnection) -> tuple[dict[int, str | None], list[RunRow]]:
+        owner = find_run(reader, run)
         names = {step.number: step.name for step in specs.steps(reader, run)}
-        return names, runs.retries(reader, run) if retries else []
+        later = runs.retries(reader, run) if retries else []
+        return names, [owner, *(runs.get_existing(reader, each) for each in later)]
 
-    return _result_rows(ctx, run, *ctx.store.read(look))
+    return _result_rows(ctx, *ctx.store.read(look))
 
 
-def _result_rows(ctx: Context, run: int, names: dict[int, str | None], retries: list[int]) -> Iterator[ResultRow]:
-    first, last = ids.span(run)
+def _result_rows(ctx: Context, names: dict[int, str | None], owners: list[RunRow]) -> Iterator[ResultRow]:
+    first, last = ids.span(owners[0].id)
     while True:
-        page, newest = ctx.store.read(partial(_page, first=first, last=last, retries=retries))
-        for own in page:
-            found = newest.get(ids.index_of(own.id), own)
+        page, newest = ctx.store.read(partial(_page, first=first, last=last, owners=owners))
+        for key, own in page.items():
+            found = newest.get(ids.index_of(key), own)
             yield ResultRow(
                 job=ids.name(found.id),
                 step=names[found.step],
@@ -80,20 +84,42 @@ def _result_rows(ctx: Context, run: int, names: dict[int, str | None], retries: 
                 seconds=found.seconds,
                 worker=found.worker,
                 retry_of=None if found is own else ids.name(own.id),
+                round=found.round,
+                verified=found.verified,
             )
         if len(page) < RESULTS_PAGE:
             return
-        first = page[-1].id + 1
+        first = max(page) + 1
 
 
 def _page(
-    reader: DatabaseConnection, *, first: int, last: int, retries: list[int]
-) -> tuple[list[JobWithResult], dict[int, JobWithResult]]:
-    """A page of jobs, and for each index the newest successful retry of that job."""
-    page = jobs.results(reader, first, last, RESULTS_PAGE)
+    reader: DatabaseConnection, *, first: int, last: int, owners: list[RunRow]
+) -> tuple[dict[int, JobWithResult], dict[int, JobWithResult]]:
+    """A page of jobs, by the id of the job or of the loop's first job; and for each index the newest successful retry.
+
+    `owners` has the run and its retries.
+    """
+    owner, *later = owners
+    has_loops = owner.next_index > 0
+    page = {row.id: row for row in jobs.results(reader, first, last, RESULTS_PAGE, has_loops=has_loops)}
     newest: dict[int, JobWithResult] = {}
-    for retry in retries if page else []:
-        begin, end = (ids.key(retry, ids.index_of(edge.id)) for edge in (page[0], page[-1]))
-        successes = jobs.results(reader, begin, end, RESULTS_PAGE, state=State.SUCCEEDED)
-        newest |= {ids.index_of(row.id): row for row in successes}
+    if page and has_loops:
+        page |= _loops(reader, owner, min(page), max(page))
+    for retry in later if page else []:
+        begin, end = (ids.key(retry.id, ids.index_of(edge)) for edge in (min(page), max(page)))
+        rows = jobs.results(reader, begin, end, RESULTS_PAGE, state=State.SUCCEEDED, has_loops=retry.next_index > 0)
+        loops = _loops(reader, retry, begin, end) if retry.next_index else {}
+        newest |= {ids.index_of(row.id): row for row in rows if row.id not in loops}
+        newest |= {ids.index_of(point): row for point, row in loops.items() if row.verified}
     return page, newest
+
+
+def _loops(reader: DatabaseConnection, owner: RunRow, first: int, last: int) -> dict[int, JobWithResult]:
+    """The newest work of each loop in a span, also if it was done in the run of which this one is a retry."""
+    found = rounds.last_works(reader, first, last)
+    for place, verified in rounds.checked_elsewhere(reader, first, last) if owner.retry_of is not None else ():
+        job = find_work(reader, owner, place) if place.point not in found else None
+        if job is not None:
+            [row] = jobs.results(reader, job, job, 1)
+            found[place.point] = row._replace(round=place.round, verified=verified)
+    return found

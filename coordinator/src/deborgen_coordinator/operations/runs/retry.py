@@ -1,7 +1,8 @@
 """Retry a run: a new run of the same immutable jobs, linked to the old one.
 
-Jobs keep their index, so that 43.7 is the retry of 42.7. If a job needs a step that is not part of the new run, it gets
-that step's artifacts from the old run.
+Jobs keep their index, so that 43.7 is the retry of 42.7. A loop counts as one job, and begins again with its first
+round, or where it stopped. If a job needs a step that is not part of the new run, it gets that step's artifacts from
+the old run.
 """
 
 from __future__ import annotations
@@ -13,10 +14,11 @@ from typing import Any
 from msgspec.structs import replace
 
 from deborgen_shared.errors import Code, Refusal
-from deborgen_shared.messages import Run
+from deborgen_shared.messages import Retry, Run
 from deborgen_shared.states import TERMINAL, Role, State
 
 from ... import ids
+from ...loops import Place
 from ...storage import events, jobs, pins, runs, specs
 from ...storage.rows import JobRow, RunRow, StepRow
 from ...storage.transactions import Tx
@@ -25,6 +27,7 @@ from ..context import COORDINATOR, Actor, Context
 from ..lookup import check_may_change, find_run
 from ..work import Work
 from . import submit
+from .retried_loops import begin, next_index, one_per_loop, places
 
 #: The states of the jobs to retry, by the value of `only`.
 WANTED: dict[str, frozenset[State]] = {
@@ -35,7 +38,7 @@ WANTED: dict[str, frozenset[State]] = {
 
 
 def retry_run(
-    ctx: Context, actor: Actor, run: int, only: str, idempotency_key: str | None = None, body_digest: str = ""
+    ctx: Context, actor: Actor, run: int, body: Retry, idempotency_key: str | None = None, body_digest: str = ""
 ) -> tuple[Run, bool]:
     """The new run, and whether this call created it. `failed` includes jobs that were canceled because of a failure."""
 
@@ -46,22 +49,22 @@ def retry_run(
         return submit.create_once(work.tx, submitter, idempotency_key, body_digest, lambda: make(work, old, submitter))
 
     def make(work: Work, old: RunRow, submitter: int) -> RunRow:
-        chosen = _choose(work.tx, run, only)
+        rows = jobs.select(work.tx, span=ids.span(run))
+        chosen = _choose(work.tx, run, one_per_loop(rows), body.only)
         if not chosen:
             raise Refusal(
                 Code.INVALID_TRANSITION,
-                f"run {run} has no {'finished' if only == 'all' else only} jobs to retry",
+                f"run {run} has no {'finished' if body.only == 'all' else body.only} jobs to retry",
                 "look at the states of its jobs",
             )
-        return _copy(work, old, chosen, submitter)
+        return _copy(work, old, chosen, places(work.tx, old, rows, chosen, body.rounds), submitter)
 
     row, created = ctx.work(actor, insert)
     return views.run(row), created
 
 
-def _choose(tx: Tx, run: int, only: str) -> list[JobRow]:
+def _choose(tx: Tx, run: int, rows: list[JobRow], only: str) -> list[JobRow]:
     """The jobs to retry, and the unsuccessful jobs that they need: no job starts without its inputs."""
-    rows = jobs.select(tx, span=ids.span(run))
     steps = specs.steps(tx, run)
     chosen = {row.id: row for row in rows if row.state in WANTED[only]}
     if only == State.FAILED:
@@ -108,7 +111,7 @@ def _reach(steps: list[StepRow], rows: Iterable[JobRow], linked: Callable[[StepR
     return reached
 
 
-def _copy(work: Work, old: RunRow, chosen: list[JobRow], submitter: int) -> RunRow:
+def _copy(work: Work, old: RunRow, chosen: list[JobRow], loops: list[Place], submitter: int) -> RunRow:
     tx = work.tx
     counts = Counter(job.step for job in chosen)
     steps = [step for step in specs.steps(tx, old.id) if step.number in counts]
@@ -124,7 +127,7 @@ def _copy(work: Work, old: RunRow, chosen: list[JobRow], submitter: int) -> RunR
         jobs=len(chosen),
         steps=len(steps),
         origin=None,
-        next_index=0,
+        next_index=next_index(tx, old, loops),
         artifact_store=work.ctx.blobs.kind.value,
         workspace=old.workspace,
         now=work.now,
@@ -145,5 +148,6 @@ def _copy(work: Work, old: RunRow, chosen: list[JobRow], submitter: int) -> RunR
         for job in chosen
     ]  # fmt: skip
     jobs.insert(tx, rows, large=len(rows) >= submit.LARGE)
+    begin(tx, row, old, loops)
     submit.announce(work, new, rows[0][0], {"name": old.name, "jobs": len(rows), "retry_of": old.id})
     return row

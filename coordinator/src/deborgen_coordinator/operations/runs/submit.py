@@ -14,10 +14,11 @@ from deborgen_shared.jobfile.model import JobFile, JobSpec, Step
 from deborgen_shared.jobfile.problems import JobFileInvalid, Problem
 from deborgen_shared.jobfile.reading import parse
 from deborgen_shared.messages import Checked, Origin, Run
-from deborgen_shared.states import State
+from deborgen_shared.states import Phase, State
 
 from ... import ids
-from ...storage import blobs, events, jobs, pins, runs, specs
+from ...loops import Place
+from ...storage import blobs, events, jobs, pins, rounds, runs, specs
 from ...storage.rows import RunRow, StepRow
 from ...storage.transactions import Tx
 from .. import views
@@ -235,6 +236,7 @@ def _insert(work: Work, submitted: NewRun, stored: dict[str, tuple[int, int]]) -
     if jobfile.labels:
         runs.add_labels(tx, run, jobfile.labels)
     index = 1
+    in_loops: list[int] = []
     for number, plan in enumerate(planned, 1):
         spec_id, size = stored[plan.digest][0], plan.step.count
         needs = list(plan.step.needs)
@@ -242,9 +244,12 @@ def _insert(work: Work, submitted: NewRun, stored: dict[str, tuple[int, int]]) -
             tx,
             StepRow(run, number, plan.step.id, needs, spec_id, index, index + size - 1, size, size, len(needs)),
         )
+        if plan.step.spec.repeat:
+            in_loops += range(index, index + size)
         index += size
     rows = _job_rows(run, planned, stored, submitter)
     jobs.insert(tx, rows, large=count >= LARGE)
+    rounds.place(tx, (Place(ids.key(run, index), 1, Phase.WORK) for index in in_loops))
     announce(work, run, ids.key(run, 1), {"name": jobfile.name, "jobs": count})
     return row
 

@@ -7,13 +7,14 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from deborgen_shared.jobfile.paths import INPUTS
 from deborgen_shared.jobfile.template import render
 from deborgen_shared.messages import Assignment, Input
+from deborgen_shared.states import Phase
 
 from ... import ids
-from ...storage import blobs, jobs, runs, specs
-from ...storage.rows import RunRow, StepRow
+from ...loops import Place
+from ...storage import rounds, runs
+from ...storage.rows import RunRow
 from ...storage.transactions import Tx
 from ..attempts import checkpoints
 from ..attempts.pins import commit_for
@@ -21,6 +22,7 @@ from ..images import pool_image, push_target, step_images
 from ..secrets import registry_credentials, secret_values
 from ..spec_cache import CachedSpec
 from ..work import Work
+from .inputs import of_needed_steps, of_round
 
 #: The assignments of one claim take roughly this many bytes at most, unless a single one takes more.
 CLAIM_BYTES = 8 * 2**20
@@ -66,12 +68,15 @@ def assign(
         spec = work.ctx.spec_cache.spec(work.tx, each.spec_id, read)
         owner = owners[ids.run_of(each.job)]
         if (owner.id, each.step) not in found:
-            inputs = _inputs(work.tx, owner, each.step) if owner.steps > 1 or owner.retry_of is not None else []
+            inputs = of_needed_steps(work, owner, each.step) if owner.steps > 1 or owner.retry_of is not None else []
             found[owner.id, each.step] = inputs, len(_encode(inputs))
         inputs, inputs_size = found[owner.id, each.step]
-        assignment = _assignment(work, each, spec, owner, inputs)
+        place = rounds.place_of(work.tx, each.job) if spec.job.repeat else None
+        assignment = _assignment(work, each, spec, owner, place)
         assignment.lease_expires_at = expires
-        size += _size(assignment, each, spec) + inputs_size
+        of_loop = of_round(work.tx, owner, spec.job, place) if place is not None else []
+        assignment.inputs = [*inputs, *of_loop] if of_loop else inputs
+        size += _size(assignment, each, spec) + inputs_size + (len(_encode(of_loop)) if of_loop else 0)
         if spec.job.checkpoint is not None:
             assignment.checkpoint = checkpoints.last(work.tx, each.job)
             size += len(_encode(assignment.checkpoint))
@@ -87,14 +92,18 @@ def _size(assignment: Assignment, picked: Picked, spec: CachedSpec) -> int:
     return own + len(picked.params) + _BYTES_AROUND
 
 
-def _assignment(work: Work, picked: Picked, spec: CachedSpec, owner: RunRow, inputs: list[Input]) -> Assignment:
+def _assignment(work: Work, picked: Picked, spec: CachedSpec, owner: RunRow, place: Place | None) -> Assignment:
+    """The assignment of a job, which stands at this place of a loop, without its inputs."""
     job, number, params = picked.job, picked.number, picked.params
     name, values = ids.name(job), _decode(params)
     body: Any = spec.raw
-    if spec.plain is not None:
+    plain = spec.plain
+    if place is not None and place.phase is Phase.VERIFY:
+        body = plain = check_of(spec)
+    if plain is not None:
         context = {"run.id": str(owner.id), "job.id": name, "job.index": str(ids.index_of(job)), "attempt": str(number)}
-        body = render(spec.plain, values, context | step_images(work.tx, owner, spec.plain))
-    image = spec.job.image if spec.plain is None else body.get("image")
+        body = render(plain, values, context | step_images(work.tx, owner, plain))
+    image = spec.job.image if plain is None else body.get("image")
     found, push = pool_image(work.ctx, work.tx, image), push_target(work.ctx, spec.job.build)
     secrets: dict[str, str] = {}
     if spec.job.all_secrets:
@@ -107,7 +116,7 @@ def _assignment(work: Work, picked: Picked, spec: CachedSpec, owner: RunRow, inp
         number=number,
         spec=body,
         params=values,
-        inputs=inputs,
+        inputs=[],
         secrets=secrets,
         timeout_seconds=spec.job.timeout,
         lease_seconds=work.ctx.settings.lease_seconds,
@@ -116,37 +125,15 @@ def _assignment(work: Work, picked: Picked, spec: CachedSpec, owner: RunRow, inp
         commit=commit_for(work, owner.id, spec.job),
         pool_image=found,
         push=push,
+        phase=place.phase if place else None,
+        round=place.round if place else None,
     )
 
 
-def _inputs(tx: Tx, owner: RunRow, number: int) -> list[Input]:
-    """The artifacts of the steps that this step needs. If a job of such a step was not retried, its artifacts come from
-    the earlier run."""
-    steps = {step.number: step for step in specs.steps(tx, owner.id)}
-    found: list[Input] = []
-    for need in steps[number].needs:
-        by_index: dict[tuple[int, str], Input] = {}
-        retried: set[int] = set()
-        lineage: RunRow | None = owner
-        is_sweep = False
-        while lineage is not None:
-            for step in specs.steps(tx, lineage.id):
-                if step.name == need:
-                    is_sweep = is_sweep or step.last_index > step.first_index
-                    _collect(tx, step, by_index, retried)
-            lineage = runs.get_existing(tx, lineage.retry_of) if lineage.retry_of is not None else None
-        for (index, path), made in sorted(by_index.items()):
-            made.target = f"{INPUTS}/{need}/{index}/{path}" if is_sweep else f"{INPUTS}/{need}/{path}"
-            found.append(made)
-    return found
-
-
-def _collect(tx: Tx, step: StepRow, by_index: dict[tuple[int, str], Input], retried: set[int]) -> None:
-    """Collect the artifacts of a step's jobs, except jobs that a later run has `retried`."""
-    first, last = ids.key(step.run, step.first_index), ids.key(step.run, step.last_index)
-    for job, path, digest, size in blobs.artifacts_of_span(tx, first, last):
-        index = ids.index_of(job)
-        if index not in retried:
-            made = Input(step=step.name or "", job=ids.name(job), path=path, target="", sha256=digest, size=size)
-            by_index[index, path] = made
-    retried.update(ids.index_of(job) for job in jobs.ids_in_span(tx, first, last))
+def check_of(spec: CachedSpec) -> dict[str, Any]:
+    """The specification of a loop's check: the same job, with the script of the check, and without artifacts."""
+    assert spec.job.repeat is not None
+    plain: dict[str, Any] = _decode(spec.raw)
+    for key in ("artifacts", "result", "checkpoint"):
+        plain.pop(key, None)
+    return plain | {"run": plain["repeat"]["until"]}

@@ -169,12 +169,14 @@ def _record(work: Work, held: HeldAttempt, result: Result, digest: str) -> None:
         blobs.add_artifacts(work.tx, held.job, held.number, artifacts)
     outcome = Outcome(result.outcome)
     reason = result.reason
+    # A program that was killed, for example because it used too much disk, has not answered: its worker says why.
+    says_no = outcome is Outcome.FAILED and bool(result.exit_code) and not reason
     if not reason and outcome is Outcome.FAILED and result.exit_code is not None:
         reason = f"exit code {result.exit_code}"
     began_at = work.note_program_start(held, result.began_seconds_ago)
     charge(work, held, result.seconds)
     ending = AttemptEnding(outcome, reason, result.seconds, began_at=began_at, result=result, digest=digest)
-    work.conclude(held, judge(work, held, outcome, reason), ending)
+    work.conclude(held, judge(work, held, outcome, reason, says_no=says_no), ending)
 
 
 def _params(tx: Tx, job: int) -> dict[str, Any]:
