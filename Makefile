@@ -14,7 +14,7 @@ export PYTHONDONTWRITEBYTECODE :=
 MINUTES ?= 30
 SEEDS ?= 20000
 
-.PHONY: help install demo prepare check test lint unit contract integration chaos chaos-long seen-to-fail simulation \
+.PHONY: help install demo screenshots prepare check test lint unit contract integration chaos chaos-long seen-to-fail simulation \
     soak fuzz smoke fleet coverage docs bench wheels release clean
 
 help:  ## show this list
@@ -30,8 +30,11 @@ $(VENV)/.installed: constraints.txt pyproject.toml shared/pyproject.toml coordin
 	    -e './shared[http]' -e './coordinator[postgres,s3,rabbitmq]' -e ./worker -e './cli[up]'
 	@touch $@
 
-demo: install  ## start a pool on this machine, run a sweep on it, and show the results
-	tools/demo.sh
+demo: install  ## start a pool on this machine, run a sweep on it, and show the results; KEEP=1 leaves the pool up
+	KEEP=$(KEEP) tools/demo.sh
+
+screenshots: prepare  ## make pictures of all pages of the dashboard, in .cache/screenshots, and the one in the README
+	$(BIN)/python tools/screenshots.py
 
 prepare: install  ## install PostgreSQL, Podman and a test image, if possible
 	tools/prepare.sh

@@ -29,5 +29,17 @@ best=$(deborgen results last --best error:min | tail -n 1 | cut -f 1)
 show deborgen logs "$best"
 printf '\nThe darts of the best estimate: .demo/darts/%s/darts.svg\n' "${best#*.}"
 printf 'Everything that the demo made is in .demo/\n'
-show deborgen down
-trap - EXIT
+address=$(deborgen open --no-browser last | sed 's|/sign-in.*||')
+if [ -n "${KEEP:-}" ]; then
+    trap - EXIT
+    printf '\nThe pool stays up at %s. See it in a browser, with this link, which works once within a minute:\n' "$address"
+    deborgen open --no-browser last
+    printf 'For another link, and to stop the pool:\n'
+    for command in 'deborgen open' 'deborgen down'; do
+        printf '  XDG_CONFIG_HOME=%s/config XDG_STATE_HOME=%s/state XDG_DATA_HOME=%s/data .venv/bin/%s\n' "$demo" "$demo" "$demo" "$command"
+    done
+else
+    show deborgen down
+    trap - EXIT
+    printf '\nThe pool was at %s. To leave it up, and see it in a browser: make demo KEEP=1\n' "$address"
+fi

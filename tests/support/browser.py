@@ -35,6 +35,11 @@ class Visitor:
         url = self.coordinator.url + path
         return self._session.get(url, headers={"Accept": "text/html", **headers}, allow_redirects=False, timeout=60)
 
+    def stream(self, path: str) -> requests.Response:
+        """An answer that stays open."""
+        url = self.coordinator.url + path
+        return self._session.get(url, headers={"Accept": "*/*"}, stream=True, allow_redirects=False, timeout=120)
+
     def post(self, path: str, form: dict[str, Any] | None, **headers: str) -> requests.Response:
         """Send a form as it is, from one of our own pages unless `headers` say otherwise."""
         url = self.coordinator.url

@@ -44,9 +44,13 @@ def open_browser() -> Iterator[Browser]:
 
 
 class Tab:
-    """A tab of somebody who is signed in with a token of this role; with None, of somebody who is not."""
+    """A tab of somebody who is signed in with a token of this role; with None, of somebody who is not.
 
-    def __init__(self, browser: Browser, pool: Pool, role: str | None = "submitter", **options: Any) -> None:
+    `options` are those of a browser's context."""
+
+    def __init__(
+        self, browser: Browser, pool: Pool, role: str | None = "submitter", name: str | None = None, **options: Any
+    ) -> None:
         self.pool = pool
         self.url = pool.coordinator.url
         self.problems: list[str] = []
@@ -54,7 +58,7 @@ class Tab:
         self.context.add_init_script(REPORT)
         if role is not None:
             with Visitor(pool.coordinator) as visitor:
-                visitor.sign_in(role)
+                visitor.sign_in(role, name)
                 cookies = [{"name": name, "value": value, "url": self.url} for name, value in visitor.cookies.items()]
             self.context.add_cookies(cookies)  # type: ignore[arg-type]
         self.page: Page = self.context.new_page()

@@ -46,7 +46,6 @@ def raw_post(coordinator: CoordinatorProcess, path: str, headers: str, body: byt
 @pytest.mark.parametrize(
     ("path", "status", "code"),
     [
-        ("/", 404, "not_found"),
         ("/v1", 404, "not_found"),
         ("/v1/run", 404, "not_found"),
         ("/v2/runs", 404, "not_found"),

@@ -48,6 +48,7 @@ def test_it_is_found_without_configuration_and_ends_with_down(home: Person) -> N
     state = runtime(home)
     assert f"deborgen is up at {state['url']}" in said
     assert "runner: subprocess" in said
+    assert f"see it: {state['url']}/sign-in?code=" in said
     assert stat.S_IMODE((home.home / "state/deborgen/up.json").stat().st_mode) == 0o600
     assert home.out("run", "--", "echo", "hello") == "hello\n"
     assert home.rows("list")[0]["state"] == "succeeded"

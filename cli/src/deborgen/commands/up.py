@@ -71,6 +71,14 @@ def _elsewhere(url: str) -> str:
     return "" if used == url else f"your commands use {used}"
 
 
+def _link(state: Runtime) -> str:
+    """A link to the dashboard; empty if the coordinator does not answer right now, which must not end the pool."""
+    try:
+        return state.url + Connection(state.url, state.token, patience=0).call(contract.CREATE_LINK).path
+    except DeborgenError:
+        return ""
+
+
 def _announce(state: Runtime, end: str) -> None:
     output.say(f"deborgen is up at {state.url}, with this machine as worker '{state.worker}'.")
     if state.runner == "podman":
@@ -79,8 +87,8 @@ def _announce(state: Runtime, end: str) -> None:
         reason = f" (Podman: {state.why_not_podman})" if state.why_not_podman else ""
         output.say(f"runner: subprocess{reason}; jobs run as your own processes; jobs with an image must wait.")
     output.say(f"data:   {state.data_dir}")
-    link = Connection(state.url, state.token).call(contract.CREATE_LINK, repeatable=False).path
-    output.say(f"see it: {state.url}{link}\n        (this link works once, within a minute; a new one: deborgen open)")
+    if link := _link(state):
+        output.say(f"see it: {link}\n        (this link works once, within a minute; a new one: deborgen open)")
     if note := _elsewhere(state.url):
         output.say(f"note:   {note}; to use this one: export DEBORGEN_URL={state.url}")
     output.hint(f"stop it: {end}")
