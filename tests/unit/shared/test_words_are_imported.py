@@ -56,10 +56,7 @@ ALLOWED: dict[tuple[str, str], str] = {
     ("cli/src/deborgen/commands/init.py", "container"): "the name of an example",
     ("cli/src/deborgen/commands/list.py", "failed"): "the heading of a column",
     ("cli/src/deborgen/commands/list.py", "submitter"): "the heading of a column",
-    (
-        "cli/src/deborgen/commands/results.py",
-        "error",
-    ): "a name that people give to a column of which smaller values are better",
+    ("coordinator/src/deborgen_coordinator/web/results.py", "worker"): "the name of a column",
     ("cli/src/deborgen/commands/run.py", "timeout"): "a field of the job file, and the option that fills it",
     ("cli/src/deborgen/commands/show.py", "submitter"): "the heading of a line",
     ("cli/src/deborgen/commands/show.py", "worker"): "the heading of a column",
