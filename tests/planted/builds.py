@@ -1,4 +1,4 @@
-"""Bugs around builds. The builder runs without site-packages, so a bug for it is planted by the worker that starts it."""
+"""Bugs around builds. A builder runs without site-packages, so the worker that starts it plants a bug for it."""
 
 from __future__ import annotations
 

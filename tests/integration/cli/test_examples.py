@@ -30,6 +30,7 @@ def test_every_example_has_a_test() -> None:
         "results/results.yml",
         "git/git.yml",
         "checkpoint/checkpoint.yml",
+        "build/build.yml",
     }
     assert {path.relative_to(EXAMPLES).as_posix() for path in EXAMPLES.rglob("*.yml")} == known
 

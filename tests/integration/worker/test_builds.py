@@ -16,7 +16,8 @@ import pytest
 from deborgen_worker.runners.builds import cgroups, leftovers
 from deborgen_worker.runners.builds.runner import mark_of
 from support.coordinator import CoordinatorProcess
-from support.documents import blocks_of
+from support.documents import ROOT, blocks_of
+from support.git_server import http_server
 from support.podman import CONF, IMAGE, Podman
 from support.pool import Pool
 from support.waiting import wait_until
@@ -35,7 +36,7 @@ def worker(
     """A worker that builds images. Whatever the tests do, none of them is left."""
     each = WorkerProcess(
         tmp_path_factory.mktemp("b"), coordinator, runner="podman", podman_socket=str(podman.socket), builds="true",
-        env={"CONTAINERS_CONF": str(CONF)}, kill_grace="10s", cpus=4,
+        env={"CONTAINERS_CONF": str(CONF)}, kill_grace="10s", cpus=4, git_protocols="http", git_hosts="127.0.0.1",
     )  # fmt: skip
     os.environ["CONTAINERS_CONF"] = str(CONF)
     try:
@@ -125,6 +126,24 @@ def test_the_first_image_of_the_document(pool: Pool, worker: WorkerProcess) -> N
     assert (row["job"], row["built_by"], row["built_on"]) == (f"{run}.1", "ada", worker.name)
     ada.out("images", "remove", "pool/hello:1")
     assert "pool/hello:1" not in ada.out("images")
+
+
+def test_the_example_builds_from_a_repository_and_sweeps_in_the_image(
+    pool: Pool, worker: WorkerProcess, tmp_path: Path
+) -> None:
+    """Apart from the address of the repository, the base image and the network, the example runs as it stands."""
+    folder = ROOT / "examples/build"
+    files = {each.name: each.read_text() for each in (folder / "repository").iterdir()}
+    with http_server(tmp_path / "served") as server:
+        commit = server.repository("solver.git").commit(files)
+        here = f"args: {{BASE: {IMAGE}}}\n      ref: main"
+        text = (folder / "build.yml").read_text().replace("https://github.com/your-team", server.url)
+        text = text.replace("ref: main", here).replace("  - id: image\n", "  - id: image\n    network: none\n")
+        run = pool.person("ada").submit(text, "--wait")
+    assert pool.job(f"{run}.1")["result"]["commit"] == commit, pool.log(f"{run}.1")
+    assert images(pool)[f"solver:{commit[:7]}"]["commit"] == commit
+    rows = pool.admin.get(f"/v1/runs/{run}/results").json()["items"]
+    assert [row["result"]["square"] for row in rows if row["step"] == "solve"] == [1, 4, 9, 16]
 
 
 def test_a_build_that_fails_says_so_in_its_log(pool: Pool, submit: Callable[..., int], worker: WorkerProcess) -> None:

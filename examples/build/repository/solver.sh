@@ -1,0 +1,2 @@
+#!/bin/sh
+printf '{"square": %s}\n' "$(($1 * $1))"
