@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from planted.bug import Planted
-from planted.patch import Patch, gives, nothing
+from planted.patch import Patch, nothing
 
 RUNNER = "deborgen_worker.runners.builds.runner:BuildRunner"
 BUILDS = "integration/worker/test_builds.py::test_fault_78"
@@ -51,14 +51,8 @@ PLANTED = [
             f"{BUILDS}_a_canceled_build_leaves_nothing",
             f"{BUILDS}_a_build_that_runs_out_of_time_leaves_nothing",
             f"{BUILDS}_a_build_whose_podman_is_killed_leaves_nothing",
+            f"{BUILDS}_a_build_whose_worker_and_supervisor_are_killed_leaves_nothing",
         ),
-        "nothing of the build to be left",
-        200,
-    ),
-    Planted(
-        "a new session does not look for what earlier builds have left",
-        (Patch(f"{RUNNER}.cleanup", gives([])),),
-        (f"{BUILDS}_a_build_whose_worker_and_supervisor_are_killed_leaves_nothing",),
         "nothing of the build to be left",
         200,
     ),

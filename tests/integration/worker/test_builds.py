@@ -192,6 +192,7 @@ def waiting(pool: Pool, submit: Callable[..., int], **body: Any) -> int:
 def test_fault_78_a_canceled_build_leaves_nothing(
     pool: Pool, submit: Callable[..., int], worker: WorkerProcess
 ) -> None:
+    """Seen to fail when nobody sweeps up after a build."""
     before = builds_of(worker)
     run = waiting(pool, submit)
     pool.admin.post(f"/v1/runs/{run}/cancel", json={})
@@ -202,6 +203,7 @@ def test_fault_78_a_canceled_build_leaves_nothing(
 def test_fault_78_a_build_that_runs_out_of_time_leaves_nothing(
     pool: Pool, submit: Callable[..., int], worker: WorkerProcess
 ) -> None:
+    """Seen to fail when nobody sweeps up after a build."""
     before = builds_of(worker)
     run = submit("RUN echo layer > /layer", "RUN sleep 600", timeout="3s")
     assert pool.until(run)["history"][-1]["outcome"] == "timeout"
@@ -211,6 +213,7 @@ def test_fault_78_a_build_that_runs_out_of_time_leaves_nothing(
 def test_fault_78_a_build_goes_on_when_its_worker_is_killed(
     pool: Pool, submit: Callable[..., int], worker: WorkerProcess
 ) -> None:
+    """Seen to fail when a new session does not take up builds."""
     before = builds_of(worker)
     run = waiting(pool, submit)
     worker.kill()
@@ -225,7 +228,7 @@ def test_fault_78_a_build_goes_on_when_its_worker_is_killed(
 def test_fault_78_a_build_whose_worker_and_supervisor_are_killed_leaves_nothing(
     pool: Pool, submit: Callable[..., int], worker: WorkerProcess
 ) -> None:
-    """Seen to fail when the next session swept only the processes that the supervisor had known."""
+    """Seen to fail when nobody sweeps up after a build."""
     before = builds_of(worker)
     run = waiting(pool, submit)
     worker.kill()
@@ -243,6 +246,7 @@ def test_fault_78_a_build_whose_worker_and_supervisor_are_killed_leaves_nothing(
 def test_fault_78_a_build_whose_podman_is_killed_leaves_nothing(
     pool: Pool, submit: Callable[..., int], worker: WorkerProcess
 ) -> None:
+    """Seen to fail when nobody sweeps up after a build."""
     before = builds_of(worker)
     run = waiting(pool, submit)
     [program] = [each for each in psutil.process_iter(["cmdline"]) if _builds(each.info["cmdline"], worker.state)]

@@ -98,7 +98,7 @@ def test_an_image_is_pushed_and_pulled_with_the_pools_credentials(podman: Podman
 
 
 def test_fault_79_an_image_waits_for_its_registry_and_is_not_built_again(podman: Podman, tmp_path: Path) -> None:
-    """Seen to fail when a push that failed failed the attempt, and the next attempt built the image once more."""
+    """Seen to fail when a push is tried once."""
     with DockerRegistry(tmp_path / "r") as registry, pool_with(registry, podman, tmp_path) as pool:
         run = build(pool, max_attempts=3, retry={"backoff": "0s"})
         wait_until(lambda: b"the push is tried again" in pool.log(run), what="the first push to fail")
@@ -119,7 +119,7 @@ def test_fault_79_an_image_waits_for_its_registry_and_is_not_built_again(podman:
 
 
 def test_fault_79_the_pool_keeps_an_image_whose_registry_stays_away(podman: Podman, tmp_path: Path) -> None:
-    """Seen to fail when the image was thrown away with the registry."""
+    """Seen to fail when an image that cannot be pushed is thrown away."""
     away = {"DEBORGEN_PUSH_SECONDS": "1"}
     with DockerRegistry(tmp_path / "r") as registry, pool_with(registry, podman, tmp_path, **away) as pool:
         job = pool.until(run := build(pool, max_attempts=3, retry={"backoff": "0s"}))
