@@ -208,3 +208,10 @@ def test_a_program_that_goes_silent_is_ended_by_its_watchdog(pool: Pool, worker:
     assert (job["state"], job["history"][0]["outcome"]) == ("failed", "stalled")
     assert log.startswith(b"working\n")
     assert pool.admin.get(f"/v1/jobs/{job['id']}/why").json()["last_lines"][0] == "working"
+
+
+def test_a_job_that_fills_its_disk_with_many_files_fails_with_that_reason(pool: Pool, worker: WorkerProcess) -> None:
+    fill = "n=0; while :; do n=$((n + 1)); head -c 100000 /dev/zero > f$n; done"
+    job, _ = run(pool, run=fill, resources={"disk": "2MiB"})
+    assert (job["state"], job["history"][0]["outcome"]) == ("failed", "failed")
+    assert job["reason"].startswith("disk: its workspace takes more than the 2MiB")

@@ -49,6 +49,7 @@ EVENTS: dict[str, steps.AttemptEvent] = {
     "found gone": steps.Adopted("a", Standing.GONE),
     "not thawed": steps.NotThawed("a"),
     "not frozen": steps.NotFrozen("a", "no cgroup"),
+    "measured": steps.Measured("a", 1 << 40),
     "frozen": steps.Frozen("a"),
     "asked": steps.CheckpointAsked("a"),
     "copied": steps.Copied("a", True),
@@ -79,6 +80,7 @@ never started  W P F W C D
 found gone     W P F C C D
 not thawed     W P F R C D
 not frozen     W P F R C D
+measured       W P F R C D
 frozen         W P F R C D
 asked          W P F R C D
 copied         W P F R C D
@@ -386,13 +388,14 @@ HARMLESS = {
     (steps.Prepared, Waiting), (steps.StopAsked, Collecting),
 }  # fmt: skip
 #: These concern an earlier session, or a runner that fails in a special way, or output that
-#: cannot be read, or checkpoints: see test_agent.py, test_collecting.py and test_checkpoints.py.
+#: cannot be read, or checkpoints, or disk: see test_agent.py, test_collecting.py, test_checkpoints.py, test_disk_use.py.
 ELSEWHERE = {
     (steps.Adopted, Running), (steps.NotFrozen, Running), (steps.NotThawed, Running),
     (steps.NotStarted, Following), (steps.NotStarted, Running),
     (steps.Returned, Running), (steps.Ticked, Preparing), *[(steps.Settled, stage) for stage in STAGES[:-1]],
     (steps.Ticked, Collecting), (steps.Advanced, Collecting),
     (steps.Frozen, Running), (steps.CheckpointAsked, Running), (steps.Uploaded, Running),
+    (steps.Measured, Running),
 }  # fmt: skip
 MOVES = [
     (event, stage)

@@ -200,6 +200,7 @@ class Agent:
                 attempt = LocalAttempt(
                     execution.id, amount, assignment.timeout_seconds, stage, execution.starts_inline, can_follow,
                     watchdog=spec.watchdog or 0.0, every=spec.checkpoint.every if spec.checkpoint is not None else 0.0,
+                    disk=spec.resources.disk,
                 )  # fmt: skip
                 self._machine.add(attempt)
         return execution

@@ -15,6 +15,7 @@ class StopCause(Enum):
     CANCEL = Outcome.CANCELED
     TIMEOUT = Outcome.TIMEOUT
     STALLED = Outcome.STALLED
+    DISK = Outcome.FAILED
     RELEASE = Outcome.RELEASED
     STALE = "stale"
 
@@ -178,7 +179,7 @@ class LocalAttempt:
     `starts_inline` says that nothing has to be fetched before its start, so no thread is needed. `can_follow` says that
     it can wait with its runner until another program ends and leaves its room. `watchdog` is how many seconds its
     program may run without writing anything; 0 means any time. `every` is after how many seconds a checkpoint is
-    saved; 0 means that the job has none.
+    saved; 0 means that the job has none. `disk` is how many bytes its workspace may take.
     """
 
     name: str
@@ -189,6 +190,7 @@ class LocalAttempt:
     can_follow: bool = False
     watchdog: float = 0.0
     every: float = 0.0
+    disk: int = 0
 
     @property
     def on_machine(self) -> bool:

@@ -30,6 +30,7 @@ from deborgen_worker.contact import Contact, Link
 from deborgen_worker.control import ControlServer
 from deborgen_worker.coordinator import CoordinatorClient
 from deborgen_worker.disk import Disk
+from deborgen_worker.disk_use import DiskUse
 from deborgen_worker.exit import CannotRun
 from deborgen_worker.heartbeat import HeartbeatLoop, Superseded
 from deborgen_worker.leaving import farewell
@@ -137,6 +138,7 @@ class Daemon:
         self.logs = LogPump(self.agent, self.link, self.heartbeats, self._report_now)
         self.checkpoints = CheckpointUploads(self.agent, self.link, self.heartbeats)
         self.observer = Observer(self.agent)
+        self.disk_use = DiskUse(self.agent, time.monotonic)
         self.owner = Owner(settings, self.agent, self.spool, self.contact, policy.PauseFile(self.state, disk))
 
     # From start to end
@@ -161,6 +163,7 @@ class Daemon:
         self._thread("logs", self._send_logs, self._wake_logs)
         self._thread("checkpoints", self.checkpoints.step, threading.Event())
         self._thread("workspaces", self._observe, threading.Event())
+        self._thread("disk-use", self.disk_use.step, threading.Event())
         self._thread("check", self._check, threading.Event())
         self._thread("sensors", self.gauges.take_temperature, threading.Event())
         self._watch()
@@ -240,7 +243,7 @@ class Daemon:
     # The threads
 
     def _thread(self, name: str, step: Callable[[], float], wake: threading.Event) -> None:
-        needs_registration = name not in {"heartbeat", "clock", "workspaces", "check", "sensors"}
+        needs_registration = name not in {"heartbeat", "clock", "workspaces", "disk-use", "check", "sensors"}
 
         def loop() -> None:
             if needs_registration:

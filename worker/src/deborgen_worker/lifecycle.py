@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from deborgen_shared.jobfile.units import format_size
 from deborgen_shared.states import Outcome
 from deborgen_worker import steps
 from deborgen_worker.attempts import (
@@ -387,6 +388,18 @@ def _observe(
         yield from _end_program(machine, attempt, stage, steps.StopAsked(attempt.name, StopCause.STALLED, reason), now)
 
 
+def _limit_disk(
+    machine: Machine, attempt: LocalAttempt, stage: Running, event: steps.Measured, now: Moment
+) -> Instructions:
+    """End a program that has used up its disk, at once: until it has ended, it goes on writing."""
+    if stage.stop is None:
+        reason = f"disk: its workspace takes more than the {format_size(attempt.disk)} of the job's 'resources.disk'"
+        yield from _end_program(machine, attempt, stage, steps.StopAsked(attempt.name, StopCause.DISK, reason), now)
+        if stage.stop is not None:
+            stage.stop.killed_at = now.clock
+            yield steps.Signal(attempt.name, "KILL", stage.stop)
+
+
 def _note_asked(
     _machine: Machine, _attempt: LocalAttempt, stage: Running, _event: steps.CheckpointAsked, _now: Moment
 ) -> Instructions:
@@ -554,6 +567,7 @@ TABLE: dict[type[steps.AttemptEvent], dict[type[Stage], Transition]] = {
     steps.NotThawed: _transitions(_ignore, _ignore, _ignore, _not_thawed, _ignore, _ignore),
     steps.NotFrozen: _transitions(_ignore, _ignore, _ignore, _not_frozen, _ignore, _ignore),
     steps.Observed: _transitions(_ignore, _ignore, _ignore, _observe, _ignore, _ignore),
+    steps.Measured: _transitions(_ignore, _ignore, _ignore, _limit_disk, _ignore, _ignore),
     steps.Frozen: _transitions(_ignore, _ignore, _ignore, _copy_now, _ignore, _ignore),
     steps.CheckpointAsked: _transitions(_ignore, _ignore, _ignore, _note_asked, _ignore, _ignore),
     steps.Copied: _transitions(_ignore, _ignore, _ignore, _end_copy, _ignore, _ignore),

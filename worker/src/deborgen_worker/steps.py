@@ -98,6 +98,13 @@ class Observed(AttemptEvent):
     mark: Mark
 
 
+@dataclass(slots=True)
+class Measured(AttemptEvent):
+    """Its workspace was found to take this many bytes, which is more than it may."""
+
+    used: int
+
+
 class Frozen(AttemptEvent):
     """Its program was frozen, after a `Freeze`."""
 

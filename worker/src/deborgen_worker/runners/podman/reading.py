@@ -93,7 +93,6 @@ def host_from(info: Mapping[str, Any], *, lowest_weight: bool = True) -> Host:
             "this host cannot give containers the lowest weight, so jobs give way to your programs only by their "
             "priority; use a Podman with cgroups version 2 and systemd, or run the worker as root"
         )
-    found.labels["limits.disk"] = False
     if not security.get("seccompEnabled", True):
         found.labels["limits.seccomp"] = False
         found.warnings.append("this host has no seccomp: containers may make any system call")
