@@ -91,5 +91,5 @@ def test_a_host_that_cannot_limit_says_so() -> None:
     unable = able | {"cgroupVersion": "v1"}
     found = host_from({"host": unable, "version": {"Version": "4.3.1"}})
     assert found.labels["podman"] == "4.3.1"
-    assert not any(found.labels[f"limits.{each}"] for each in ("memory", "cpu", "pids", "disk"))
+    assert not any(found.labels[f"limits.{each}"] for each in ("memory", "cpu", "pids"))
     assert "this host cannot limit the memory of a container (rootless, cgroups v1)" in found.warnings

@@ -387,8 +387,8 @@ HARMLESS = {
     (steps.Renewed, Waiting), (steps.Renewed, Preparing), (steps.Renewed, Following), (steps.Renewed, Running),
     (steps.Prepared, Waiting), (steps.StopAsked, Collecting),
 }  # fmt: skip
-#: These concern an earlier session, or a runner that fails in a special way, or output that
-#: cannot be read, or checkpoints, or disk: see test_agent.py, test_collecting.py, test_checkpoints.py, test_disk_use.py.
+#: These concern an earlier session, or a runner that fails in a special way, or output that cannot be read, or
+#: checkpoints, or disk: see test_agent.py, test_collecting.py, test_checkpoints.py and test_disk_use.py.
 ELSEWHERE = {
     (steps.Adopted, Running), (steps.NotFrozen, Running), (steps.NotThawed, Running),
     (steps.NotStarted, Following), (steps.NotStarted, Running),
