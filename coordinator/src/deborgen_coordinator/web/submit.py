@@ -35,8 +35,10 @@ def submit(request: PageRequest) -> HtmlAnswer:
     try:
         checked = check_text(request.ctx, request.actor, text, source, chosen)
     except JobFileInvalid as invalid:
-        consequence = "nothing was submitted" if sends else "it cannot be submitted"
-        return _page(request, text, source, chosen, status=422, report=invalid.render(consequence))
+        # The script checks the job file before it uploads the files and submits.
+        meant = sends or request.field("meant") == "submit"
+        consequence = "nothing was submitted" if meant else "it cannot be submitted"
+        return _page(request, text, source, chosen, report=invalid.render(consequence))
     if not sends:
         return _page(request, text, source, chosen, checked=checked)
     body = msgspec.json.encode(checked.data)
@@ -53,13 +55,10 @@ def _chosen(request: PageRequest) -> list[ChosenFile]:
         raise Refusal(Code.MALFORMED, f"the chosen files cannot be read: {problem}", "choose them again") from None
 
 
-def _page(
-    request: PageRequest, text: str, source: str, chosen: list[ChosenFile], status: int = 200, **found: Any
-) -> HtmlAnswer:
+def _page(request: PageRequest, text: str, source: str, chosen: list[ChosenFile], **found: Any) -> HtmlAnswer:
     checked: CheckedText | None = found.get("checked")
     return request.render(
         "submit.html",
-        status,
         text=text,
         source=source,
         chosen=chosen,

@@ -60,9 +60,10 @@ for (const id of ["chosen", "folder"]) {
 
 const headers = { "Deborgen-CSRF": csrf };
 
-async function send(verb) {
+async function send(verb, meant) {
   const body = new URLSearchParams(new FormData(form));
   body.set("do", verb);
+  body.set("meant", meant);
   const answer = await fetch("/submit", { method: "POST", body, headers: { Accept: "text/html" } });
   return { answer, page: new DOMParser().parseFromString(await answer.text(), "text/html") };
 }
@@ -90,12 +91,12 @@ form.addEventListener("submit", async (event) => {
   for (const button of form.querySelectorAll("button")) button.disabled = true;
   say("Checking …");
   try {
-    const { page } = await send("check");
+    const { page } = await send("check", verb);
     const missing = page.getElementById("missing")?.value.split(" ").filter(Boolean);
     if (verb !== "submit" || !missing) { show(page); say(""); return; }
     await upload(missing);
     say("Submitting …");
-    const sent = await send("submit");
+    const sent = await send("submit", verb);
     if (sent.answer.redirected) { location.assign(sent.answer.url); return; }
     show(sent.page);
     say("");
