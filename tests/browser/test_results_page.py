@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import Browser, Locator, expect
 
 from support.pool import Pool
 from support.tab import HOSTILE, Tab
@@ -32,6 +32,10 @@ def swept(pool: Pool) -> dict[str, int]:
     return runs
 
 
+def chooser(tab: Tab, name: str) -> Locator:
+    return tab.page.locator(f"#choose [name='{name}']")
+
+
 def serious_findings(tab: Tab) -> list[Any]:
     found = Axe().run(tab.page).response["violations"]
     return [(each["id"], each["nodes"][0]["html"]) for each in found if each["impact"] in ("serious", "critical")]
@@ -45,16 +49,16 @@ def test_the_choosers_choose_what_the_chart_shows(browser: Browser, pool: Pool, 
         tab.is_at(f"/runs/{run}/results")
         expect(tab.page.locator(".lead")).to_contain_text(f"Best: loss 1.5 by job {run}.1, with x 1, y 10, seed 1.")
         expect(tab.page.locator("figure .cells a")).to_have_count(6)
-        tab.page.get_by_label("Value").select_option("score")
+        chooser(tab, "value").select_option("score")
         tab.is_at(f"/runs/{run}/results")
         expect(tab.page.locator("figure h2")).to_have_text("score by x and y")
-        tab.page.get_by_label("seed").select_option("2")
+        chooser(tab, "at.seed").select_option("2")
         expect(tab.page.locator("figure")).to_contain_text("where seed 2")
         expect(tab.page.locator("figure .cells a").first).to_have_attribute("href", f"/jobs/{run}.2")
-        tab.page.get_by_label("As").select_option("line")
+        chooser(tab, "kind").select_option("line")
         expect(tab.page.locator("figure h2")).to_have_text("score against x")
-        tab.page.get_by_label("As").select_option("points")
-        tab.page.get_by_label("x", exact=True).select_option("loss")
+        chooser(tab, "kind").select_option("points")
+        chooser(tab, "x").select_option("loss")
         expect(tab.page.locator("figure h2")).to_have_text("score against loss")
         expect(tab.page.locator("figure circle.point")).to_have_count(12 + 1)  # and the sample in the legend
 

@@ -100,6 +100,17 @@ def test_attempts_that_ran_together_have_rows_of_their_own() -> None:
     chart = timeline(lanes.Lane("pc1", [*together, bar("42.9/1", start=NOW - 600, end=None)]))
     heights = {box.get("y") for box in all_of(chart, "rect", class_="attempt run2")}
     assert len(heights) == 3
+    assert all_of(chart, "rect", class_="share") == []
+
+
+def test_a_machine_that_held_very_many_attempts_at_once_has_busy_shares() -> None:
+    for count, bars in ((lanes.MOST_LEVELS, True), (lanes.MOST_LEVELS + 1, False)):
+        held = [bar(f"42.{n}/1") for n in range(1, count + 1)]
+        chart = timeline(lanes.Lane("pc1", held, busy={NOW - 600: 0.5}))
+        assert bool(all_of(chart, "rect", class_="share")) is not bars
+        assert len(all_of(chart, "rect", class_="attempt run2")) == count * bars
+        height = float(str(parsed(chart).get("viewBox")).split()[3])
+        assert height < 160
 
 
 def test_without_bars_a_lane_shows_its_busy_shares() -> None:

@@ -48,8 +48,7 @@ class Ran(Struct, frozen=True):
 
 
 class MachineLane(Struct, frozen=True):
-    """A machine in a timeline. `busy` has the share of its processors in use per stretch, if there are too many
-    attempts to show."""
+    """A machine in a timeline. `busy` has the share of its processors in use per stretch."""
 
     machine: str
     attempts: list[Ran]
@@ -127,7 +126,7 @@ def _timeline(
         if len(found) <= MOST_ATTEMPTS:
             found += timelines.ended(reader, row.id, begin, MOST_ATTEMPTS + 1 - len(found))
     in_full = len(found) <= MOST_ATTEMPTS
-    shares = {} if in_full else _shares(ctx, reader, machines, begin, live)
+    shares = _shares(ctx, reader, machines, begin, live)
     by_machine: defaultdict[int, list[Ran]] = defaultdict(list)
     for each in found if in_full else ():
         by_machine[each.worker_id].append(_ran(each, now))

@@ -12,7 +12,9 @@ from .svg import WIDTH, Chart, Legend, Numbers, Svg, group, hatching, label, pic
 MOST_BARS = 500
 #: So many colours tell runs apart. The next run gets the first colour again.
 COLOURS = 8
-LEFT, TOP, LANE, BAR = 120.0, 8.0, 22.0, 14.0
+#: A lane has at most this many bars above each other. If a machine held more attempts at once, busy shares are shown.
+MOST_LEVELS = 16
+LEFT, TOP, LANE, BAR, TALLEST = 120.0, 8.0, 22.0, 14.0, 112.0
 _SHORTEST = 1.5
 
 
@@ -52,11 +54,14 @@ class Lane:
 def lanes(
     name: str, title: str, machines: Sequence[Lane], window: tuple[float, float], *, stretch: float, bars: bool
 ) -> Chart:
-    """The machines in this window of time, with their bars or, without `bars`, with the busy share of each stretch."""
+    """The machines in this window of time, with their bars or, without `bars` or if one machine held very many attempts
+    at once, with the busy share of each stretch."""
     begin, end = window
     at = scales.place(begin, end, LEFT, WIDTH - 20)
-    rows = [_rows(machine.bars) for machine in machines] if bars else [[[]] for _ in machines]
-    heights = [LANE * max(1, len(each)) for each in rows]
+    rows = [_rows(machine.bars) for machine in machines] if bars else []
+    bars = bars and max(map(len, rows), default=0) <= MOST_LEVELS
+    rows = rows if bars else [[] for _ in machines]
+    heights = [LANE if len(each) < 2 else min(LANE * len(each), TALLEST) for each in rows]
     bottom = TOP + (sum(heights) or LANE)
     hatch = f"hatch-{name}"
     parts = [hatching(hatch), *scales.time_axis(begin, end, at, TOP, bottom)]
@@ -65,9 +70,11 @@ def lanes(
         inside = [label(LEFT - 8, LANE - 7, shorten(machine.name, 15), kind="lane", anchor="end")]
         inside.append(tag("path", d=f"M0 {height:.1f}H{WIDTH:.1f}", class_="grid"))
         if bars:
+            step = height / max(1, len(own))
             for level, placed in enumerate(own):
-                y = level * LANE + (LANE - BAR) / 2
-                inside += [_bar(bar, at, y, end, hatch) for bar in placed]
+                tall = BAR if step >= LANE else step - 1
+                y = level * step + (step - tall) / 2
+                inside += [_bar(bar, at, (y, tall), end, hatch) for bar in placed]
         else:
             inside += _shares(machine, at, stretch)
         inside += [_away(gone, at, height) for gone in machine.away if gone[1] > begin and gone[0] < end]
@@ -99,16 +106,17 @@ def _rows(bars: Sequence[Bar]) -> list[list[Bar]]:
     return rows
 
 
-def _bar(bar: Bar, at: scales.Place, y: float, now: float, hatch: str) -> Svg:
+def _bar(bar: Bar, at: scales.Place, place: tuple[float, float], now: float, hatch: str) -> Svg:
+    y, tall = place
     end = now if bar.end is None else bar.end
     left, right = at(bar.start), at(end)
     width = max(right - left, _SHORTEST)
-    parts = [tag("rect", class_=f"attempt run{bar.run % COLOURS}", x=left, y=y, width=width, height=BAR)]
+    parts = [tag("rect", class_=f"attempt run{bar.run % COLOURS}", x=left, y=y, width=width, height=tall)]
     prepared = at(end if bar.began is None else bar.began) - left
     if prepared >= 1:
-        parts.append(tag("rect", x=left, y=y, width=min(prepared, width), height=BAR, fill=f"url(#{hatch})"))
+        parts.append(tag("rect", x=left, y=y, width=min(prepared, width), height=tall, fill=f"url(#{hatch})"))
     if bar.failed:
-        parts.append(tag("rect", class_="failed-edge", x=left + width - 2, y=y - 1, width=3.0, height=BAR + 2))
+        parts.append(tag("rect", class_="failed-edge", x=left + width - 2, y=y - 1, width=3.0, height=tall + 2))
     return tag("a", tag("title", f"{bar.attempt}: {bar.words}"), *parts, href=bar.address)
 
 
