@@ -76,7 +76,10 @@ ME = Call("GET", "/v1/me", EVERYONE, "Whose token this is.", Answer(200, "the ow
 SUBMIT = Call(
     "POST", "/v1/runs", SUBMITTERS, "Submit a run. The body is the job file as JSON.",
     Answer(201, "the run", m.Run), (_AGAIN,), takes=Any, writes_to_disk=True,
-    headers=_KEY | {h.ORIGIN: "for bridges: where the job file came from, as a JSON object in ASCII"},
+    headers=_KEY | {
+        h.ORIGIN: "for bridges: where the job file came from, as a JSON object in ASCII",
+        h.TRACEPARENT: "a trace that the run belongs to, as W3C Trace Context defines it; an invalid one is ignored",
+    },
     refuses=(Code.INVALID_JOB, Code.IDEMPOTENCY_CONFLICT),
 )  # fmt: skip
 CHECK = Call(

@@ -35,6 +35,7 @@ RETRY_AFTER = "Retry-After"
 #: Workers of release 0.1 send their session with log bytes in this header. It counts as the query's `session`.
 SESSION = "Deborgen-Session"
 SET_COOKIE = "Set-Cookie"
+TRACEPARENT = "traceparent"
 UPLOAD_LENGTH = "Upload-Length"
 UPLOAD_OFFSET = "Upload-Offset"
 USER_AGENT = "User-Agent"

@@ -375,6 +375,8 @@ class Assignment(AnswerBody):
     submitter: str = ""
     lease_expires_at: datetime | None = None
     """On the coordinator's wall clock, for display only. A worker uses `waited_seconds` and its own clock."""
+    traceparent: str | UnsetType = UNSET
+    """The trace that the run belongs to, for the environment of the program; left out if there is none."""
     phase: str | None = None
     """In a loop: `work` or `verify`, and the number of the round."""
     round: int | None = None
@@ -555,6 +557,8 @@ class Run(AnswerBody):
     artifact_store: str = StoreKind.LOCAL.value
     origin: Origin | UnsetType = UNSET
     """Left out unless a bridge submitted the run."""
+    traceparent: str | UnsetType = UNSET
+    """Left out unless it was given when the run was submitted."""
     workspace_source: Literal["files", "git", "shared"] = "files"
     repo_url: str | None = None
     repo_ref: str | None = None

@@ -51,7 +51,7 @@ def test_a_person_has_a_limited_number_of_cursors(pool: InProcessCoordinator, mo
 
 def test_a_run_keeps_where_it_came_from_and_its_retry_does_not(pool: InProcessCoordinator) -> None:
     origin = Origin(bridge="rabbitmq", correlation_id="order 7 — ü", reply_to="answers")
-    submit.submit(pool.ctx, person("alice"), {"run": "true"}, None, "", origin)
+    submit.submit(pool.ctx, person("alice"), {"run": "true"}, None, "", submit.RunSource(origin))
     pool.cancel("1")
     assert look.get_run(pool.ctx, 1).origin == origin
     again, _ = retry.retry_run(pool.ctx, person("alice"), 1, Retry(only="canceled"))

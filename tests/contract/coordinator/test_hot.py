@@ -36,7 +36,7 @@ SAMPLES: dict[str, tuple[Any, ...]] = {
     "submission_under": (1, "key"), "add_submission": (1, "other", DIGEST, RUN),
     "spec_numbered": (1,), "needs_of_class": (1,), "spec_under": (SPEC,), "class_under": (CLASS,),
     "add_spec": (DIGEST, "{}", 1), "add_spec_file": (1, DIGEST),
-    "add_run": ("name", 1, "{}", "[]", None, 2, 1, 5.0, None, 0, "local", None),
+    "add_run": ("name", 1, "{}", "[]", None, 2, 1, 5.0, None, 0, "local", None, None),
     "add_label": (RUN, "project", "thesis"), "add_step": (2, 7, "b", "[]", 1, 1, 2, 2, 2, 0),
     "add_job": ((2 << 20) + 9, 1, 1, 1, 1, 0, "{}", 1, "queued"),
     "expired_attempts": (1e9, 5), "overdue_attempts": (1e9, 5), "wake_jobs": (1e9,), "stop_avoiding": (1e9,),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ Make = Callable[..., WorkerProcess]
 def worker(coordinator: CoordinatorProcess, tmp_path_factory: pytest.TempPathFactory) -> Iterator[WorkerProcess]:
     """One worker for all tests that do not harm it."""
     folder = tmp_path_factory.mktemp("w")
-    with WorkerProcess(folder, coordinator, labels="test=main", cpus=2, keep_failed="true") as each:
+    with WorkerProcess(folder, coordinator, labels="test=main", cpus=2, keep_failed="true", log_format="json") as each:
         yield each
 
 
@@ -50,6 +51,29 @@ def test_parameters_are_variables_and_a_file(pool: Pool, worker: WorkerProcess) 
     assert job["state"] == "succeeded"
     assert log.splitlines()[0] == b"rk 4"
     assert b'"dt":0.001' in log.replace(b" ", b"")
+
+
+def test_the_trace_of_a_run_reaches_its_program_and_the_lines_of_both_logs(
+    pool: Pool, coordinator: CoordinatorProcess, worker: WorkerProcess
+) -> None:
+    trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    job = {"run": "echo ${TRACEPARENT:-}", "requires": {"test": "main"}}
+
+    def submit(traceparent: str) -> int:
+        return int(pool.admin.post("/v1/runs", json=job, headers={"traceparent": traceparent}).json()["id"])
+
+    number, other = submit(trace), submit(trace.upper())
+    assert [pool.until(each)["state"] for each in (number, other)] == ["succeeded"] * 2
+    assert (pool.run(number)["traceparent"], "traceparent" in pool.run(other)) == (trace, False)
+    assert (pool.log(number).decode().strip(), pool.log(other)) == (trace, b"\n"), "an invalid one is ignored"
+
+    def told() -> list[str]:
+        lines = [json.loads(line) for line in worker.said().splitlines() if line.startswith("{")]
+        return [line["message"] for line in lines if line.get("traceparent") == trace]
+
+    wait_until(lambda: told() == [f"{number}.1/1 was assigned to this worker", f"{number}.1/1 has ended"])
+    lines = [line for line in coordinator.logged().splitlines() if trace in line]
+    assert [line.split()[3] for line in lines] == ["run.submitted", "lease.granted"]
 
 
 def test_artifacts_of_a_step_are_inputs_of_the_next(pool: Pool, worker: WorkerProcess) -> None:

@@ -77,6 +77,7 @@ ALLOWED: dict[tuple[str, str], str] = {
     ("coordinator/src/deborgen_coordinator/bridges/rabbitmq/intake.py", "content_type"): "a property of a message",
     ("coordinator/src/deborgen_coordinator/bridges/rabbitmq/orders.py", "content_type"): "a property of a message",
     ("coordinator/src/deborgen_coordinator/bridges/rabbitmq/settings.py", "error"): "a level of the log",
+    ("worker/src/deborgen_worker/console.py", "worker"): "a field of a line of the log",
     ("coordinator/src/deborgen_coordinator/operations/history.py", "worker"): "a field of an event",
     ("coordinator/src/deborgen_coordinator/operations/workers/steer.py", "paused"): "a field of an event",
     ("coordinator/src/deborgen_coordinator/operations/views.py", "submitter"): "a field of a job",

@@ -90,7 +90,7 @@ def run(arguments: argparse.Namespace) -> int:
     # A short job passes through several threads. With Python's default interval of 5 ms they would delay each other.
     sys.setswitchinterval(0.0005)
     try:
-        return Daemon(settings, Console()).run()
+        return Daemon(settings, Console(json_for=settings.name if settings.log_format == "json" else "")).run()
     except CannotRun as error:
         print(f"deborgen-worker: {inert_lines(str(error))}", file=sys.stderr)
         return error.code

@@ -57,6 +57,7 @@ class Agent:
         on_room: Callable[[], None],
         on_results: Callable[[list[str]], None],
         on_gate: Callable[[], None] = lambda: None,
+        on_assigned: Callable[[list[Assignment]], None] = lambda assignments: None,
         gpus: Iterable[str] = (),
         secret_files: SecretFiles | None = None,
         repositories: Repositories | None = None,
@@ -65,6 +66,7 @@ class Agent:
         self._settings, self._spool, self._cache, self._say = settings, spool, cache, say
         self.clock, self.lease_clock = clock, lease_clock
         self._on_room, self._on_results, self._on_gate = on_room, on_results, on_gate
+        self._on_assigned = on_assigned
         self._lock = threading.RLock()
         self._machine = Machine(Ledger(offered, settings.slots), settings.kill_grace, set(gpus))
         self._machine.keep_frozen = settings.keep_frozen
@@ -154,8 +156,10 @@ class Agent:
 
         `sent` is when the request that brought them was sent, `waited_seconds` how long it waited at the coordinator.
         """
+        given = list(assignments)
+        self._on_assigned(given)
         with self._lock:
-            for assignment in assignments:
+            for assignment in given:
                 if assignment.secrets:
                     self._secret_files.write(assignment.attempt, assignment.secrets)
                 start_by = leases.start_by(sent, assignment.lease_seconds, waited_seconds)

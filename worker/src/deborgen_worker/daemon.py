@@ -127,8 +127,8 @@ class Daemon:
             settings, self.spool, cache, policy.offered(settings, disk, self.state),
             partial(make_runners, settings, self.state, isolation, self.coordinator.download),
             clock=time.monotonic, lease_clock=leases.clock,
-            say=console.say, run_slow=self.pool.submit, on_room=self._wake_for_work, on_results=self.results.put,
-            on_gate=self._wake_heartbeat.set, gpus=[name for name, _ in host.gpus()],
+            say=console.say, run_slow=self.pool.submit, on_room=self._wake_for_work, on_results=self._note_results,
+            on_assigned=console.assigned, on_gate=self._wake_heartbeat.set, gpus=[name for name, _ in host.gpus()],
             secret_files=SecretFiles(isolation.secrets), repositories=self.repositories,
         )  # fmt: skip
         self.gauges = Gauges(self.state)
@@ -291,6 +291,10 @@ class Daemon:
                     return 0.0
                 return self.heartbeats.when_refused(refused)
         return 0.5
+
+    def _note_results(self, attempts: list[str]) -> None:
+        self.console.ended(attempts)
+        self.results.put(attempts)
 
     def _wake_for_work(self) -> None:
         """Make the claimer ask for work. If its claim already waits at the coordinator, the next finish asks."""

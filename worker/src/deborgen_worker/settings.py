@@ -196,6 +196,7 @@ class WorkerSettings:
     cache_size: int = setting(10 << 30, SIZE, "disk for input files kept for the next job", "10GiB")
     log_cap: int = setting(64 << 20, SIZE, "size above which a job's log keeps only its head and its tail", "64MiB")
     min_free_disk: int = setting(1 << 30, SIZE, "free disk below which no work is taken", "1GiB")
+    log_format: str = setting("text", choice("text", "json"), "format of the worker's own output")
     keep_failed: bool = setting(False, SWITCH, "keep the workspace of a job that failed", "false")
     kill_grace: float = setting(10.0, duration(), "time from TERM to KILL when a job is stopped", "10s")
     drain_grace: float = setting(

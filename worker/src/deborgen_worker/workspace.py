@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from deborgen_shared import headers
 from deborgen_shared.jobfile.kinds import unstorable
 from deborgen_shared.jobfile.model import JobSpec
 from deborgen_shared.jobfile.paths import INPUTS, check_file, check_path
@@ -114,6 +115,8 @@ def _environment(
     env = {"HOME": inside, "LANG": "C.UTF-8"}
     if not container:
         env |= {"PATH": _host_path, "TMPDIR": f"{folder}/{TEMPORARY}", "USER": os.environ.get("USER", "")}
+    if assignment.traceparent:
+        env[headers.TRACEPARENT.upper()] = assignment.traceparent
     env |= spec.env
     env |= {name: assignment.secrets[name] for name in spec.secrets if name in assignment.secrets}
     for name, value in assignment.params.items():

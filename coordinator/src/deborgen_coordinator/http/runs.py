@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterator
 from itertools import islice
 from typing import Any
@@ -31,7 +32,8 @@ from deborgen_shared.results_table import Columns, csv_of
 def submit(request: CallRequest[Any, NoQuery]) -> HandlerAnswer:
     key = request.idempotency_key()
     digest = _digest(request.raw) if key is not None else ""
-    run, created = submitting.submit(request.ctx, request.actor, request.body, key, digest, _origin(request))
+    source = submitting.RunSource(_origin(request), _traceparent(request))
+    run, created = submitting.submit(request.ctx, request.actor, request.body, key, digest, source)
     return HandlerAnswer(201 if created else 200, run)
 
 
@@ -114,6 +116,17 @@ def _origin(request: CallRequest[Any, NoQuery]) -> m.Origin | None:
         return convert(strict_json.parse(text.encode("ascii")), m.Origin, f"header {headers.ORIGIN}")
     except (UnicodeEncodeError, strict_json.Unreadable):
         raise malformed(f"the header {headers.ORIGIN} must hold a JSON object in ASCII") from None
+
+
+#: Version, trace, parent and flags, as W3C Trace Context writes them. A trace or a parent of zeros is not valid.
+_TRACEPARENT = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
+
+
+def _traceparent(request: CallRequest[Any, NoQuery]) -> str | None:
+    """The trace that the request belongs to. Many libraries send one unasked, so a wrong one is no mistake of the
+    submitter's."""
+    text = request.header(headers.TRACEPARENT)
+    return text if text and _TRACEPARENT.fullmatch(text) else None
 
 
 def _digest(body: bytes) -> str:

@@ -49,6 +49,7 @@ def run(row: RunRow) -> Run:
         retry_of=row.retry_of,
         warnings=_decode(row.warnings),
         origin=UNSET if row.origin is None else _decode_origin(row.origin),
+        traceparent=UNSET if row.traceparent is None else row.traceparent,
         artifact_store=row.artifact_store,
         **_workspace(row.workspace),
     )

@@ -1,34 +1,41 @@
 """Waiting requests: claims wait for jobs, streams wait for events. A commit wakes them, and so does a stop.
 
 New events and log bytes wake all streams that wait for them. A new job wakes only one claim: the newest one, whose
-worker is the most likely to be still connected. A claim that leaves jobs behind wakes the next claims. So one job costs
-one transaction however many workers are idle, and a job that the first worker cannot run still reaches one that can.
+worker is the most likely to be still connected. A claim that leaves jobs behind wakes the next claims, of workers that
+fit the jobs that it saw. So one job costs one transaction however many workers are idle, and a job that only one of
+thousands can run costs two.
 """
 
 from __future__ import annotations
 
 import threading
 from collections import Counter, defaultdict
+from collections.abc import Sequence
+from itertools import islice
 
 from msgspec.structs import replace
 
 from deborgen_shared.messages import Claim, NextClaim
 
+from ..placement import MachineOffer, Needs, lacks
 from ..shares import Share
 
 #: The signal that wakes one claim at a time.
 JOBS = "jobs"
 #: A claim that leaves jobs behind wakes this many others, so that many jobs reach many workers quickly.
 WAKE_AFTER_LEFTOVERS = 2
+#: With jobs of more different needs than this, the workers are not compared with them.
+MOST_NEEDS = 20
 
 
 class _Waiter:
-    """A request that waits for the release of its lock `wake`. `seen` is the signal's count when it last looked."""
+    """A request that waits for the release of its lock `wake`. `seen` is the signal's count when it last looked, and
+    `offer` the machine of its worker, if it is a claim."""
 
-    __slots__ = ("seen", "wake")
+    __slots__ = ("offer", "seen", "wake")
 
-    def __init__(self, seen: int) -> None:
-        self.seen = seen
+    def __init__(self, seen: int, offer: MachineOffer | None) -> None:
+        self.seen, self.offer = seen, offer
         self.wake = threading.Lock()
         self.wake.acquire()
 
@@ -39,6 +46,8 @@ class OpenClaim:
     def __init__(self, worker: str, claim: Claim) -> None:
         self.worker, self.claim = worker, claim
         self.answered = False
+        #: The worker's machine, once the claim has been looked at.
+        self.offer: MachineOffer | None = None
         self.waiter: _Waiter | None = None
 
 
@@ -67,14 +76,18 @@ class Wakeups:
         for bell in tuple(self.bells):
             bell.set()
 
-    def wake_next(self) -> None:
-        """Wake the next claims because jobs are left, except claims that have looked since the last signal."""
-        with self._lock:
-            self._wake(JOBS, WAKE_AFTER_LEFTOVERS)
+    def wake_next(self, needs: Sequence[Needs] = ()) -> None:
+        """Wake the next claims because jobs are left, except claims that have looked since the last signal.
 
-    def _wake(self, signal: str, most: int | None) -> None:
+        With the `needs` of all jobs that are left, only claims of workers that fit some of them are woken.
+        """
+        with self._lock:
+            self._wake(JOBS, WAKE_AFTER_LEFTOVERS, needs if len(needs) <= MOST_NEEDS else ())
+
+    def _wake(self, signal: str, most: int | None, needs: Sequence[Needs] = ()) -> None:
         waiters, count = self._waiters[signal], self._counts[signal]
-        for each in [each for each in reversed(waiters) if each.seen != count][:most]:
+        due = (each for each in reversed(waiters) if each.seen != count and _fits(each, needs))
+        for each in list(islice(due, most)):
             waiters.remove(each)
             each.wake.release()
 
@@ -88,7 +101,7 @@ class Wakeups:
         with self._lock:
             if self.closed or self._counts[signal] != seen or (open_claim is not None and open_claim.answered):
                 return self._counts[signal] != seen
-            waiter = _Waiter(seen)
+            waiter = _Waiter(seen, open_claim.offer if open_claim is not None else None)
             self._waiters[signal].append(waiter)
             if open_claim is not None:
                 open_claim.waiter = waiter
@@ -141,3 +154,7 @@ class Wakeups:
                 for each in waiters:
                     each.wake.release()
                 waiters.clear()
+
+
+def _fits(waiter: _Waiter, needs: Sequence[Needs]) -> bool:
+    return not needs or waiter.offer is None or any(not lacks(waiter.offer, each) for each in needs)

@@ -9,12 +9,13 @@ counts of runs and steps are updated when the unit closes.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
+from deborgen_shared import headers
 from deborgen_shared.messages import Result
 from deborgen_shared.states import Outcome, State
 
@@ -130,15 +131,21 @@ class Work:
         """Wake the requests that wait for the signal, after the commit."""
         self.tx.wake(signal)
 
-    def start(self, picked: Sequence[tuple[int, int]], worker: WorkerRow, expires_at: datetime) -> None:
-        """queued → running. `picked` has each job with the number of its new attempt, whose row the caller inserts."""
+    def start(
+        self, picked: Sequence[tuple[int, int]], worker: WorkerRow, expires_at: datetime, traces: Mapping[int, str]
+    ) -> None:
+        """queued → running. `picked` has each job with the number of its new attempt, whose row the caller inserts.
+
+        `traces` has the traces that runs belong to, by the number of the run.
+        """
         state = advance(State.QUEUED, LifecycleEvent.CLAIMED)
         if jobs.start(self.tx, [job for job, _ in picked], worker.id, self.now) != len(picked):
             about = About(self._not_started(picked, worker.name), worker=worker.name)
             raise RefusedTransition(State.RUNNING, LifecycleEvent.CLAIMED, about)
         for job, number in picked:
             about = About(job, number, worker.name)
-            self.record("lease.granted", about, data={"lease_expires_at": expires_at})
+            trace = {headers.TRACEPARENT: traces[ids.run_of(job)]} if ids.run_of(job) in traces else {}
+            self.record("lease.granted", about, data={"lease_expires_at": expires_at, **trace})
             self._record_move("job.started", about, State.QUEUED, state)
 
     def _not_started(self, picked: Sequence[tuple[int, int]], worker: str) -> int:

@@ -412,13 +412,14 @@ def add_run(
     next_index: V,
     store: V,
     workspace: V,
+    traceparent: V,
 ) -> Any:
     """218 / 7 us. All jobs of a new run are queued."""
     return Run.insert({
         Run.name: name, Run.submitter: submitter, Run.labels: labels, Run.warnings: warnings, Run.retry_of: retry_of,
         Run.jobs: jobs, Run.steps: steps, Run.queued: jobs, Run.created_at: now,
         Run.origin: origin, Run.next_index: next_index, Run.artifact_store: store,
-        Run.workspace: workspace,
+        Run.workspace: workspace, Run.traceparent: traceparent,
     }).returning(Run.id)  # fmt: skip
 
 

@@ -180,6 +180,8 @@ class Run(TableModel):
     artifact_store = OneOfField(StoreKind, constraints=[default(StoreKind.LOCAL)])
     #: The repository or the shared folder of its first step that has one, as JSON.
     workspace = TextField(null=True)
+    #: The trace that the run belongs to, if its submitter named one.
+    traceparent = TextField(null=True)
 
     class Meta:
         constraints = (

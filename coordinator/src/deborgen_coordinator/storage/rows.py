@@ -181,6 +181,7 @@ class RunRow(Struct, frozen=True):
     next_index: int
     artifact_store: str
     workspace: str | None = None
+    traceparent: str | None = None
 
 
 class StepRow(Struct, frozen=True):

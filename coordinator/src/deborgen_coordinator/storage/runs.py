@@ -58,7 +58,7 @@ def remember_submission(tx: Tx, submitter: int, key: str, digest: str, run: int)
 
 def insert(tx: Tx, *, submitter_id: int, submitter: str, now: float, **columns: Any) -> RunRow:
     """Insert a run whose jobs are all queued. `columns` are its name, labels, warnings, retry_of, jobs, steps, origin,
-    next_index, artifact_store and workspace."""
+    next_index, artifact_store, workspace and, if it has one, traceparent."""
     name, labels, warnings, retry_of, jobs, steps, origin, next_index, store, workspace = (
         columns[column]
         for column in (
@@ -74,13 +74,28 @@ def insert(tx: Tx, *, submitter_id: int, submitter: str, now: float, **columns: 
             "workspace",
         )
     )
+    trace = columns.get(Run.traceparent.name)
     run = hot.add_run.value(
-        tx, name, submitter_id, labels, warnings, retry_of, jobs, steps, now, origin, next_index, store, workspace
+        tx,
+        name,
+        submitter_id,
+        labels,
+        warnings,
+        retry_of,
+        jobs,
+        steps,
+        now,
+        origin,
+        next_index,
+        store,
+        workspace,
+        trace,
     )
     return RunRow(
         id=run, name=name, submitter=submitter, labels=labels, warnings=warnings, retry_of=retry_of, jobs=jobs,
         steps=steps, queued=jobs, running=0, succeeded=0, failed=0, canceled=0, created_at=now, finished_at=None,
         whole_canceled=False, origin=origin, next_index=next_index, artifact_store=store, workspace=workspace,
+        traceparent=trace,
     )  # fmt: skip
 
 

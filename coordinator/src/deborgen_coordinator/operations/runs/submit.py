@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from deborgen_shared import headers
 from deborgen_shared.errors import Code, Refusal
 from deborgen_shared.jobfile.model import JobFile, JobSpec, Step
 from deborgen_shared.jobfile.problems import JobFileInvalid, Problem
@@ -45,6 +46,16 @@ class Planned:
     needs: str
 
 
+class RunSource(NamedTuple):
+    """What a submission says about where it came from: a bridge, and the trace that it belongs to."""
+
+    origin: Origin | None = None
+    traceparent: str | None = None
+
+
+UNKNOWN_SOURCE = RunSource()
+
+
 class NewRun(NamedTuple):
     """What a new run is made of."""
 
@@ -52,7 +63,7 @@ class NewRun(NamedTuple):
     planned: list[Planned]
     submitter: int
     warnings: list[str]
-    origin: Origin | None
+    source: RunSource
 
 
 def submit(
@@ -61,7 +72,7 @@ def submit(
     document: object,
     idempotency_key: str | None,
     body_digest: str,
-    origin: Origin | None = None,
+    source: RunSource = UNKNOWN_SOURCE,
 ) -> tuple[Run, bool]:
     """The run, and whether it is new: a repeat with the same key gets the run that the first call created."""
     jobfile, pinned = _check(ctx, actor, document)
@@ -79,7 +90,7 @@ def submit(
     def make(work: Work) -> RunRow:
         for plan in planned:
             stored[plan.digest] = ctx.spec_cache.stored.get(plan.digest) or store_spec(work.tx, plan)
-        return _insert(work, NewRun(jobfile, planned, submitter, warnings, origin), stored)
+        return _insert(work, NewRun(jobfile, planned, submitter, warnings, source), stored)
 
     row, created = ctx.work(actor, insert)
     ctx.spec_cache.keep_submission(actor.name, submitter, stored)
@@ -210,7 +221,7 @@ def _file_problem(path: str, size: int, have: int | None) -> str:
 
 def _insert(work: Work, submitted: NewRun, stored: dict[str, tuple[int, int]]) -> RunRow:
     tx = work.tx
-    jobfile, planned, submitter, warnings, origin = submitted
+    jobfile, planned, submitter, warnings, (origin, traceparent) = submitted
     count = jobfile.count
     wanted = [step.spec for step in jobfile.steps]
     known = known_pins(wanted)
@@ -225,6 +236,7 @@ def _insert(work: Work, submitted: NewRun, stored: dict[str, tuple[int, int]]) -
         jobs=count,
         steps=len(planned),
         origin=_encode(origin).decode() if origin else None,
+        traceparent=traceparent,
         next_index=count + 1 if any(plan.step.spec.repeat for plan in planned) else 0,
         artifact_store=work.ctx.blobs.kind.value,
         workspace=workspace_of(wanted, known),
@@ -250,7 +262,8 @@ def _insert(work: Work, submitted: NewRun, stored: dict[str, tuple[int, int]]) -
     rows = _job_rows(run, planned, stored, submitter)
     jobs.insert(tx, rows, large=count >= LARGE)
     rounds.place(tx, (Place(ids.key(run, index), 1, Phase.WORK) for index in in_loops))
-    announce(work, run, ids.key(run, 1), {"name": jobfile.name, "jobs": count})
+    trace = {headers.TRACEPARENT: traceparent} if traceparent else {}
+    announce(work, run, ids.key(run, 1), {"name": jobfile.name, "jobs": count, **trace})
     return row
 
 

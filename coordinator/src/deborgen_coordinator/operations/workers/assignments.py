@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 import msgspec
+from msgspec import UNSET
 
 from deborgen_shared.jobfile.template import render
 from deborgen_shared.messages import Assignment, Input
@@ -122,6 +123,7 @@ def _assignment(work: Work, picked: Picked, spec: CachedSpec, owner: RunRow, pla
         lease_seconds=work.ctx.settings.lease_seconds,
         name=spec.job.name,
         submitter=owner.submitter,
+        traceparent=UNSET if owner.traceparent is None else owner.traceparent,
         commit=commit_for(work, owner.id, spec.job),
         pool_image=found,
         push=push,

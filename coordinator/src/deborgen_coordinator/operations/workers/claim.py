@@ -12,12 +12,13 @@ from deborgen_shared.states import WORKING
 from ... import ids
 from ...blame import on_probation
 from ...leases import deadline, lease_check_interval
-from ...placement import Needs
+from ...placement import MachineOffer, Needs
 from ...storage import attempts, checkpoints, jobs, workers
 from ...storage.rows import WorkerRow
 from ..context import Actor, Context
 from ..spec_cache import CachedSpec
 from ..work import Work
+from ..worker_fit import machine
 from .assignments import CLAIM_BYTES, Picked, assign, expiry, find_owners
 from .pick import Picking
 from .sessions import check_identity, check_session
@@ -46,6 +47,9 @@ class Grant:
     granted_at: float = 0.0
     #: Whether ready jobs may be left that another worker could run.
     jobs_left: bool = True
+    #: If the claim looked at them: the machine of the worker, and the needs of all jobs that were ready.
+    offer: MachineOffer | None = None
+    ready_needs: list[Needs] = field(default_factory=list)
     #: Whether another coordinator has locked jobs that might fit; it may leave some.
     contended: bool = False
     #: If the worker may not have a job now: after how many seconds it should claim again.
@@ -78,6 +82,7 @@ def claim(
                 return NoJobs(0.0)
             seen = ctx.wakeups.count("jobs")
             grant = _look(ctx, actor, name, open_claim.claim, arrived if waiting else None)
+            open_claim.offer = grant.offer or open_claim.offer
             ctx.spec_cache.keep(grant.specs, grant.needs)
             if grant.assignments or grant.repeated:
                 ctx.metrics.observe_waits(grant.waits)
@@ -101,18 +106,18 @@ def claim(
 
 def _look(ctx: Context, actor: Actor, name: str, body: Claim, waiting_since: float | None) -> Grant:
     """Take the jobs that fit. A claim that was woken wakes the next claims, unless certainly no job is left."""
-    left = True
+    left, needs = True, list[Needs]()
 
     def take_fitting(work: Work) -> Grant:
         return take(work, check_session(work.tx, name, body.session), body, waiting_since)
 
     try:
         grant = ctx.work(actor, take_fitting)
-        left = grant.jobs_left
+        left, needs = grant.jobs_left, grant.ready_needs
         return grant
     finally:
         if waiting_since is not None and left:
-            ctx.wakeups.wake_next()
+            ctx.wakeups.wake_next(needs)
 
 
 def _poll_interval(ctx: Context) -> float:
@@ -142,6 +147,7 @@ def take(work: Work, worker: WorkerRow, body: NextClaim, waiting_since: float | 
         return grant
     picking = Picking(work, worker, body, grant.specs, grant.needs)
     picked, grant.contended = picking.pick(), picking.contended
+    grant.offer, grant.ready_needs = machine(worker), list(picking.seen.values())
     if picked:
         _grant(work, worker, body.request_id, picked, grant)
     if waiting_since is not None:
@@ -187,7 +193,8 @@ def _grant(work: Work, worker: WorkerRow, request_id: str, picked: list[Picked],
     grant.assignments = assign(work, picked, owners, grant.specs, CLAIM_BYTES)
     picked = picked[: len(grant.assignments)]
     claim_id = attempts.new_claim(work.tx, worker.id, request_id, work.now)
-    work.start([(each.job, each.number) for each in picked], worker, expiry(work))
+    traces = {run: owner.traceparent for run, owner in owners.items() if owner.traceparent}
+    work.start([(each.job, each.number) for each in picked], worker, expiry(work), traces)
     clock, lease_end, now = work.clock, work.lease_end, work.now
     rows = []
     for each, assignment in zip(picked, grant.assignments, strict=True):

@@ -33,6 +33,8 @@ class Picking:
     specs: dict[int, CachedSpec]
     needs: dict[int, Needs]
     contended: bool = False
+    #: The needs of all jobs that were ready, before any was picked.
+    seen: dict[int, Needs] = field(default_factory=dict)
     _details: dict[int, Picked] = field(default_factory=dict)
 
     def pick(self) -> list[Picked]:
@@ -55,7 +57,8 @@ class Picking:
         found = []
         for head in jobs.lane_heads(self.work.tx):
             if head.class_id not in fits:
-                fits[head.class_id] = not lacks(offer, self._needs_of(head.class_id))
+                needs = self.seen[head.class_id] = self._needs_of(head.class_id)
+                fits[head.class_id] = not lacks(offer, needs)
             avoided = head.avoid == self.worker.id and self._another_could(head, set())
             if fits[head.class_id] and not avoided and self._has_secrets(head):
                 found.append(head)
