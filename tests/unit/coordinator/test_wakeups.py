@@ -30,11 +30,12 @@ class Waiting:
         for number, site in enumerate(sites, 1):
             threading.Thread(target=self._wait, args=(site,), daemon=True).start()
             wait_until(lambda: len(self.wakeups._waiters["jobs"]) == number)  # noqa: B023
+        self.wakeups._counts["jobs"] += 1  # a job came, and whoever was woken for it left it behind
 
     def _wait(self, site: str) -> None:
         claim = self.wakeups.open_claim(f"at-{site}", Claim(session="s", request_id="r", free=None, max=1))  # type: ignore[arg-type]
         claim.offer = offer(site) if site != "unknown" else None
-        self.wakeups.wait("jobs", -1, 60, claim)
+        self.wakeups.wait("jobs", 0, 60, claim)
         self.woken.append(site)
 
 
