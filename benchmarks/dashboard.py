@@ -4,7 +4,8 @@
 
 The jobs of the history have succeeded, in runs of a thousand. The run of 100,000 jobs is a sweep of three axes whose
 jobs have ended in the last two hours, each with two values. `first` is the first request after the coordinator's start,
-`then` the median of the next ones. The bytes of the style sheets and scripts, which a browser keeps, are at the end.
+`then` the median of the next ones, and `cpu` their processor time in the coordinator, in which other programs on the
+machine do not count. The bytes of the style sheets and scripts, which a browser keeps, are at the end.
 """
 
 from __future__ import annotations
@@ -19,13 +20,15 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 
+import psutil
+
 from deborgen_coordinator.storage.transactions import Tx
 from history import JOBS_PER_RUN, fill
 from support.browser import Visitor
-from support.coordinator import CoordinatorProcess
+from support.coordinator import CoordinatorProcess, family_of
 from support.in_process import InProcessCoordinator
 
-REPEATS = 9
+REPEATS = 19
 #: The pages; RUN is the number of the large run.
 PAGES = (
     "/", "/runs", "/runs?state=succeeded", "/runs/RUN", "/runs/RUN/results", "/runs/RUN/results?sort=loss",
@@ -75,14 +78,23 @@ def make_pool(folder: Path, jobs: int, sweep: int) -> int:
     return run
 
 
-def measure(visitor: Visitor, path: str) -> tuple[float, float, int, int]:
-    took = []
-    for _ in range(REPEATS + 1):
+def processor_ms(coordinator: CoordinatorProcess) -> float:
+    assert coordinator.process is not None
+    times = [psutil.Process(pid).cpu_times() for pid in family_of(coordinator.process.pid)]
+    return 1000 * sum(each.user + each.system for each in times)
+
+
+def measure(coordinator: CoordinatorProcess, visitor: Visitor, path: str) -> tuple[float, float, float, int, int]:
+    took, before = [], 0.0
+    for number in range(REPEATS + 1):
+        if number == 1:
+            before = processor_ms(coordinator)
         began = time.perf_counter()
         answer = visitor.get(path)
         took.append(1000 * (time.perf_counter() - began))
+    used = (processor_ms(coordinator) - before) / REPEATS
     first, *then = took
-    return first, sorted(then)[len(then) // 2], len(answer.content), answer.status_code
+    return first, sorted(then)[len(then) // 2], used, len(answer.content), answer.status_code
 
 
 def main() -> None:
@@ -95,10 +107,10 @@ def main() -> None:
         run = make_pool(folder / "coordinator", given.jobs, given.sweep)
         with CoordinatorProcess(folder) as coordinator, Visitor(coordinator) as visitor:
             visitor.sign_in("submitter", "alice")
-            print(f"{'page':56}{'first ms':>10}{'then ms':>10}{'KiB':>8}  status")
+            print(f"{'page':56}{'first ms':>10}{'then ms':>10}{'cpu ms':>10}{'KiB':>8}  status")
             for path in PAGES:
-                first, then, size, status = measure(visitor, path.replace("RUN", str(run)))
-                print(f"{path:56}{first:>10.1f}{then:>10.1f}{size / 1024:>8.1f}  {status}")
+                first, then, used, size, status = measure(coordinator, visitor, path.replace("RUN", str(run)))
+                print(f"{path:56}{first:>10.1f}{then:>10.1f}{used:>10.1f}{size / 1024:>8.1f}  {status}")
             assets = set(re.findall(r'"(/static/[^"]+)"', visitor.get(f"/runs/{run}/results").text))
             print(f"style sheets and scripts: {sum(len(visitor.get(each).content) for each in assets) / 1024:.1f} KiB")
     finally:

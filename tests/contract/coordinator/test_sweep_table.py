@@ -112,3 +112,20 @@ def test_the_best_number_is_the_first_of_equal_ones_and_never_nan() -> None:
     assert best([None, math.nan], largest=True) is None
     assert ranked(numbers, 3, largest=False) == [3, 4, 2]
     assert ranked(numbers, 3, largest=True) == [5, 2, 6]
+
+
+def test_a_loop_shows_the_result_of_its_newest_work(pool: InProcessCoordinator) -> None:
+    repeat = {"until": "python good.py", "most": 3}
+    run = pool.submit(run="python refine.py", repeat=repeat, sweep={"grid": {"lr": [1, 2]}}).id
+    worker = pool.worker()
+    for number in range(1, 7):
+        [given] = worker.assignments()
+        is_work = given.phase == "work"
+        worker.finish(
+            given.attempt, "succeeded" if is_work else "failed", **({"result": {"loss": number}} if is_work else {})
+        )
+    table, _ = sweep_table.sweep_table(pool.ctx, run)
+    rows = list(look.results(pool.ctx, run))
+    assert [table.job(at) for at in range(table.jobs)] == [row.job for row in rows]
+    assert table.numbers("loss") == [(row.result or {}).get("loss") for row in rows]
+    assert table.axes["lr"].column == [1, 2]

@@ -24,6 +24,7 @@ from ...storage.jobs import JobColumns, JobWithResult
 from ...storage.rows import RunRow, StepRow
 from ..context import Context
 from ..lookup import find_run
+from . import look
 
 #: Read this many jobs at once.
 PART = 10_000
@@ -140,17 +141,18 @@ def _by_value(pair: tuple[float, int]) -> tuple[float, int]:
 def sweep_table(ctx: Context, run: int, step: str | None = None) -> tuple[SweepTable, list[str | None]]:
     """A step of a run as columns, and the names of all its steps. Without a name, it is the step with the most jobs."""
 
-    def look(reader: Any) -> tuple[RunRow, list[StepRow]]:
+    def steps_of(reader: Any) -> tuple[RunRow, list[StepRow]]:
         return find_run(reader, run), specs.steps(reader, run)
 
-    owner, steps = ctx.store.read(look)
+    owner, steps = ctx.store.read(steps_of)
     named = {each.name: each for each in steps}
     if step is not None and step not in named:
         raise Refusal(Code.NOT_FOUND, f"run {run} has no step {step!r}", "choose one of the steps on the page")
     chosen = named[step] if step is not None else max(steps, key=lambda each: each.jobs)
     kept, now = ctx.sweep_tables.get((run, chosen.number)), ctx.clock.steady()
     if kept is None or (kept[1] is not None and kept[1] <= now):
-        table = _read(ctx, chosen, kept[0] if kept else None)
+        has_loops = owner.next_index > 0
+        table = _read_loops(ctx, chosen) if has_loops else _read(ctx, chosen, kept[0] if kept else None)
         kept = (table, None if owner.finished_at is not None else now + KEPT_SECONDS)
         ctx.sweep_tables.update({(run, chosen.number): kept})
     return kept[0], list(named)
@@ -178,6 +180,17 @@ def _read(ctx: Context, step: StepRow, known: SweepTable | None) -> SweepTable:
     results = ",".join(part.results for part in parts)
     axes = known.axes if known and known.jobs == count else _axes([part.params for part in parts])
     return SweepTable(step.run, step.name, keys, axes, _names(parts), max(0, step.jobs - count), results)
+
+
+def _read_loops(ctx: Context, step: StepRow) -> SweepTable:
+    """One entry per loop: its newest work. Runs with loops have few jobs, so a row per job is read."""
+    found = [row for row in look.results(ctx, step.run) if row.step == step.name]
+    keys = [ids.key(step.run, int(row.job.partition(".")[2])) for row in found]
+    params, results = (
+        ",".join(msgspec.json.encode(getattr(row, name)).decode() for row in found) for name in ("params", "result")
+    )
+    part = JobColumns(len(found), 0, params, results)
+    return SweepTable(step.run, step.name, keys, _axes([params] if found else []), _names([part]), 0, results)
 
 
 def _axes(parts: Sequence[str]) -> dict[str, SweepAxis]:
