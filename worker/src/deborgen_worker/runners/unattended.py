@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from deborgen_worker import control, session
+from deborgen_worker.runners.builds.runner import sweep_all
 from deborgen_worker.runners.containers.creating import remove
 from deborgen_worker.runners.containers.engine import ContainerInfo, ContainerState, Engine, EngineError
 from deborgen_worker.runners.leftovers import ATTEMPT_VARIABLE, end_leftovers, environment, leftovers
@@ -96,6 +97,7 @@ class Unattended:
         if held is not None:
             os.close(held)
         end_leftovers(str(self._state))
+        sweep_all(self._state)
         if self._engine is not None:
             with self._noting_trouble():
                 for container, _ in self._engine.containers():

@@ -23,7 +23,7 @@ from deborgen_worker.logs import Log, RawLog
 from deborgen_worker.runners.builds import builder, containerfile, leftovers
 from deborgen_worker.runners.containers import archives
 from deborgen_worker.runners.containers.engine import Engine
-from deborgen_worker.runners.containers.images import ImageStore
+from deborgen_worker.runners.containers.images import ImageStore, builds_of_images
 from deborgen_worker.runners.containers.pulling import pull
 from deborgen_worker.runners.exits import exit_of
 from deborgen_worker.runners.protocol import CannotStart, Host, Launch, Report, RunnerDown
@@ -54,7 +54,6 @@ class BuildRunner:
     ) -> None:
         self._supervision, self._report, self._engine, self._images = supervision, report, engine, images
         self._registries, self._memory, self._state = registries, memory, state
-        self._mark = mark_of(state)
         #: The folders of the attempts that were started or adopted here and have not ended.
         self._watched: dict[str, Path] = {}
         self.check, self.close = supervision.check, supervision.close
@@ -127,11 +126,7 @@ class BuildRunner:
 
     def cleanup(self, keep: Collection[str]) -> list[str]:
         found = self._supervision.ask({"do": "list"})["list"]
-        kept = {self.build_id(attempt) for attempt in keep}
-        builds = set(leftovers.working_containers()) | leftovers.builds_with_images()
-        for build in builds - kept - self._images.builds():
-            if build.startswith(self._mark):
-                leftovers.sweep(build)
+        sweep_all(self._state, keep)
         gone = [attempt for attempt in found if attempt not in keep]
         self._supervision.send_quietly(*({"do": "discard", "attempt": attempt} for attempt in gone))
         return gone
@@ -139,8 +134,7 @@ class BuildRunner:
     # Starting
 
     def build_id(self, attempt: str) -> str:
-        """A name for a build that no other build on this machine has, whatever worker it belongs to."""
-        return f"{self._mark}x{attempt.replace('.', 'x').replace('/', 'x')}"
+        return build_id(self._state, attempt)
 
     def _plan(self, launch: Launch) -> Message:
         build, name = _build_of(launch), self.build_id(launch.attempt)
@@ -248,6 +242,23 @@ class BuildRunner:
 def mark_of(state: Path) -> str:
     """How the ids of all builds of a worker begin: another worker of this machine has another state directory."""
     return hashlib.sha256(os.fsencode(os.path.realpath(state))).hexdigest()[:10]
+
+
+def build_id(state: Path, attempt: str) -> str:
+    """A name for a build that no other build on this machine has, whatever worker it belongs to."""
+    return f"{mark_of(state)}x{attempt.replace('.', 'x').replace('/', 'x')}"
+
+
+def sweep_all(state: Path, keep: Collection[str] = ()) -> None:
+    """End the builds of a worker, apart from those of these attempts, and remove what they have left. Finished images
+    stay."""
+    if not (state / "images").exists():  # this worker has never had an image of the pool
+        return
+    found = {*leftovers.working_containers(), *leftovers.builds_with_images()}
+    kept = {build_id(state, attempt) for attempt in keep}  # only now: an attempt is added before its build starts
+    for build in found - kept - builds_of_images(state / "images"):
+        if build.startswith(mark_of(state)):
+            leftovers.sweep(build)
 
 
 def _build_of(launch: Launch) -> Build:

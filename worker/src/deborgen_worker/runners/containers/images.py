@@ -96,9 +96,7 @@ class ImageStore:
             part.rename(self._folder / f"{digest}.json")
 
     def _read(self, digest: str) -> dict[str, object]:
-        with contextlib.suppress(OSError, ValueError):
-            return dict(json.loads((self._folder / f"{digest}.json").read_text()))
-        return {}
+        return _entry(self._folder / f"{digest}.json")
 
     def digests(self) -> list[str]:
         """The ids of the images, for the coordinator."""
@@ -106,7 +104,7 @@ class ImageStore:
 
     def builds(self) -> set[str]:
         """The builds whose images are kept."""
-        return {str(self._read(digest).get("made_by", "")) for digest in self.digests()}
+        return builds_of_images(self._folder)
 
     def evict(self, keep: str = "", budget: int | None = None) -> list[str]:
         """Remove the least recently used images until the rest is within the budget; return their ids. An image that a
@@ -132,3 +130,14 @@ class ImageStore:
     def remove_all(self) -> list[str]:
         """Remove all images, because the worker leaves the pool; return their ids."""
         return self.evict(budget=-1)
+
+
+def builds_of_images(folder: Path) -> set[str]:
+    """The builds whose images are noted in the folder of an `ImageStore`."""
+    return {str(_entry(each).get("made_by", "")) for each in folder.glob("*.json")}
+
+
+def _entry(path: Path) -> dict[str, object]:
+    with contextlib.suppress(OSError, ValueError):
+        return dict(json.loads(path.read_text()))
+    return {}
