@@ -25,6 +25,7 @@ from typing import Any
 import pytest
 import requests
 
+from deborgen_worker.settings import TABLE
 from support.compose import BASE, make_base
 from support.coordinator import clean_environment
 from support.documents import (
@@ -97,6 +98,7 @@ PROOFS: dict[tuple[str, str], tuple[str, ...]] = {
     ("docs/tour.md", "python"): (f"{HERE}::test_python_blocks_run_unchanged",),
     ("docs/tailnet-policy.md", "json"): (f"{HERE}::test_the_policy_allows_and_denies_what_its_own_tests_say",),
     ("docs/volunteers.md", "toml"): (f"{HERE}::test_the_owners_file_is_read_by_the_worker",),
+    ("docs/worker.md", "toml"): (f"{HERE}::test_the_shared_folders_of_the_document_are_read",),
     ("docs/worker.md", "sh"): (f"{HERE}::test_the_owner_of_a_machine_is_in_charge",),
 }  # fmt: skip
 
@@ -493,6 +495,14 @@ def test_the_demo_in_a_pipe_prints_no_escapes_and_names_only_files_that_are_ther
     assert any(path.endswith("darts.svg") for path, _ in named)
     for path, log in named:
         assert (tmp_path / (path or log)).exists(), f"{path or log} is named, but it is gone"
+
+
+def test_the_shared_folders_of_the_document_are_read(tmp_path: Path) -> None:
+    (text,) = blocks(ROOT / "docs/worker.md", "toml")
+    (tmp_path / "worker.toml").write_text(text)
+    shared = TABLE.load({}, {}, str(tmp_path / "worker.toml")).shared
+    found = {name: (folder.path, folder.write) for name, folder in shared.items()}
+    assert found == {"datasets": ("/mnt/datasets", False), "scratch": ("/mnt/scratch", True)}
 
 
 def test_the_help_of_schema_is_right(typist: Typist) -> None:

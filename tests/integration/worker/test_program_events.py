@@ -128,4 +128,4 @@ def test_events_of_a_program_in_a_container_arrive_while_it_runs(container_worke
         ("began", {}),
         ("done", {"n": 7}),
     ]
-    assert pool.log(run) == b"/job/.deborgen/events.jsonl\n"
+    assert pool.log(run) == b"/deborgen/events.jsonl\n"

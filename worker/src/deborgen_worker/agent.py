@@ -188,7 +188,7 @@ class Agent:
         settings, folder = self._settings, self._spool.folder(assignment.attempt)
         launch = workspace.launch_of(
             assignment, spec, folder, pids=settings.pids, tmp_size=settings.tmp_size,
-            gives_way=settings.priority == "idle",
+            gives_way=settings.priority == "idle", shared=settings.shared,
         )  # fmt: skip
         execution = Execution(
             assignment, spec, launch, runner, settings.log_cap, assignment.secrets, settings.min_free_disk

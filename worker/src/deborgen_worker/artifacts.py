@@ -19,6 +19,7 @@ from deborgen_shared.jobfile.limits import PATH_BYTES
 from deborgen_shared.jobfile.model import ArtifactPattern
 from deborgen_shared.jobfile.paths import check_path, find_twins
 from deborgen_shared.messages import Artifact
+from deborgen_worker import shared_folders
 from deborgen_worker.disk import Disk
 from deborgen_worker.folders import NO_LINK, OWN, may_read_for, open_folder, owner_of
 
@@ -50,10 +51,15 @@ def collect(
     patterns: Sequence[ArtifactPattern],
     succeeded: bool,
     advance: Advance = lambda _read: None,
+    shared: Path | None = None,
 ) -> CollectedArtifacts:
-    """Take the files that match the patterns. If there are too many, nothing is taken and `refused` says so."""
+    """Take the files that match the patterns. If there are too many, nothing is taken and `refused` says so.
+
+    If the job has worked in a `shared` folder, its files are copied and stay there.
+    """
     found = CollectedArtifacts()
-    _put_back(workspace, folder)
+    if shared is None:
+        _put_back(workspace, folder)
     wanted = [each.path for each in patterns if succeeded or each.when == "always"]
     if not wanted:
         return found
@@ -62,7 +68,7 @@ def collect(
     hits = dict.fromkeys(globs, 0)
     found.notes += [f"artifact {each[:60]!r}… is too long for a pattern" for each in wanted if each not in globs]
     skipped: list[str] = []
-    for path, mode in walk(workspace):
+    for path, mode in walk(workspace if shared is None else Path(os.path.realpath(shared))):
         advance(False)
         matching = [pattern for pattern, glob in globs.items() if glob.matches(path)]
         if not matching:
@@ -87,7 +93,11 @@ def collect(
     if len(skipped) > MAX_NAMED:
         found.notes.append(f"{len(skipped) - MAX_NAMED} more artifacts were skipped")
     for number, path in enumerate(_write_list(folder, sorted(chosen))):
-        artifact = _take(workspace, path, folder / TAKEN / str(number), advance)
+        target = folder / TAKEN / str(number)
+        if shared is None:
+            artifact = _take(workspace, path, target, advance)
+        else:
+            artifact = _copy(workspace, shared, path, target, advance)
         if artifact is None:
             found.notes.append(f"artifact {path!r} was skipped: it changed while it was being collected")
         else:
@@ -155,16 +165,30 @@ def _take(workspace: Path, path: str, target: Path, advance: Advance) -> Artifac
         return None
     finally:
         os.close(folder)
-    with os.fdopen(fd, "rb") as file:
+    with os.fdopen(fd, "rb"):
         found = os.fstat(fd)
         if not stat.S_ISREG(found.st_mode) or not may_read_for(owner_of(workspace), found):
             return None
+    return _hashed(path, target, advance)
+
+
+def _copy(workspace: Path, shared: Path, path: str, target: Path, advance: Advance) -> Artifact | None:
+    """Copy a file of a shared folder. It must belong to the job's user, or to whoever owns the folder."""
+    try:
+        shared_folders.take_copy(shared, path, target, {owner_of(workspace), shared.stat().st_uid})
+    except OSError:
+        return None
+    return _hashed(path, target, advance)
+
+
+def _hashed(path: str, target: Path, advance: Advance) -> Artifact:
+    with target.open("rb") as file:
         digest, size = hashlib.sha256(), 0
         while block := file.read(BLOCK):
             digest.update(block)
             size += len(block)
             advance(True)
-        os.fsync(fd)
+        os.fsync(file.fileno())
     with contextlib.suppress(OSError):
         target.chmod(0o600)
     return Artifact(path=path, sha256=digest.hexdigest(), size=size)

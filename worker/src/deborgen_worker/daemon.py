@@ -19,7 +19,7 @@ from deborgen_shared.errors import Code
 from deborgen_shared.jobfile.units import format_size
 from deborgen_shared.messages import Register
 from deborgen_shared.states import RunAs
-from deborgen_worker import __version__, host, leases, policy, recovery, repositories, session
+from deborgen_worker import __version__, host, leases, policy, recovery, repositories, session, sharing
 from deborgen_worker.agent import Agent
 from deborgen_worker.attempts import Done, StopCause
 from deborgen_worker.cache import BlobCache
@@ -40,6 +40,7 @@ from deborgen_worker.observer import Observer
 from deborgen_worker.outbox import Outbox, ResultQueue
 from deborgen_worker.owner import Owner
 from deborgen_worker.runners.isolation import choose_isolation
+from deborgen_worker.runners.landlock import holds_read_only
 from deborgen_worker.runners.registry import make_runners
 from deborgen_worker.secret_files import SecretFiles
 from deborgen_worker.service_manager import Ending, ending, unit_to_stop
@@ -108,6 +109,9 @@ class Daemon:
         self.contact = Contact(time.monotonic, console.say, self._wake_all)
         self.link = Link(self.coordinator, self.contact, self.session, console.say)
         isolation = choose_isolation(settings)
+        own = [str(self.state), settings.token_file, *isolation.hide]
+        if problem := sharing.check_apart(settings.shared, own):
+            raise CannotRun(2, problem)
         self.spool = Spool(self.state, disk, boot, isolation.users)
         cache = BlobCache(self.state / "cache", settings.cache_size, self.coordinator.download)
         pin = partial(self.coordinator.pin, self.session)
@@ -328,6 +332,7 @@ class Daemon:
             **host.labels(),
             "network": self.settings.network,
             "network.internet": self.settings.network == "internet",
+            **sharing.labels(self.settings.shared, holds_read_only()),
             **repositories.labels(self.repositories, self.settings),
             **{label: False for each in RunAs for label in (each.label, each.old_label)},
         }

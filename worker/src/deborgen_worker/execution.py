@@ -17,7 +17,7 @@ from deborgen_worker import artifacts, workspace
 from deborgen_worker.attempts import Mark
 from deborgen_worker.checkpoints import CannotSave, Checkpoints
 from deborgen_worker.event_file import EventFile
-from deborgen_worker.folders import OWN
+from deborgen_worker.folders import OWN, owner_of
 from deborgen_worker.logs import CappedLog
 from deborgen_worker.masking import Mask, MaskedLog, WithheldLog
 from deborgen_worker.reasons import without_host_paths
@@ -154,7 +154,7 @@ def _collect(execution: Execution, result: Result, notes: list[str], advance: ar
             notes.append(note)
     if spec.artifacts:
         succeeded = result.outcome == Outcome.SUCCEEDED.value
-        found = artifacts.collect(launch.workspace, launch.folder, spec.artifacts, succeeded, advance)
+        found = artifacts.collect(launch.workspace, launch.folder, spec.artifacts, succeeded, advance, launch.shared)
         notes += found.notes
         result.artifacts = found.artifacts
         if found.refused:
@@ -163,7 +163,11 @@ def _collect(execution: Execution, result: Result, notes: list[str], advance: ar
         _collect_image(execution, result, notes, advance)
         return
     path = spec.result or f"{OWN}/result.json"
-    data = workspace.read_small(launch.workspace, path, workspace.RESULT_BYTES)
+    if launch.shared is not None and spec.result:
+        owner = owner_of(launch.workspace)
+        data = workspace.read_small(launch.shared, path, workspace.RESULT_BYTES, owner=owner)
+    else:
+        data = workspace.read_small(launch.workspace, path, workspace.RESULT_BYTES)
     if data is None and spec.artifacts:
         taken = artifacts.stored(launch.folder).get(path)
         if taken is not None:

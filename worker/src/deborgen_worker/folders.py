@@ -32,6 +32,8 @@ SAVED = "checkpoint"
 ATTEMPTS = "attempts"
 #: Where a job in a container sees its folder `work`.
 IN_CONTAINER = "/job"
+#: Where it sees deborgen's own folder in the workspace, with its result, its progress and its events.
+OWN_IN_CONTAINER = "/deborgen"
 #: The file with the program's output, which exists only once the program was started. A reused folder may have an empty
 #: file with the second name, which gets the first name at the start.
 OUTPUT, BLANK = "output", "blank"

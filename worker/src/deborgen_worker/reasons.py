@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from deborgen_worker.folders import IN_CONTAINER
+from deborgen_worker.folders import IN_CONTAINER, OWN_IN_CONTAINER
 from deborgen_worker.runners.protocol import Launch
 
 #: An absolute path: its slash follows no other part of a path, of an address or of a word.
@@ -23,6 +23,7 @@ def without_host_paths(text: str, launch: Launch | None = None) -> str:
 
     def hidden(match: re.Match[str]) -> str:
         path = match[0]
-        return path if path in (own, IN_CONTAINER) or path.startswith(f"{IN_CONTAINER}/") else HIDDEN
+        is_seen = any(path == each or path.startswith(f"{each}/") for each in (IN_CONTAINER, OWN_IN_CONTAINER))
+        return path if is_seen or path == own else HIDDEN
 
     return _PATH.sub(hidden, text)

@@ -32,6 +32,7 @@ from deborgen_shared.settings import (
     whole,
 )
 from deborgen_shared.states import RunAs
+from deborgen_worker.sharing import SharedFolder, parse_shared
 
 __all__ = ["TABLE", "SettingsError", "WorkerSettings"]
 
@@ -176,6 +177,11 @@ class WorkerSettings:
     git_known_hosts: str = setting(
         "", PATH, "the keys of the ssh hosts that may be contacted, in the form of known_hosts; without this file, the "
         "first key of each host is trusted and remembered",
+    )  # fmt: skip
+    shared: dict[str, SharedFolder] = setting(  # noqa: RUF009 - it makes a field, like the others
+        dict, Kind("list of folders", parse_shared),
+        "folders that jobs may use as their workspace, for example datasets=/mnt/datasets; jobs only read them, unless "
+        "the configuration file says write = true", "none",
     )  # fmt: skip
     hours: str = setting(
         "", Kind("hours", _hours, "time of day"),

@@ -27,6 +27,7 @@ from deborgen_shared.jobfile.paths import INPUTS, check_file, check_path
 from deborgen_shared.jobfile.template import text_of
 from deborgen_shared.messages import REGISTRY_CREDENTIALS, Assignment, Checkpoint, Scalar
 from deborgen_shared.states import Phase
+from deborgen_worker import shared_folders
 from deborgen_worker.cache import BlobCache
 from deborgen_worker.folders import (
     ASKED,
@@ -34,6 +35,7 @@ from deborgen_worker.folders import (
     IN_CONTAINER,
     NO_LINK,
     OWN,
+    OWN_IN_CONTAINER,
     PARAMS,
     PROGRESS,
     TEMPORARY,
@@ -45,6 +47,7 @@ from deborgen_worker.folders import (
 )
 from deborgen_worker.git.checkout import make_links
 from deborgen_worker.runners.protocol import CannotStart, Launch
+from deborgen_worker.sharing import SharedFolder
 
 #: The file in an attempt's folder that names the commit of its repository.
 COMMIT = "commit"
@@ -69,7 +72,14 @@ def spec_of(assignment: Assignment) -> JobSpec:
 
 
 def launch_of(
-    assignment: Assignment, spec: JobSpec, folder: Path, *, pids: int, tmp_size: int, gives_way: bool = True
+    assignment: Assignment,
+    spec: JobSpec,
+    folder: Path,
+    *,
+    pids: int,
+    tmp_size: int,
+    gives_way: bool = True,
+    shared: Mapping[str, SharedFolder] | None = None,
 ) -> Launch:
     """What the runner needs to run the attempt. A later session computes the same, except for PATH."""
     launch = Launch(
@@ -91,6 +101,12 @@ def launch_of(
         credentials=assignment.secrets.get(REGISTRY_CREDENTIALS, ""),
         pool_image=assignment.pool_image,
     )
+    if spec.workspace is not None and spec.workspace.shared:
+        folder_of = (shared or {}).get(spec.workspace.shared)
+        if folder_of is None or (spec.workspace.write and not folder_of.write):
+            what = "to write to" if spec.workspace.write else "to use"
+            raise CannotStart(f"the owner of this worker does not allow jobs {what} a folder {spec.workspace.shared!r}")
+        launch.shared, launch.shared_write = Path(folder_of.path), spec.workspace.write
     set_program(launch, assignment, spec)
     return launch
 
@@ -105,16 +121,28 @@ def set_program(launch: Launch, assignment: Assignment, spec: JobSpec) -> None:
         launch.argv = ("sh", "-c", CONTAINER_SHELL, spec.run)
     else:
         launch.argv = (_host_shell, "-eu", "-c", spec.run)
-    inside = IN_CONTAINER if container else str(launch.workspace)
-    launch.env = _environment(assignment, spec, inside, launch.folder, container)
+    own = OWN_IN_CONTAINER if container else f"{launch.workspace}/{OWN}"
+    inside = IN_CONTAINER if container else str(launch.shared or launch.workspace)
+    launch.env = _environment(assignment, spec, _Places(inside, own, launch), container)
 
 
-def _environment(
-    assignment: Assignment, spec: JobSpec, inside: str, folder: Path, container: bool
-) -> Mapping[str, str]:
-    env = {"HOME": inside, "LANG": "C.UTF-8"}
+class _Places(NamedTuple):
+    """Where the program sees its workspace, and deborgen's own folder."""
+
+    workspace: str
+    own: str
+    launch: Launch
+
+    @property
+    def inputs(self) -> str:
+        """The artifacts of needed steps. Nothing of the job's own is put into a shared folder that it may only read."""
+        return f"{self.own if self.launch.shared else self.workspace}/{INPUTS}"
+
+
+def _environment(assignment: Assignment, spec: JobSpec, at: _Places, container: bool) -> Mapping[str, str]:
+    env = {"HOME": at.own if at.launch.shared else at.workspace, "LANG": "C.UTF-8"}
     if not container:
-        env |= {"PATH": _host_path, "TMPDIR": f"{folder}/{TEMPORARY}", "USER": os.environ.get("USER", "")}
+        env |= {"PATH": _host_path, "TMPDIR": f"{at.launch.folder}/{TEMPORARY}", "USER": os.environ.get("USER", "")}
     if assignment.traceparent:
         env[headers.TRACEPARENT.upper()] = assignment.traceparent
     env |= spec.env
@@ -126,12 +154,12 @@ def _environment(
     return env | {
         "DEBORGEN_JOB_ID": assignment.job,
         "DEBORGEN_ATTEMPT": str(assignment.number),
-        "DEBORGEN_PARAMS": f"{inside}/{OWN}/{PARAMS}",
-        "DEBORGEN_INPUTS": f"{inside}/{INPUTS}",
-        "DEBORGEN_RESULT": f"{inside}/{OWN}/result.json",
-        "DEBORGEN_PROGRESS": f"{inside}/{OWN}/{PROGRESS}",
-        "DEBORGEN_CHECKPOINT": f"{inside}/{OWN}/{ASKED}",
-        "DEBORGEN_EVENTS": f"{inside}/{OWN}/{EVENTS}",
+        "DEBORGEN_PARAMS": f"{at.own}/{PARAMS}",
+        "DEBORGEN_INPUTS": at.inputs,
+        "DEBORGEN_RESULT": f"{at.own}/result.json",
+        "DEBORGEN_PROGRESS": f"{at.own}/{PROGRESS}",
+        "DEBORGEN_CHECKPOINT": f"{at.own}/{ASKED}",
+        "DEBORGEN_EVENTS": f"{at.own}/{EVENTS}",
     }
 
 
@@ -172,6 +200,9 @@ def lay_out(
         links = check_out.write(launch.workspace)
         if spec.checkpoint is not None and assignment.checkpoint is not None:  # it replaces what is there
             links = [path for path in links if not _is_below(path, spec.checkpoint.path)]
+    if launch.shared is not None:
+        _lay_out_shared(launch, launch.shared, assignment, spec, cache)
+        return
     for each in spec.files:
         cache.copy(each.sha256, target_path(launch.workspace, each.path), each.mode)
     for given in assignment.inputs:
@@ -185,6 +216,26 @@ def lay_out(
         launch.workspace, links, [*(each.path for each in spec.files), *(each.target for each in assignment.inputs)]
     )
     if not launch.image and (spec.files or assignment.inputs or check_out or assignment.checkpoint):
+        _give_to_owner(launch.workspace)
+
+
+def _lay_out_shared(launch: Launch, folder: Path, assignment: Assignment, spec: JobSpec, cache: BlobCache) -> None:
+    """Put the job's files into the shared folder, and its inputs into deborgen's own folder."""
+    if not folder.is_dir():
+        raise FileNotFoundError("the shared folder is not there")
+    for each in spec.files:
+        copy = launch.folder / "file"
+        cache.copy(each.sha256, copy, each.mode)
+        if problem := check_path(each.path):
+            raise CannotStart(f"the path {each.path!r} {problem}")
+        shared_folders.put(copy, folder, each.path, each.mode)
+        copy.unlink()
+    own = launch.workspace / OWN
+    for given in assignment.inputs:
+        cache.copy(given.sha256, target_path(own, given.target), 0o644)
+    if launch.image:
+        _open_for_anyone(launch.workspace)
+    elif assignment.inputs:
         _give_to_owner(launch.workspace)
 
 
@@ -285,15 +336,15 @@ def progress_of(workspace: Path) -> tuple[float | None, str]:
     return None, (lines[-1] if lines else "").strip()[:500]
 
 
-def read_small(workspace: Path, path: str, limit: int, *, end: bool = False) -> bytes | None:
+def read_small(workspace: Path, path: str, limit: int, *, end: bool = False, owner: int | None = None) -> bytes | None:
     """The content of a small regular file in the workspace, read without following any link; None if there is none.
 
     Up to one byte more than the limit is read, so that the caller can tell whether the file is too large. With `end`,
-    only the end of a larger file is read.
+    only the end of a larger file is read. `owner` is the owner of the workspace, if it is not the folder's own.
     """
     with contextlib.suppress(OSError):
         os.stat(f"{workspace}/{path}", follow_symlinks=False)  # noqa: PTH116 - mostly missing: one call finds out
-        fd = open_inside(workspace, path)
+        fd = open_inside(workspace, path, owner)
         with os.fdopen(fd, "rb") as file:
             if end:
                 file.seek(max(0, os.fstat(fd).st_size - limit))
@@ -301,7 +352,7 @@ def read_small(workspace: Path, path: str, limit: int, *, end: bool = False) -> 
     return None
 
 
-def open_inside(workspace: Path, path: str) -> int:
+def open_inside(workspace: Path, path: str, owner: int | None = None) -> int:
     """Open a regular file in the workspace for reading. A link in the path is an error, and so is a device.
 
     If the workspace belongs to another user, so must the file: a user may make a second name for a file that only we
@@ -315,7 +366,7 @@ def open_inside(workspace: Path, path: str) -> int:
     finally:
         os.close(folder)
     found = os.fstat(fd)
-    if not stat.S_ISREG(found.st_mode) or not may_read_for(owner_of(workspace), found):
+    if not stat.S_ISREG(found.st_mode) or not may_read_for(owner_of(workspace) if owner is None else owner, found):
         os.close(fd)
         raise OSError(f"{path} is not a regular file of the job")
     return fd

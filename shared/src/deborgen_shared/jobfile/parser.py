@@ -51,10 +51,7 @@ def check(data: object, problems: Problems, wire: bool, defaults: dict[str, Any]
         return None
     values = {**defaults, **top.values}
     steps = [_step(values, level, needs[index]) for index, level in enumerate(levels)]
-    not_yet = [
-        Problem(path, f"{subject(path)} {NOT_YET.get(str(path[-1]), 'is not supported by this version yet')}", key=True)
-        for path in _find_not_yet(data)
-    ]
+    not_yet = [Problem(path, f"{subject(path)} {NOT_YET[str(path[-1])]}", key=True) for path in _find_not_yet(data)]
     return JobFile(
         without_references(values["name"]), values.get("labels", {}), values.get("priority", 0), steps, not_yet
     )
@@ -318,9 +315,4 @@ def _find_not_yet(data: dict[str, Any]) -> list[Path]:
     found: list[Path] = [(key,) for key in data if key in NOT_YET]
     for index, item in enumerate(data.get("steps", ())):
         found += [("steps", index, key) for key in item if key in NOT_YET]
-    levels: list[tuple[Path, Any]] = [
-        ((), data),
-        *((("steps", at), each) for at, each in enumerate(data.get("steps", ()))),
-    ]
-    found += [(*path, "workspace", "shared") for path, each in levels if "shared" in (each.get("workspace") or ())]
     return found

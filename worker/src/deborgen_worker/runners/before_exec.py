@@ -38,8 +38,10 @@ class CannotConfine(Exception):
 def start_after_steps(request: dict[str, Any], start: Start) -> int:
     """Call `start` in a thread that has taken all steps for this program, while this thread waits.
 
-    `hide` has the paths that the program must not reach, `user` the number of its own user. A worker that knows neither
-    sends neither. Raises `CannotConfine` if a step fails.
+    `hide` has the paths that the program must not reach, `read_only` those that it must not change. `own` is its
+    folder, and `user` the number of its user. A worker that knows none of them sends none.
+
+    Raises `CannotConfine` if a step fails.
     """
     user = request.get("user")
     return _starter_for(request).call(start if user is None else lambda: _start_as(user, start))
@@ -111,7 +113,7 @@ class _Starter:
             os.close(folder)
 
 
-_fences: dict[tuple[str, ...], Fence] = {}
+_fences: dict[tuple[tuple[str, ...], tuple[str, ...]], Fence] = {}
 #: By the fence that they are in.
 _starters: OrderedDict[object, _Starter] = OrderedDict()
 
@@ -120,11 +122,11 @@ def _starter_for(request: dict[str, Any]) -> _Starter:
     """The thread that is in the right fence. If it is a new one, the least recently used one makes room for it."""
     key: object = None
     fence: Fence | None = None
-    own = os.path.dirname(request["cwd"])  # noqa: PTH120
+    own = request.get("own") or os.path.dirname(request["cwd"])  # noqa: PTH120
     try:
-        if "hide" in request:
-            hidden = tuple(request["hide"])
-            fence = _fences[hidden] = _fences.get(hidden) or Fence(hidden)
+        if "hide" in request or "read_only" in request:
+            paths = tuple(request.get("hide", ())), tuple(request.get("read_only", ()))
+            fence = _fences[paths] = _fences.get(paths) or Fence(*paths)
             key = fence.key(own)
         if key not in _starters:
             while len(_starters) >= MAX_STARTERS:

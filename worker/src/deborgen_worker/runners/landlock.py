@@ -18,6 +18,8 @@ CREATE_RULESET, ADD_RULE, RESTRICT_SELF = 444, 445, 446
 PATH_BENEATH = 1
 #: Rights on a file: to execute, to write, to read, and to truncate it. The last one has its own version of Landlock.
 ON_FILES, TRUNCATE = 0b111, 1 << 14
+#: Of these: to execute and to read.
+READING = 0b101
 #: All rights that the second version knows, but for listing folders: among them, to create, to remove and to move.
 RIGHTS = (1 << 14) - 1 & ~(1 << 3)
 #: The versions that can do what is needed: move files between folders; keep files from being truncated; keep the
@@ -33,18 +35,26 @@ def version() -> int:
     return 0
 
 
+def holds_read_only() -> bool:
+    """Whether a fence can keep a program from changing a folder that it may read."""
+    return version() >= TRUNCATES
+
+
 class Fence:
     """Keeps the threads that enter it away from the hidden paths and from processes outside, with their programs.
+
+    What is `read_only` can be read and executed, and not changed.
 
     Without hidden paths, it only keeps them away from processes outside, where Landlock can do that.
     """
 
-    def __init__(self, hidden: tuple[str, ...]) -> None:
-        paths = {os.path.realpath(each) for each in hidden}
+    def __init__(self, hidden: tuple[str, ...], read_only: tuple[str, ...] = ()) -> None:
+        self._read_only = tuple(os.path.realpath(each) for each in read_only)
+        paths = {os.path.realpath(each) for each in hidden} | set(self._read_only)
         self._hidden = {each for each in paths if not paths.intersection(_parents(each))}
         self._parents = sorted({each for path in self._hidden for each in _parents(path)})
         found = version()
-        self._rights = (RIGHTS | (TRUNCATE if found >= TRUNCATES else 0)) if hidden else 0
+        self._rights = (RIGHTS | (TRUNCATE if found >= TRUNCATES else 0)) if paths else 0
         self._scoped = SCOPED if found >= SCOPES else 0
 
     def key(self, own: str) -> object:
@@ -67,6 +77,12 @@ class Fence:
             if self._rights:
                 folder = os.open(own, os.O_PATH | os.O_CLOEXEC)
                 self._allow(ruleset, folder)
+                for path in self._read_only:
+                    inner = os.open(path, os.O_PATH | os.O_CLOEXEC)
+                    try:
+                        self._allow(ruleset, inner, READING)
+                    finally:
+                        os.close(inner)
                 for path in self._neighbours():
                     with contextlib.suppress(OSError):  # it is gone
                         neighbour = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -79,9 +95,9 @@ class Fence:
             os.close(ruleset)
         return folder
 
-    def _allow(self, ruleset: int, fd: int) -> None:
+    def _allow(self, ruleset: int, fd: int, most: int = RIGHTS | TRUNCATE) -> None:
         is_folder = stat.S_ISDIR(os.fstat(fd).st_mode)
-        rights = self._rights if is_folder else self._rights & (ON_FILES | TRUNCATE)
+        rights = self._rights & most if is_folder else self._rights & most & (ON_FILES | TRUNCATE)
         _call(ADD_RULE, ruleset, PATH_BENEATH, struct.pack("=Qi", rights, fd), 0)
 
     def _neighbours(self) -> Iterator[str]:

@@ -64,6 +64,10 @@ class Launch:
     disk: int = 0
     network: str = "none"
     timeout_seconds: float = 3600.0
+    #: The folder of the machine's owner in which the program works, instead of in `workspace`, and whether it may write
+    #: there.
+    shared: Path | None = None
+    shared_write: bool = False
     #: Whether the program runs only while no other program of the machine wants the processor or the disk.
     gives_way: bool = True
     #: Do not start the program after this moment of `leases.clock`, because the lease may have expired then.

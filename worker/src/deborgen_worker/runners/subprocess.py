@@ -20,6 +20,7 @@ from deborgen_worker.logs import Log, RawLog
 from deborgen_worker.runners.chains import Chains
 from deborgen_worker.runners.exits import exit_of
 from deborgen_worker.runners.isolation import LABEL, USER, Isolation
+from deborgen_worker.runners.landlock import holds_read_only
 from deborgen_worker.runners.protocol import CannotStart, Host, Launch, Report, RunnerDown
 from deborgen_worker.runners.supervision import Message, Supervision, supervised_limit
 from deborgen_worker.steps import Adopted, AttemptEvent, Began, Exited, Returned, StopAsked
@@ -128,6 +129,8 @@ class SubprocessRunner:
 
     def _spawn(self, launches: list[tuple[Launch, str]]) -> None:
         """Make the supervisor start these programs, each in its chain: at once, or after the others in the chain."""
+        if any(launch.shared and not launch.shared_write for launch, _ in launches) and not holds_read_only():
+            raise CannotStart("this machine cannot keep a plain process from writing to a shared folder")
         if any(launch.image for launch, _ in launches):
             raise CannotStart("a job with an image needs Podman, which this worker does not offer")
         names = {launch.attempt for launch, _ in launches}
@@ -210,7 +213,8 @@ def _message(launch: Launch, chain: str, isolation: Isolation) -> Message:
         "lane": chain,
         "argv": launch.argv,
         "env": {**launch.env_from_now(), "DEBORGEN_ATTEMPT_ID": launch.attempt},
-        "cwd": str(launch.workspace),
+        "cwd": str(launch.shared or launch.workspace),
+        "own": str(launch.folder),
         "output": f"{launch.folder}/{OUTPUT}",
         "blank": f"{launch.folder}/{BLANK}",
         "limits": limits,
@@ -219,4 +223,5 @@ def _message(launch: Launch, chain: str, isolation: Isolation) -> Message:
         "start_by": launch.start_by,
         "gives_way": launch.gives_way,
         **isolation.request(launch.workspace),
+        **({"read_only": [str(launch.shared)]} if launch.shared and not launch.shared_write else {}),
     }

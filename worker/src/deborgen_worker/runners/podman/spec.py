@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import resource
+from pathlib import Path
 from typing import Any
 
-from deborgen_worker.folders import IN_CONTAINER, OUTPUT
+from deborgen_worker.folders import IN_CONTAINER, OUTPUT, OWN, OWN_IN_CONTAINER
 from deborgen_worker.runners.protocol import Launch
 
 WORKER_LABEL = "deborgen.worker"
@@ -57,13 +58,8 @@ def container_spec(
                 "source": "tmpfs",
                 "options": [f"size={launch.tmp_size}", "mode=1777", "nosuid", "nodev"],
             },
-            {
-                "destination": IN_CONTAINER,
-                "type": "bind",
-                "source": str(launch.workspace),
-                # With SELinux, label the workspace so that only this container may touch it.
-                "options": ["rbind", "rw", "nosuid", "nodev"] + (["Z"] if relabel else []),
-            },
+            _own_folder(IN_CONTAINER, launch.workspace, relabel) if launch.shared is None else _shared_folder(launch),
+            _own_folder(OWN_IN_CONTAINER, launch.workspace / OWN, relabel),
         ],
         "resource_limits": {
             "memory": memory,
@@ -82,6 +78,18 @@ def container_spec(
     if launch.network == "none":
         spec["netns"] = {"nsmode": "none"}
     return spec
+
+
+def _own_folder(destination: str, folder: Path, relabel: bool) -> dict[str, Any]:
+    """A folder of the attempt. With SELinux, it is labelled so that only this container may touch it."""
+    options = ["rbind", "rw", "nosuid", "nodev"] + (["Z"] if relabel else [])
+    return {"destination": destination, "type": "bind", "source": str(folder), "options": options}
+
+
+def _shared_folder(launch: Launch) -> dict[str, Any]:
+    """The shared folder instead of the workspace, without what is mounted inside it: that might stay writable."""
+    options = ["bind", "rw" if launch.shared_write else "ro", "nosuid", "nodev"]
+    return {"destination": IN_CONTAINER, "type": "bind", "source": str(launch.shared), "options": options}
 
 
 def _rlimits(launch: Launch) -> list[dict[str, Any]]:
