@@ -25,6 +25,7 @@ PARTS = (
     "members",
     "pages",
     "queue",
+    "repositories",
     "builds",
 )
 

@@ -93,7 +93,7 @@ def test_a_job_works_in_a_folder_of_a_repository_that_a_deploy_key_opens(
 def test_fault_76_all_jobs_of_a_run_see_one_commit_although_the_branch_is_pushed_over_and_deleted(
     pool: Pool, new_worker: Make, server: GitServer, secrets: None
 ) -> None:
-    """Seen to fail when each attempt checks out what the branch is at that moment."""
+    """Seen to fail when an assignment does not name the pinned commit."""
     new_worker(labels="test=pin", cpus=1, **ALLOWED).start()
     repository = server.repository("pin.git")
     first = repository.commit({"a": "first"})
@@ -114,7 +114,7 @@ def test_fault_76_all_jobs_of_a_run_see_one_commit_although_the_branch_is_pushed
 def test_fault_76_a_repository_that_one_machine_cannot_get_is_tried_on_another(
     pool: Pool, new_worker: Make, server: GitServer, secrets: None
 ) -> None:
-    """Seen to fail when an error of git is the program's failure."""
+    """Seen to fail when git's reason is not passed on."""
     server.repository("two.git").commit({"a": "1"})
     # The first machine may not contact the host. It alone is there when the job comes, and fails again and again, with
     # pauses; the second one can come at any time.
@@ -165,7 +165,7 @@ def test_a_worker_whose_owner_allows_no_repositories_gets_no_such_job(
 def test_fault_77_a_hostile_repository_executes_nothing_and_is_bounded(
     pool: Pool, new_worker: Make, server: GitServer, secrets: None, tmp_path: Path
 ) -> None:
-    """Seen to fail when the sizes in a repository are not compared with the job's disk."""
+    """Seen to fail when the names and sizes in a repository are not looked at."""
     ran = tmp_path / "ran"
     new_worker(labels="test=hostile", **ALLOWED).start()
     evil = '[submodule "x"]\n\tpath = x\n\turl = file:///etc\n'

@@ -197,7 +197,8 @@ def test_hooks_filters_and_attributes_execute_nothing(
     assert not ran.exists()
 
 
-def test_links_stay_inside(server: GitServer, new_mirrors: Callable[..., Mirrors], tmp_path: Path) -> None:
+def test_fault_77_links_stay_inside(server: GitServer, new_mirrors: Callable[..., Mirrors], tmp_path: Path) -> None:
+    """Seen to fail when every link is made."""
     (tmp_path / "secret").write_text("not for you")
     links = {
         "good": "data/a", "data/up": "../b", "data/here": ".", "folder": "data", "dangling": "data/none",
@@ -272,9 +273,10 @@ def test_submodules_come_along_if_they_are_wanted(
         ("http:" + ":" * 5000, "disallowed"),
     ],
 )  # fmt: skip
-def test_a_submodule_is_checked_like_the_repository(
+def test_fault_77_a_submodule_is_checked_like_the_repository(
     server: GitServer, new_mirrors: Callable[..., Mirrors], tmp_path: Path, url: str, words: str
 ) -> None:
+    """Seen to fail when every URL is allowed."""
     text = f'[submodule "lib"]\n\tpath = lib\n\turl = "{url}"\n'
     commit = server.repository("r.git").commit({".gitmodules": text}, submodules={"lib": "1" * 40})
     with pytest.raises(GitFailed, match=words):
@@ -314,9 +316,10 @@ def test_a_checkout_that_does_not_fit_writes_nothing(
     assert files_of(tmp_path / "out") == {}
 
 
-def test_a_server_that_never_ends_its_pack_is_stopped_at_the_limit(
+def test_fault_77_a_server_that_never_ends_its_pack_is_stopped_at_the_limit(
     server: GitServer, new_mirrors: Callable[..., Mirrors], tmp_path: Path
 ) -> None:
+    """Seen to fail when nobody looks at the size of what has arrived."""
     commit = server.repository("r.git").commit({"a": "1"})
     server.endless = True
     mirrors = new_mirrors(budget=2 << 20)
@@ -328,9 +331,10 @@ def test_a_server_that_never_ends_its_pack_is_stopped_at_the_limit(
     assert check_out(mirrors, server.url_of("r.git"), commit, tmp_path / "out") == {"a": "1"}
 
 
-def test_a_server_that_hangs_is_left_after_the_time_limit(
+def test_fault_76_a_server_that_hangs_is_left_after_the_time_limit(
     server: GitServer, new_mirrors: Callable[..., Mirrors]
 ) -> None:
+    """Seen to fail when nothing ends a command that takes too long."""
     server.repository("r.git").commit({"a": "1"})
     server.answers.clear()
     with pytest.raises(LimitReached, match="has not ended after 1s"):
@@ -344,9 +348,10 @@ def test_a_fetch_ends_when_nobody_wants_it_any_more(server: GitServer, new_mirro
         new_mirrors().resolve(Remote(server.url_of("r.git")), "main", lambda: not server.requests)
 
 
-def test_a_cut_clone_leaves_a_whole_mirror(
+def test_fault_76_a_cut_clone_leaves_a_whole_mirror(
     server: GitServer, new_mirrors: Callable[..., Mirrors], tmp_path: Path
 ) -> None:
+    """Seen to fail when the leftovers of a fetch stay in the mirror."""
     commit = server.repository("r.git").commit({"a": bytes(range(256)) * 400})
     server.cut_after = 150
     mirrors, url = new_mirrors(), server.url_of("r.git")
