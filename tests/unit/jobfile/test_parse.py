@@ -292,6 +292,8 @@ def test_a_shared_folder_that_is_only_read_takes_no_files() -> None:
     keys = {"files": [], "artifacts": ["out/*"], "result": "r.json"}
     assert [path for path, _ in problems({**job, **keys})] == ["artifacts", "result"]
     assert parse({**keys, "run": "x", "workspace": {"shared": "data", "write": True}}, wire=True)
+    kept = {**job, "checkpoint": {"path": "a"}, "workspace": {"shared": "data", "write": True}}
+    assert [path for path, _ in problems(kept)] == ["checkpoint"]
     steps = {"artifacts": ["out/*"], "steps": [{"id": "a", **job}, {"id": "b", **job}]}
     assert [path for path, _ in problems(steps)] == ["artifacts"]
 

@@ -28,7 +28,6 @@ GOOD = {
     "workspace": [
         {"git": "https://example.org/a"},
         {"git": "git@h:a/b", "ref": "v1", "subdir": "a/", "submodules": True, "key": "K"},
-        {"shared": "data", "write": True},
     ],
     "env": [{}, {"A": 1, "b_2": "x", "C": True, "D": 1.5, "E": ""}],
     "secrets": [[], ["A", "B"]],

@@ -232,7 +232,8 @@ def _lay_out_shared(launch: Launch, folder: Path, assignment: Assignment, spec: 
         copy.unlink()
     own = launch.workspace / OWN
     for given in assignment.inputs:
-        cache.copy(given.sha256, target_path(own, given.target), 0o644)
+        if _is_below(given.target, INPUTS):  # what else a check gets is in the shared folder already
+            cache.copy(given.sha256, target_path(own, given.target), 0o644)
     if launch.image:
         _open_for_anyone(launch.workspace)
     elif assignment.inputs:

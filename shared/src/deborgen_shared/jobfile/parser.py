@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from deborgen_shared.jobfile import limits, references
@@ -201,22 +201,24 @@ def _check_lookups(
 
 
 def _check_shared(top: _Level, level: _Level, problems: Problems) -> None:
-    """In a shared folder that the job only reads, there is no place for its files, and it makes none there."""
+    """In a shared folder that the job only reads, there is no place for its files, and it makes none there. No shared
+    folder needs a checkpoint."""
 
-    def find(key: str) -> tuple[Path, Any]:
-        holder = level if key in level.values else top
-        return (*holder.path, key), holder.values.get(key)
-
-    _, workspace = find("workspace")
-    if getattr(workspace, "shared", None) and not workspace.write:
-        for key in ("files", "artifacts", "result"):
-            path, value = find(key)
-            problem = Problem(
-                path, f"'{key}' needs a workspace that the job may write to, but it only reads the shared folder",
-                "add write: true to the workspace, and the folder's owner must allow it", key=True,
-            )  # fmt: skip
-            if value and problem not in problems:
+    def refuse(keys: Iterable[str], what: str, hint: str) -> None:
+        for key in keys:
+            holder = level if key in level.values else top
+            problem = Problem((*holder.path, key), f"'{key}' {what}", hint, key=True)
+            if holder.values.get(key) and problem not in problems:
                 problems.append(problem)
+
+    workspace = (level if "workspace" in level.values else top).values.get("workspace")
+    if workspace is None or not workspace.shared:
+        return
+    refuse(["checkpoint"], "does not go with a shared folder", "remove it: what a job writes there stays there")
+    if not workspace.write:
+        what = "needs a workspace that the job may write to, but it only reads the shared folder"
+        hint = "add write: true to the workspace, and the folder's owner must allow it"
+        refuse(["files", "artifacts", "result"], what, hint)
 
 
 def _files(top: _Level, levels: list[_Level], needs: list[list[str]]) -> Iterator[tuple[Path, list[Any], list[str]]]:
