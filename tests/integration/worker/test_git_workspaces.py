@@ -93,7 +93,7 @@ def test_a_job_works_in_a_folder_of_a_repository_that_a_deploy_key_opens(
 def test_fault_76_all_jobs_of_a_run_see_one_commit_although_the_branch_is_pushed_over_and_deleted(
     pool: Pool, new_worker: Make, server: GitServer, secrets: None
 ) -> None:
-    """Seen to fail when an assignment does not name the pinned commit."""
+    """Seen to fail when an assignment does not name the commit that is pinned."""
     new_worker(labels="test=pin", cpus=1, **ALLOWED).start()
     repository = server.repository("pin.git")
     first = repository.commit({"a": "first"})

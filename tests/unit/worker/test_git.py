@@ -334,7 +334,7 @@ def test_fault_77_a_server_that_never_ends_its_pack_is_stopped_at_the_limit(
 def test_fault_76_a_server_that_hangs_is_left_after_the_time_limit(
     server: GitServer, new_mirrors: Callable[..., Mirrors]
 ) -> None:
-    """Seen to fail when nothing ends a command that takes too long."""
+    """Seen to fail when a command of git may take as long as it likes."""
     server.repository("r.git").commit({"a": "1"})
     server.answers.clear()
     with pytest.raises(LimitReached, match="has not ended after 1s"):
@@ -351,7 +351,7 @@ def test_a_fetch_ends_when_nobody_wants_it_any_more(server: GitServer, new_mirro
 def test_fault_76_a_cut_clone_leaves_a_whole_mirror(
     server: GitServer, new_mirrors: Callable[..., Mirrors], tmp_path: Path
 ) -> None:
-    """Seen to fail when the leftovers of a fetch stay in the mirror."""
+    """Seen to fail when what a killed fetch has left behind stays."""
     commit = server.repository("r.git").commit({"a": bytes(range(256)) * 400})
     server.cut_after = 150
     mirrors, url = new_mirrors(), server.url_of("r.git")
