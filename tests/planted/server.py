@@ -49,12 +49,58 @@ GREEDY = (
     Patch(f"{COORDINATOR}.request_threads:THREADS_EACH", becomes(1000)),
 )
 
+OBJECTS = f"{SERVER}/test_object_store.py::test_fault"
+
 PLANTED: list[Planted] = [
     Planted(
         "a client asks only the first coordinator",
         (Patch("deborgen_shared.client.addresses:Addresses.in_turn", lambda original: lambda self: self.all[:1]),),
         ("chaos/test_cluster.py::test_fault_82_one_of_two_coordinators_is_killed_every_few_seconds",),
         seconds=240,
+    ),
+    Planted(
+        "an upload to the object store counts although nobody has looked",
+        (
+            Patch(f"{COORDINATOR}.blobs.bucket:Bucket.holds", gives(True)),
+            Patch(f"{COORDINATOR}.blobs.bucket:Bucket.size", gives(1)),
+        ),
+        (
+            f"{OBJECTS}_80_parts_that_do_not_make_the_digest_are_refused_and_nothing_is_kept",
+            f"{OBJECTS}_80_nothing_is_acknowledged_while_the_store_is_dead_and_all_goes_on_afterwards",
+        ),
+    ),
+    Planted(
+        "every try begins a new upload",
+        (Patch(f"{COORDINATOR}.operations.direct_uploads:_resumed", gives(None)),),
+        (f"{OBJECTS}_80_parts_that_are_lost_cut_or_refused_are_sent_again_and_no_others",),
+    ),
+    Planted(
+        "an address that has expired is not asked for again",
+        (Patch("deborgen_shared.client.object_store:TRIES", becomes(0)),),
+        (f"{OBJECTS}_80_an_address_that_has_expired_is_asked_for_again",),
+        says="NoAnswer",
+    ),
+    Planted(
+        "a worker tries for ever to reach the object store",
+        (Patch("deborgen_worker.store_patience:PATIENCE_SECONDS", becomes(1e9)),),
+        (
+            "unit/worker/test_store_patience.py::test_fault_80_an_attempt_whose_artifacts_cannot_be_uploaded_ends_as_an_error",
+        ),
+    ),
+    Planted(
+        "the object store gets no time to answer",
+        (Patch("deborgen_shared.client.object_store:ANSWER_SECONDS", becomes(0.001)),),
+        (f"{OBJECTS}_80_a_slow_store_holds_up_nothing_else",),
+    ),
+    Planted(
+        "the digest of a fetched blob is not checked",
+        (Patch("deborgen_shared.client.blobs:digest_of", lambda original: lambda path: path.name.split(".")[0]),),
+        (f"{OBJECTS}_81_bytes_that_arrive_wrong_are_refused_and_fetched_again",),
+    ),
+    Planted(
+        "a blob that was reported is not read",
+        (Patch(f"{COORDINATOR}.operations.blobs:is_intact", gives(True)),),
+        (f"{OBJECTS}_81_a_blob_that_is_wrong_in_the_store_is_dropped_and_asked_for_again",),
     ),
     Planted(
         "a full disk is written to",

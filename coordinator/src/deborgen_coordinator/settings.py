@@ -218,6 +218,11 @@ class CoordinatorSettings:
         SIZE,
         "if all blobs together are larger, the oldest finished runs lose their logs and artifacts; 0 means no limit",
     )
+    retention_bytes_per_submitter: int = setting(
+        0,
+        SIZE,
+        "if the logs and artifacts of one submitter are larger, their oldest finished runs lose them; 0 means no limit",
+    )
     log_format: str = setting("text", choice("text", "json"), "format of the coordinator's own log")
     log_level: str = setting("info", choice("debug", "info", "warning", "error"), "minimum log level")
 
@@ -233,6 +238,8 @@ class CoordinatorSettings:
                 f"max-waiters ({self.max_waiters}) and max-transfers ({self.max_transfers}) together must leave "
                 f"2 of the {self.threads} threads free for other requests"
             )
+        if not self.artifact_store and (self.s3_endpoint or self.s3_public_endpoint):
+            problems.append("s3-endpoint names an object store, but artifact-store is empty: write s3://BUCKET/PREFIX")
         if problems:
             raise SettingsError(*problems)
 

@@ -11,7 +11,8 @@ import pytest
 from deborgen_coordinator.operations import blobs
 from deborgen_coordinator.operations.attempts import checkpoints as saving
 from deborgen_coordinator.operations.maintenance import backup, restore
-from deborgen_coordinator.operations.maintenance.cleanup import CLEANUP_SECONDS, DAY, Cleaner
+from deborgen_coordinator.operations.maintenance.cleanup import CLEANUP_SECONDS, Cleaner
+from deborgen_coordinator.operations.maintenance.retention import DAY
 from deborgen_coordinator.operations.runs.retry import retry_run
 from deborgen_coordinator.operations.workers.sessions import AttemptId
 from deborgen_shared import messages as m

@@ -11,7 +11,8 @@ import pytest
 
 from deborgen_coordinator.operations import images, secrets
 from deborgen_coordinator.operations.blobs import register
-from deborgen_coordinator.operations.maintenance.cleanup import DAY, Cleaner
+from deborgen_coordinator.operations.maintenance.cleanup import Cleaner
+from deborgen_coordinator.operations.maintenance.retention import DAY
 from deborgen_coordinator.operations.runs.retry import retry_run
 from deborgen_coordinator.storage import blobs
 from deborgen_shared import messages as m

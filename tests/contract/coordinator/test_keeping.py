@@ -21,7 +21,8 @@ from deborgen_coordinator.operations.attempts import logs
 from deborgen_coordinator.operations.authenticate import authenticate
 from deborgen_coordinator.operations.context import COORDINATOR
 from deborgen_coordinator.operations.maintenance import backup, cleanup, restore
-from deborgen_coordinator.operations.maintenance.cleanup import CLEANUP_SECONDS, DAY, LATE_LOG_SECONDS, Cleaner
+from deborgen_coordinator.operations.maintenance.cleanup import CLEANUP_SECONDS, LATE_LOG_SECONDS, Cleaner
+from deborgen_coordinator.operations.maintenance.retention import DAY
 from deborgen_coordinator.operations.runs.retry import retry_run
 from deborgen_coordinator.operations.tokens import create
 from deborgen_coordinator.storage import blobs as blob_rows
@@ -215,8 +216,8 @@ def test_a_log_that_cannot_be_sealed_does_not_stop_the_rest_of_the_cleanup(
 
     monkeypatch.setattr(Cleaner, "seal_logs", full)
     monkeypatch.setattr(LocalBlobs, "remove_orphans", full)
-    monkeypatch.setattr(Cleaner, "apply_retention", lambda _cleaner: done.append("retention"))
-    monkeypatch.setattr(Cleaner, "collect_blobs", lambda _cleaner: done.append("blobs"))
+    monkeypatch.setattr(Cleaner, "apply_retention", lambda *_: done.append("retention"))
+    monkeypatch.setattr(Cleaner, "collect_blobs", lambda *_: done.append("blobs"))
     with pytest.raises(OSError, match="No space left"):
         Cleaner(pool.ctx).run_once()
     assert done == ["retention", "blobs"]

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from deborgen_coordinator.operations import blobs as blob_operations
-from deborgen_coordinator.operations.maintenance.cleanup import DAY, Cleaner
+from deborgen_coordinator.operations.maintenance.cleanup import Cleaner
+from deborgen_coordinator.operations.maintenance.retention import DAY
 from deborgen_coordinator.operations.runs import retry
 from deborgen_coordinator.storage import blobs, jobs, runs, workers
 from deborgen_shared.errors import Code, Refusal

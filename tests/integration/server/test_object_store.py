@@ -16,7 +16,8 @@ from deborgen_coordinator.blobs import StoreUnavailable
 from deborgen_coordinator.blobs.bucket import Bucket
 from deborgen_coordinator.operations import artifact_store, blobs, direct_uploads
 from deborgen_coordinator.operations.maintenance import backup, move, restore
-from deborgen_coordinator.operations.maintenance.cleanup import DAY, Cleaner
+from deborgen_coordinator.operations.maintenance.cleanup import Cleaner
+from deborgen_coordinator.operations.maintenance.retention import DAY
 from deborgen_shared.client import blobs as client_blobs
 from deborgen_shared.client.transport import NoAnswer, Refused, Transport
 from deborgen_shared.errors import Refusal
@@ -172,7 +173,8 @@ def test_a_large_blob_goes_in_parts_and_only_the_missing_ones_are_asked_for(ada:
     assert digest_of(got.content) == digest_of(data)
 
 
-def test_parts_that_do_not_make_the_digest_are_refused_and_nothing_is_kept(ada: Client) -> None:
+def test_fault_80_parts_that_do_not_make_the_digest_are_refused_and_nothing_is_kept(ada: Client) -> None:
+    """Seen to fail when the coordinator does not check what the store has."""
     data = os.urandom(PART + 10)
     place = ask(ada, data)
     for part in place["parts"]:
@@ -256,32 +258,157 @@ def behind_proxy(
             yield pool, proxy
 
 
-def test_fault_80_an_upload_survives_cuts_refusals_and_expired_signatures(
-    object_store: ObjectStore, place: str, tmp_path: Path
+@pytest.fixture(scope="module")
+def shared_proxied(
+    object_store: ObjectStore, place: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[CoordinatorProcess, TargetedProxy]]:
+    with behind_proxy(object_store, place, tmp_path_factory.mktemp("proxied")) as both:
+        yield both
+
+
+@pytest.fixture
+def proxied(
+    shared_proxied: tuple[CoordinatorProcess, TargetedProxy],
+) -> Iterator[tuple[CoordinatorProcess, TargetedProxy]]:
+    """A pool and the proxy in front of its object store, which has seen nothing yet."""
+    _, proxy = shared_proxied
+    proxy.log.clear()
+    proxy.heads.clear()
+    yield shared_proxied
+    proxy.aim = lambda line, body: ""
+
+
+def sent_in_the_end(pool: CoordinatorProcess, path: Path, data: bytes) -> None:
+    """Upload a file as a worker does, with as many tries as it takes."""
+    wanted = MissingBlob(sha256=digest_of(data), url="", direct=True)
+
+    def sent() -> bool:
+        with contextlib.suppress(NoAnswer, Refused):
+            client_blobs.upload(transport(pool), path, digest_of(data), len(data), wanted)
+            return True
+        return False
+
+    wait_until(sent, what="the upload to succeed")
+
+
+def test_fault_80_parts_that_are_lost_cut_or_refused_are_sent_again_and_no_others(
+    proxied: tuple[CoordinatorProcess, TargetedProxy], tmp_path: Path
 ) -> None:
-    """Seen to fail when the coordinator does not check what the store has before the blob counts."""
+    """Seen to fail when every try begins a new upload."""
     data = os.urandom(3 * PART + 5)
     path = tmp_path / "sent"
     path.write_bytes(data)
-    with behind_proxy(object_store, place, tmp_path / "pool", s3_signature_seconds=3600) as (pool, proxy):
-        faults = iter(["drop_before", "drop_after", "", "flip", "cut"])
-        proxy.aim = lambda line, body: next(faults, "") if line.startswith("PUT") else ""
+    pool, proxy = proxied
+    faults = iter(["drop_before", "drop_after", "", "flip", "refuse 503", "cut"])
+    proxy.aim = lambda line, body: next(faults, "") if line.startswith("PUT") else ""
+    sent_in_the_end(pool, path, data)
+    puts = [line for line, _ in proxy.log if line.startswith("PUT")]
+    assert len(puts) <= 4 + 5, "four parts, and five faults"
+    ada = pool.client("submitter", "ada")
+    assert not is_missing(ada, data)
+    assert ada.get(f"/v1/blobs/{digest_of(data)}").content == data
+    assert proxy.heads
+    assert not any(b"authorization" in head.lower() for head in proxy.heads), "the store gets no token"
+
+
+def test_fault_80_an_address_that_has_expired_is_asked_for_again(
+    object_store: ObjectStore, place: str, tmp_path: Path
+) -> None:
+    """Seen to fail when the client gives up at the first refusal."""
+    data = os.urandom(1000)
+    path = tmp_path / "sent"
+    path.write_bytes(data)
+    with behind_proxy(object_store, place, tmp_path / "pool", s3_signature_seconds=1) as (pool, proxy):
+        refusals = iter(["refuse 403"])
+        proxy.aim = lambda line, body: next(refusals, "")
         wanted = MissingBlob(sha256=digest_of(data), url="", direct=True)
-        progress = client_blobs.Progress()
-
-        def sent() -> bool:
-            with contextlib.suppress(NoAnswer, Refused):
-                client_blobs.upload(transport(pool), path, digest_of(data), len(data), wanted, progress)
-                return True
-            return False
-
-        wait_until(sent, what="the upload to succeed")
-        puts = [line for line, _ in proxy.log if line.startswith("PUT")]
-        assert len(puts) <= 12, "parts that the store has are not sent again"
+        client_blobs.upload(transport(pool), path, digest_of(data), len(data), wanted)
+        assert [fault for _, fault in proxy.log] == ["refuse 403", ""]
         ada = pool.client("submitter", "ada")
-        assert not is_missing(ada, data)
-        assert digest_of(ada.get(f"/v1/blobs/{digest_of(data)}").content) == digest_of(data)
-        assert all(b"Bearer" not in head for head in proxy.heads)
+        address = ada.get(f"/v1/blobs/{digest_of(data)}", allow_redirects=False).headers["Location"]
+        wait_until(lambda: requests.get(address, timeout=60).status_code == 403, what="the address to expire")
+        client_blobs.fetch(transport(pool), digest_of(data), tmp_path / "got")
+        assert (tmp_path / "got").read_bytes() == data
+
+
+def test_fault_80_nothing_is_acknowledged_while_the_store_is_dead_and_all_goes_on_afterwards(
+    pool: CoordinatorProcess, ada: Client, object_store: ObjectStore, tmp_path: Path
+) -> None:
+    """Seen to fail when an upload counts although the store does not answer."""
+    data, other = os.urandom(3000), os.urandom(3000)
+    (tmp_path / "sent").write_bytes(other)
+    wanted = ask(ada, data)
+    assert put(wanted["url"], data, wanted["headers"]).status_code == 200
+    object_store.kill()
+    try:
+        refused = complete(ada, data, wanted["upload"])
+        assert (refused.status_code, refused.json()["error"]["code"]) == (503, "store_unavailable")
+        assert is_missing(ada, data)
+        assert ada.put(f"/v1/blobs/{digest_of(other)}", data=other).status_code == 503
+        direct = MissingBlob(sha256=digest_of(other), url="", direct=True)
+        with pytest.raises(NoAnswer) as caught:
+            client_blobs.upload(transport(pool), tmp_path / "sent", digest_of(other), len(other), direct)
+        assert caught.value.of_store
+        health = pool.client(None).get("/health")
+        assert health.status_code == 200
+        assert health.json()["artifact_store_trouble"]
+        assert ada.post("/v1/runs", json={"run": "true"}).status_code == 201, "jobs go on"
+    finally:
+        object_store.start()
+    wait_until(lambda: complete(ada, data, wanted["upload"]).status_code == 201, what="the store to work again")
+    assert ada.get(f"/v1/blobs/{digest_of(data)}").content == data
+    sent_in_the_end(pool, tmp_path / "sent", other)
+    assert pool.client(None).get("/health").json()["artifact_store_trouble"] == ""
+
+
+def test_fault_80_a_slow_store_holds_up_nothing_else(
+    proxied: tuple[CoordinatorProcess, TargetedProxy], tmp_path: Path
+) -> None:
+    """Seen to fail when the answer of the store is not waited for."""
+    data = os.urandom(500)
+    pool, proxy = proxied
+    proxy.aim = lambda line, body: "trickle"
+    (tmp_path / "sent").write_bytes(data)
+    sent_in_the_end(pool, tmp_path / "sent", data)
+    client_blobs.fetch(transport(pool), digest_of(data), tmp_path / "got")
+    assert (tmp_path / "got").read_bytes() == data
+
+
+def test_fault_81_bytes_that_arrive_wrong_are_refused_and_fetched_again(
+    proxied: tuple[CoordinatorProcess, TargetedProxy], tmp_path: Path
+) -> None:
+    """Seen to fail when the digest of a fetched blob is not checked."""
+    data = os.urandom(2000)
+    (tmp_path / "sent").write_bytes(data)
+    pool, proxy = proxied
+    sent_in_the_end(pool, tmp_path / "sent", data)
+    faults = iter(["flip_answer"])
+    proxy.aim = lambda line, body: next(faults, "") if line.startswith("GET") else ""
+    with pytest.raises(NoAnswer, match="arrived damaged"):
+        client_blobs.fetch(transport(pool), digest_of(data), tmp_path / "got")
+    assert not (tmp_path / "got").exists()
+    client_blobs.fetch(transport(pool), digest_of(data), tmp_path / "got")
+    assert (tmp_path / "got").read_bytes() == data
+
+
+def test_fault_81_a_blob_that_is_wrong_in_the_store_is_dropped_and_asked_for_again(
+    pool: CoordinatorProcess, ada: Client, object_store: ObjectStore, place: str, tmp_path: Path
+) -> None:
+    """Seen to fail when the coordinator does not read a blob that was reported."""
+    data = os.urandom(2000)
+    (tmp_path / "sent").write_bytes(data)
+    sent_in_the_end(pool, tmp_path / "sent", data)
+    (key,) = [key for key in object_store.keys(place) if key.startswith(digest_of(data))]
+    object_store.overwrite(place, key, b"x" * len(data))
+    with pytest.raises(NoAnswer, match="has been dropped"):
+        client_blobs.fetch(transport(pool), digest_of(data), tmp_path / "got")
+    assert is_missing(ada, data)
+    with pytest.raises(Refused):
+        client_blobs.fetch(transport(pool), digest_of(data), tmp_path / "got")
+    sent_in_the_end(pool, tmp_path / "sent", data)
+    client_blobs.fetch(transport(pool), digest_of(data), tmp_path / "got")
+    assert (tmp_path / "got").read_bytes() == data
+    assert ada.post(f"/v1/blobs/{digest_of(data)}/damaged").json() == {"sha256": digest_of(data), "intact": True}
 
 
 # Moving, keeping and removing, in the process of the test

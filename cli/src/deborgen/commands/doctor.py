@@ -75,6 +75,8 @@ def examine(app: App) -> Iterator[Finding]:
         yield Finding("reach", False, failure.message, remedy, failure.exit_code)
         return
     yield Finding("reach", True, f"it answers and is healthy (version {health.version})")
+    if health.artifact_store_trouble:
+        yield Finding("object_store", None, health.artifact_store_trouble, "the coordinator's log says why")
     if health.version.split(".")[:2] != __version__.split(".")[:2]:
         what = f"this command is version {__version__}, but the coordinator is version {health.version}"
         yield Finding("version", None, what, "if something does not work, install the same version")

@@ -76,14 +76,22 @@ class Bucket:
             request_checksum_calculation="when_required",
             response_checksum_validation="when_required",
         )
-        with self._calling():
+        with self._translated():
             return boto3.session.Session().client(
                 "s3", endpoint_url=endpoint or None, region_name=self.address.region or None, config=config
             )
 
     @contextmanager
     def _calling(self) -> Iterator[None]:
-        """Turn boto3's errors into StoreUnavailable, and remember the last one."""
+        """Turn boto3's errors into StoreUnavailable, and remember whether the store works."""
+        with self._translated():
+            yield
+        if self.trouble:
+            log.warning("the object store works again")
+            self.trouble = ""
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
         from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError
 
         try:
@@ -94,9 +102,6 @@ class Bucket:
                 log.warning("the object store fails: %s", new)
             self.trouble = new
             raise StoreUnavailable(new) from error
-        if self.trouble:
-            log.warning("the object store works again")
-            self.trouble = ""
 
     def key(self, digest: str, upload: str) -> str:
         prefix = f"{self.address.prefix}/" if self.address.prefix else ""
@@ -248,7 +253,7 @@ class Bucket:
     # Presigned addresses: whoever has one can make this one call, without any other credentials
 
     def _sign(self, call: str, **values: Any) -> str:
-        with self._calling():
+        with self._translated():
             return str(
                 self._signer.generate_presigned_url(call, Params=values, ExpiresIn=self.address.signature_seconds)
             )

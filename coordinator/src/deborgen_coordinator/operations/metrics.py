@@ -33,6 +33,9 @@ class CoordinatorMetrics:
         self.online = Gauge("deborgen_workers_online", "Workers that are online.", registry=own)
         self.jobs = Gauge("deborgen_jobs", "Jobs by state.", ["state"], registry=own)
         self.damaged = Gauge("deborgen_database_damaged", "1 once the database was found damaged.", registry=own)
+        self.store_failing = Gauge(
+            "deborgen_object_store_failing", "1 if the last call to the object store failed.", registry=own
+        )
         self.lease_expired = Counter("deborgen_lease_expired", "Leases that expired.", registry=own)
         self.job_retries = Counter("deborgen_job_retries", "Jobs queued again.", registry=own)
         self.stale_results = Counter("deborgen_stale_results", "Results refused as stale.", registry=own)
@@ -64,6 +67,7 @@ def exposition(ctx: Context) -> bytes:
     online, jobs = ctx.store.read(lambda reader: (workers.count_online(reader), runs.count_jobs(reader)))
     ctx.metrics.online.set(online)
     ctx.metrics.damaged.set(bool(ctx.store.damage))
+    ctx.metrics.store_failing.set(bool(ctx.blobs.trouble))
     for state, count in jobs.items():
         ctx.metrics.jobs.labels(state).set(count)
     return generate_latest(ctx.metrics.registry)

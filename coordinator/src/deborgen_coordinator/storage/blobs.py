@@ -9,9 +9,9 @@ from peewee import JOIN, SQL, fn
 
 from deborgen_shared.states import TERMINAL, State
 
-from . import checkpoints, hot, uploads
+from . import hot, uploads
 from .database import DatabaseConnection
-from .models import Artifact, Attempt, Blob, CheckpointFile, Image, Job, LogChunk, Run, SpecFile, Upload
+from .models import Artifact, Attempt, Blob, CheckpointFile, Image, Job, SpecFile, Upload
 from .statements import Locked
 from .transactions import Tx
 
@@ -19,13 +19,13 @@ FILES = (Artifact.path, Artifact.digest, Artifact.size)
 UPLOAD = fn.COALESCE(Blob.upload, "")
 
 
-def _named_by(column: Any) -> Any:
+def named_by(column: Any) -> Any:
     return fn.EXISTS(column.model.select(column).where(column == Blob.digest))
 
 
 def _unreferenced(before: float) -> Any:
-    named = _named_by(Artifact.digest) | _named_by(SpecFile.digest) | _named_by(Attempt.log_digest)
-    named |= _named_by(Image.archive) | _named_by(CheckpointFile.digest)
+    named = named_by(Artifact.digest) | named_by(SpecFile.digest) | named_by(Attempt.log_digest)
+    named |= named_by(Image.archive) | named_by(CheckpointFile.digest)
     return Blob.select(Blob.digest).where(Blob.touched_at < before, ~named)
 
 
@@ -107,9 +107,10 @@ def set_uploads(tx: Tx, uploads_of: Mapping[str, str]) -> None:
         tx.run(Blob.update({Blob.upload: upload}).where(Blob.digest == digest))
 
 
-def unreferenced(reader: DatabaseConnection, before: float, most: int) -> list[str]:
-    """Blobs that nothing refers to and that nobody has requested since this moment."""
-    return [digest for (digest,) in reader.rows(_unreferenced(before).limit(most))]
+def unreferenced(reader: DatabaseConnection, before: float, after: str, most: int) -> list[str]:
+    """Blobs that nothing refers to and that nobody has requested since this moment, in the order of their digests."""
+    query = _unreferenced(before).where(Blob.digest > after).order_by(Blob.digest)
+    return [digest for (digest,) in reader.rows(query.limit(most))]
 
 
 def delete_row(tx: Tx, digest: str, before: float) -> str | None:
@@ -170,26 +171,3 @@ def artifacts_of_span(reader: Tx | DatabaseConnection, first: int, last: int) ->
     query = Artifact.select(Artifact.job, *FILES).join(Job, on=newest)
     query = query.where(Artifact.job.between(first, last), Job.state == State.SUCCEEDED.value)
     return reader.rows(query.order_by(Artifact.job, Artifact.path))
-
-
-def referenced_size(reader: DatabaseConnection) -> int:
-    """The total size of the blobs of logs, artifacts and checkpoints, counting each blob once."""
-    named = _named_by(Artifact.digest) | _named_by(Attempt.log_digest) | _named_by(CheckpointFile.digest)
-    return int(reader.value(Blob.select(fn.COALESCE(fn.SUM(Blob.size), 0)).where(named)))
-
-
-def prunable_runs(reader: DatabaseConnection, before: float, most: int) -> list[int]:
-    """Finished runs whose logs and artifacts have not been removed, oldest first."""
-    query = Run.select(Run.id).where(Run.finished_at < before, Run.pruned_at.is_null())
-    return [run for (run,) in reader.rows(query.order_by(Run.finished_at).limit(most))]
-
-
-def prune_run(tx: Tx, run: int, first: int, last: int, now: float) -> None:
-    """Remove the logs, artifacts and checkpoints of a finished run. Its history stays."""
-    checkpoints.remove(tx, first, last)
-    tx.run(Artifact.delete().where(Artifact.job.between(first, last)))
-    tx.run(LogChunk.delete().where(LogChunk.job.between(first, last)))
-    # Reset `announced_size` too. Otherwise the log would count as incomplete, and would accept more bytes.
-    nothing = {Attempt.log_digest: None, Attempt.log_size: 0, Attempt.announced_size: 0}
-    tx.run(Attempt.update(nothing).where(Attempt.job.between(first, last)))
-    tx.run(Run.update({Run.pruned_at: now}).where(Run.id == run, Run.finished_at.is_null(False)))

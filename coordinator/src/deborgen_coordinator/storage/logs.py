@@ -67,8 +67,12 @@ def read(reader: DatabaseConnection, job: int, number: int, offset: int, limit: 
     return b"".join(parts)
 
 
-def ready_to_seal(reader: DatabaseConnection, before: float, most: int) -> list[tuple[int, int, int]]:
+def ready_to_seal(
+    reader: DatabaseConnection, before: float, most: int, ended_before: float | None = None
+) -> list[tuple[int, int, int]]:
     """The logs of ended attempts that are complete, or that ended before the time `before`: job, number, size.
+
+    With `ended_before`, attempts that ended later are left out.
 
     The log of a lost attempt is left out while its job is queued: the attempt may be resumed, and then writes more.
     """
@@ -79,6 +83,8 @@ def ready_to_seal(reader: DatabaseConnection, before: float, most: int) -> list[
     )
     may_resume = (Attempt.outcome == Outcome.LOST.value) & fn.EXISTS(still_queued)
     query = Attempt.select(Attempt.job, Attempt.number, Attempt.log_size).where(unsealed, complete, ~may_resume)
+    if ended_before is not None:
+        query = query.where(Attempt.finished_at < ended_before)
     return reader.rows(query.order_by(Attempt.finished_at).limit(most))
 
 

@@ -29,7 +29,7 @@ from ...storage.database import DatabaseConnection, DatabaseUnavailable
 from ...storage.schema import latest
 from .. import artifact_store
 from ..context import Context
-from .cleanup import DAY
+from .retention import DAY
 
 FORMAT = 1
 MANIFEST = "manifest.json"

@@ -5,18 +5,18 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
-from ... import ids
-from ...storage import blobs, experiences, images, logs
+from ...storage import blobs, experiences, logs
 from .. import direct_uploads, usage
 from ..blobs import register
 from ..context import Context
 from ..images import drop_removed
+from .retention import DAY, Retention, SmallSteps
 
 log = logging.getLogger("deborgen.cleanup")
 
-DAY = 86_400.0
 #: A log that stays incomplete is sealed as it is after this many seconds.
 LATE_LOG_SECONDS = 3_600.0
 #: Clean up blobs and apply the retention settings this often.
@@ -25,6 +25,10 @@ CLEANUP_SECONDS = 300.0
 BATCH = 100
 #: Read logs in pieces of at most this many bytes.
 PIECE = 1 << 20
+#: A log goes into an object store this many seconds after the end of its attempt.
+CATCH_UP_SECONDS = 60.0
+#: Put this many logs into an object store at once, because each waits for the network.
+SEALERS = 8
 
 
 class Cleaner:
@@ -51,10 +55,10 @@ class Cleaner:
             self._cleaned = steady
             parts += [
                 lambda: self._ctx.blobs.remove_orphans(DAY),
-                self.apply_retention,
+                lambda: self.apply_retention(stop),
                 lambda: self._ctx.store.write(partial(experiences.forget, before=self._ctx.clock.wall() - DAY)),
                 lambda: drop_removed(self._ctx),
-                lambda: repeat(self.collect_blobs),
+                lambda: self.collect_blobs(stop),
                 lambda: repeat(lambda: usage.merge_old(self._ctx)),
             ]
             if (bucket := self._ctx.blobs.bucket) is not None:
@@ -78,14 +82,25 @@ class Cleaner:
         """Turn complete logs into blobs; return the number of logs."""
         ctx = self._ctx
         before = ctx.clock.wall() - LATE_LOG_SECONDS
-        sealed = 0
-        for job, number, size in ctx.store.read(lambda reader: logs.ready_to_seal(reader, before, BATCH)):
-            if stop is not None and stop.is_set():
-                break
-            digest, stored = ctx.blobs.store(self._log_bytes(job, number, size), partial(register, ctx))
-            if stored == size:
-                sealed += ctx.store.write(partial(logs.seal, job=job, number=number, size=size, digest=digest))
-        return sealed
+        # Those who follow a log must not wait for an object store, so it stays here while they catch up.
+        ended_before = None if ctx.blobs.bucket is None else ctx.clock.wall() - CATCH_UP_SECONDS
+        ready = ctx.store.read(lambda reader: logs.ready_to_seal(reader, before, BATCH, ended_before))
+
+        def seal(log: tuple[int, int, int]) -> int:
+            return 0 if stop is not None and stop.is_set() else self._seal(*log)
+
+        if ctx.blobs.bucket is None or not ready:
+            return sum(map(seal, ready))
+        with ThreadPoolExecutor(SEALERS) as pool:
+            return sum(pool.map(seal, ready))
+
+    def _seal(self, job: int, number: int, size: int) -> int:
+        """Turn one log into a blob; 0 if it has changed meanwhile."""
+        ctx = self._ctx
+        digest, stored = ctx.blobs.store(self._log_bytes(job, number, size), partial(register, ctx))
+        if stored != size:
+            return 0
+        return int(ctx.store.write(partial(logs.seal, job=job, number=number, size=size, digest=digest)))
 
     def _log_bytes(self, job: int, number: int, size: int) -> Iterator[bytes]:
         at = 0
@@ -97,41 +112,31 @@ class Cleaner:
             at += len(piece)
             yield piece
 
-    def collect_blobs(self) -> int:
+    def collect_blobs(self, stop: threading.Event | None = None) -> int:
         """Remove blobs that nothing refers to, a day after they were last requested; return the number of blobs."""
-        ctx = self._ctx
+        ctx, stop = self._ctx, stop or threading.Event()
+        steps = SmallSteps(ctx.clock.steady, stop)
         before = ctx.clock.wall() - DAY
-        removed = 0
-        for digest in ctx.store.read(lambda reader: blobs.unreferenced(reader, before, BATCH)):
-            with ctx.blobs.locked(digest):
-                if (upload := ctx.store.write(partial(blobs.delete_row, digest=digest, before=before))) is not None:
-                    if not upload:
-                        ctx.blobs.delete(digest)
-                    removed += 1
+        removed, last = 0, ""
+        while not steps.stopped:
+            page = ctx.store.read(partial(blobs.unreferenced, before=before, after=last, most=BATCH))
+            with steps.step():
+                removed += sum(self._collect(digest, before) for digest in page)
+            if len(page) < BATCH:
+                break
+            last = page[-1]
         if removed:
             log.info("removed %d unreferenced blobs", removed)
         return removed
 
-    def apply_retention(self) -> int:
+    def _collect(self, digest: str, before: float) -> bool:
+        with self._ctx.blobs.locked(digest):
+            upload = self._ctx.store.write(partial(blobs.delete_row, digest=digest, before=before))
+            if upload == "":
+                self._ctx.blobs.delete(digest)
+            return upload is not None
+
+    def apply_retention(self, stop: threading.Event | None = None) -> int:
         """Remove the logs and artifacts of old runs, as the settings say, but not their history; return the number of
         runs."""
-        ctx, now = self._ctx, self._ctx.clock.wall()
-        pruned = 0
-        if ctx.settings.retention_days:
-            before = now - ctx.settings.retention_days * DAY
-            while found := self._prune(before, now, most=BATCH):
-                pruned += found
-        if most := ctx.settings.retention_bytes:
-            while ctx.store.read(blobs.referenced_size) > most and self._prune(now, now, most=1):
-                pruned += 1
-        if pruned:
-            log.info("removed the logs and artifacts of %d old runs", pruned)
-        return pruned
-
-    def _prune(self, before: float, now: float, most: int) -> int:
-        found = self._ctx.store.read(lambda reader: blobs.prunable_runs(reader, before, most))
-        for run in found:
-            first, last = ids.span(run)
-            self._ctx.store.write(partial(blobs.prune_run, run=run, first=first, last=last, now=now))
-            self._ctx.store.write(partial(images.remove_replaced, first=first, last=last))
-        return len(found)
+        return Retention(self._ctx, stop).apply()
