@@ -34,7 +34,8 @@ PAGES = (
     "/", "/runs", "/runs?state=succeeded", "/runs/RUN", "/runs/RUN/results", "/runs/RUN/results?sort=loss",
     "/runs/RUN/results?kind=points&value=accuracy&x=loss", "/runs/RUN/results?kind=line&x=seed", "/jobs/RUN.7",
     "/workers", "/workers/pc1", "/workers/pc1/timeline.svg?hours=24", "/events", "/ledger", "/ledger?by=both",
-    "/submit", "/me", "/charts/timeline.csv", "/charts/load.svg",
+    "/runs/RUN?state=succeeded", "/events?run=RUN", "/events?worker=pc1", "/submit", "/me",
+    "/charts/timeline.csv", "/charts/load.svg",
 )  # fmt: skip
 
 

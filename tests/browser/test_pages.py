@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import io
+import tarfile
 from typing import Any
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, expect
 
+from support.browser import Visitor
 from support.pool import Pool
 from support.tab import HOSTILE, Tab
 from support.waiting import wait_until
@@ -124,6 +127,23 @@ def test_an_artifact_that_is_a_page_is_shown_as_text(browser: Browser, pool: Poo
         with tab.page.expect_download() as download:
             tab.page.get_by_role("link", name="out/page.html", exact=True).click()
         assert download.value.suggested_filename == "page.html"
+
+
+def test_all_artifacts_of_a_run_are_one_archive(pool: Pool, shown: dict[str, int]) -> None:
+    run = shown["RUN"]
+    with Visitor(pool.coordinator) as visitor:
+        visitor.sign_in("viewer")
+        answer = visitor.get(f"/runs/{run}/artifacts.tar")
+        assert answer.headers["Content-Disposition"] == f'attachment; filename="run-{run}.tar"'
+        with tarfile.open(fileobj=io.BytesIO(answer.content)) as archive:
+            assert f"{run}.1/out/page.html" in archive.getnames()
+            member = archive.extractfile(f"{run}.1/out/page.html")
+            assert member is not None
+            assert member.read().endswith(b"<h1>a page</h1>")
+        raw = visitor.get(f"/jobs/{run}.1/log.txt")
+        assert raw.headers["Content-Type"] == "text/plain; charset=utf-8"
+        assert "sandbox" in raw.headers["Content-Security-Policy"]
+        assert raw.content == pool.log(run)
 
 
 def test_the_keys(browser: Browser, pool: Pool, shown: dict[str, int]) -> None:
