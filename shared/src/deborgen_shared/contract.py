@@ -309,15 +309,10 @@ CREATE_TOKEN = Call(
     Answer(201, "the token", m.CreatedToken), takes=m.NewToken,
 )  # fmt: skip
 LIST_TOKENS = Call(
-    "GET",
-    "/v1/tokens",
-    PEOPLE,
-    "An admin's answer has all tokens, other people's their own. No secrets.",
-    Answer(200, "the tokens", m.Tokens),
+    "GET", "/v1/tokens", ADMINS, "All tokens, without their secrets.", Answer(200, "the tokens", m.Tokens)
 )
 REVOKE_TOKEN = Call(
-    "DELETE", "/v1/tokens/{token}", SUBMITTERS,
-    "Revoke a token of your own or, as an admin, any token. It stops working immediately.",
+    "DELETE", "/v1/tokens/{token}", ADMINS, "Revoke a token. It stops working immediately.",
     Answer(204, "it is revoked", Nothing),
 )  # fmt: skip
 

@@ -73,8 +73,8 @@ MATRIX: dict[str, set[Role]] = {
     "POST /v1/workers/{name}/finish": {W},
     "DELETE /v1/workers/{name}": {W},
     "POST /v1/tokens": {A},
-    "GET /v1/tokens": PEOPLE,
-    "DELETE /v1/tokens/{token}": {A, S},
+    "GET /v1/tokens": {A},
+    "DELETE /v1/tokens/{token}": {A},
     "POST /v1/sign-in-links": PEOPLE,
 }
 
