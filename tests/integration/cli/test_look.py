@@ -344,3 +344,15 @@ def test_workers_names_the_unknown_machine_or_command(anna: Person) -> None:
     assert "nobody" in anna.err("workers", "nobody", code=6)
     assert "Did you mean 'pause'?" in anna.err("workers", "puase", "box", code=2)
     assert "there is no worker" in anna.err("workers", "pauline", code=6)
+
+
+def test_the_ledger_is_shown_as_a_table_as_csv_and_as_json(anna: Person, curve: str) -> None:
+    [row] = [row for row in anna.rows("ledger") if row["person"] == "anna"]
+    assert int(row["used_attempts"]) > 0
+    names, *lines = csv.reader(anna.out("ledger", "--by", "both", "--csv").splitlines())
+    assert names[:2] == ["person", "machine"]
+    assert {tuple(line[:2]) for line in lines} >= {("anna", "box")}
+    ledger = json.loads(anna.out("ledger", "--by", "machine", "--json"))["ledger"]
+    assert [item["machine"] for item in ledger["items"]] == ["box"]
+    assert anna.rows("ledger", "--since", "9000-01-01") == []
+    assert "write a day as YEAR-MONTH-DAY" in anna.err("ledger", "--since", "yesterday", code=2)
