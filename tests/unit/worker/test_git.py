@@ -276,7 +276,7 @@ def test_submodules_come_along_if_they_are_wanted(
 def test_fault_77_a_submodule_is_checked_like_the_repository(
     server: GitServer, new_mirrors: Callable[..., Mirrors], tmp_path: Path, url: str, words: str
 ) -> None:
-    """Seen to fail when every URL is allowed."""
+    """Seen to fail when every protocol is allowed."""
     text = f'[submodule "lib"]\n\tpath = lib\n\turl = "{url}"\n'
     commit = server.repository("r.git").commit({".gitmodules": text}, submodules={"lib": "1" * 40})
     with pytest.raises(GitFailed, match=words):
