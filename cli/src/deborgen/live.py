@@ -80,6 +80,8 @@ def watch(run: Run) -> None:
             if if_reachable(picture.look, show_trouble):
                 picture.trouble = ""
             left = time_left(time.monotonic() - began, run.done - done_before, run.total - run.done)
+            if any(job.phase for job in picture.running):
+                left = None  # nobody knows how many rounds will follow
             live.update(draw(picture, left, console.width), refresh=True)
             if run.ended:
                 return
@@ -150,7 +152,8 @@ def _line(job: Job, state: str, width: int) -> RenderableType:
     text.append("✗ " if state == State.FAILED else "▸ ", output.STYLES[state])
     text.append(data.id, "bold")
     how = _how(job, state)
-    if named := " ".join(filter(None, [data.step, output.cell(data.params)])):
+    in_loop = f"{data.phase} of round {data.round}" if data.phase else None
+    if named := " ".join(filter(None, [data.step, in_loop, output.cell(data.params)])):
         room = width - text.cell_len - how.cell_len - 1
         text.append(" " + layout.shortened(inert(named), max(room, layout.SHORTEST_TEXT)))
     return text.append_text(how)

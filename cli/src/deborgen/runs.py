@@ -167,6 +167,34 @@ class Job(Submitted[messages.Job]):
         return self.data.reason
 
     @property
+    def phase(self) -> str | None:
+        """In a loop: `work` or `verify`."""
+        return self.data.phase
+
+    @property
+    def round(self) -> int | None:
+        """In a loop: the number of the round."""
+        return self.data.round
+
+    @property
+    def verified(self) -> bool | None:
+        """The answer of a check, once it has given one."""
+        return self.data.verified
+
+    @property
+    def place(self) -> dict[str, Any]:
+        """What tells it apart from other jobs of its run, for people: step, place in a loop, and parameters."""
+        data = self.data
+        in_loop = {"round": data.round, "phase": data.phase} if data.phase else {}
+        return {**({"step": data.step} if data.step else {}), **in_loop, **data.params}
+
+    @property
+    def shown_reason(self) -> str:
+        """Its reason for people. A check that said no has succeeded, and needs no reason of its own."""
+        said_no = self.data.verified is False and self.state == State.SUCCEEDED
+        return self.reason or ("not verified" if said_no else "")
+
+    @property
     def shown_state(self) -> str:
         """Its state for people: `assigned` if a worker holds it but has not started its program yet."""
         return ASSIGNED if self.state == State.RUNNING and self.data.began_at is None else self.state
@@ -319,7 +347,10 @@ class Run(Submitted[messages.Run]):
             seen.add(event.job)
             yield Job(self._connection, self._connection.call(contract.GET_JOB, job=event.job))
             if len(seen) >= total:
-                return
+                # A loop adds a job in the transaction in which the job before it ends.
+                total = self.refresh().total
+                if len(seen) >= total:
+                    return
 
     def results(self, *, retries: bool = True) -> Results:
         """The results table, with one row per job. It has `.to_pandas()`, `.to_csv()` and `.best("error")`.
@@ -356,9 +387,14 @@ class Run(Submitted[messages.Run]):
         """Fetch all artifacts into a folder, by default `NAME-ID`. If there are several jobs, each gets a subfolder."""
         return pull(self._connection, self.artifacts_to_fetch(), Path(into or self.folder()), on_bytes)
 
-    def retry(self, only: messages.Retried = State.FAILED.value) -> Run:
-        """Run its failed, canceled or all jobs again, as a new run."""
-        body = messages.Retry(only=only)
+    def retry(
+        self, only: messages.Retried = State.FAILED.value, *, rounds: messages.Rounds = messages.FIRST_ROUND
+    ) -> Run:
+        """Run its failed, canceled or all jobs again, as a new run.
+
+        Loops begin again with the first round or, with `rounds="last"`, go on from the last one whose work succeeded.
+        """
+        body = messages.Retry(only=only, rounds=rounds)
         return Run(self._connection, self._connection.call(contract.RETRY_RUN, body, key=str(uuid4()), run=self.id))
 
 

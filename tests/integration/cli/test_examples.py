@@ -31,6 +31,7 @@ def test_every_example_has_a_test() -> None:
         "git/git.yml",
         "checkpoint/checkpoint.yml",
         "build/build.yml",
+        "loop/loop.yml",
     }
     assert {path.relative_to(EXAMPLES).as_posix() for path in EXAMPLES.rglob("*.yml")} == known
 
@@ -79,7 +80,24 @@ def test_checkpoint(anna: Person, examples: Path) -> None:
     assert row["done"] == "3"
 
 
-@pytest.mark.parametrize("kind", ["hello", "sweep", "steps", "checkpoint"])
+def test_loop(anna: Person, examples: Path) -> None:
+    file = str(examples / "loop/loop.yml")
+    assert "at most 81 with all rounds of its loops" in anna.out("check", file)
+    run = anna.out("submit", file, "--wait").strip()
+    rows = {row["rate"]: row for row in anna.rows("results", run) if row["step"] == "refine"}
+    assert {rate: (row["round"], row["verified"]) for rate, row in rows.items()} == {
+        "0.02": ("6", "true"),
+        "0.05": ("3", "true"),
+    }
+    assert all(1.9 < float(row["slope"]) < 2.1 for row in rows.values())
+    assert anna.out("logs", f"{run}.3").count("slope") == 2
+    assert "Its check is job" in anna.out("why", rows["0.05"]["job"])
+    shown = anna.out("show", run)
+    assert "round=3 phase=verify" in shown
+    assert "not verified" in shown
+
+
+@pytest.mark.parametrize("kind", ["hello", "sweep", "steps", "checkpoint", "loop"])
 def test_every_starter_runs_unchanged(anna: Person, kind: str) -> None:
     path = anna.out("init", kind, f"starter-{kind}.yml").strip()
     run = anna.out("submit", path, "--wait").strip()

@@ -68,6 +68,7 @@ def _preview(prepared: PreparedJobFile, connection: Connection | None) -> dict[s
     return {
         "name": prepared.jobfile.name,
         "jobs": prepared.jobfile.count,
+        "most_jobs": prepared.jobfile.most,
         "steps": plan(prepared.jobfile),
         "files": len(prepared.files),
         "bytes": sum(file.size for file in prepared.files),
@@ -79,12 +80,15 @@ def _preview(prepared: PreparedJobFile, connection: Connection | None) -> dict[s
 def _print(file: str, prepared: PreparedJobFile, preview: dict[str, Any]) -> None:
     write = output.write
     write(f"{inert(file)} is valid: {output.counted(preview['jobs'], 'job')}")
-    write(f" in {output.counted(len(preview['steps']), 'step')}\n" if prepared.jobfile.steps[0].id else "\n")
+    write(f" in {output.counted(len(preview['steps']), 'step')}" if prepared.jobfile.steps[0].id else "")
+    more = preview["most_jobs"] > preview["jobs"]
+    write(f", and at most {preview['most_jobs']:,} with all rounds of its loops\n" if more else "\n")
     for step in preview["steps"]:
         indent = "  "
         if step["id"]:
             needs = f" after {', '.join(step['needs'])}" if step["needs"] else ""
-            write(f"  {step['id']}: {output.counted(step['jobs'], 'job')}{needs}\n")
+            rounds = f", at most {output.counted(step['rounds'], 'round')}" if step["rounds"] else ""
+            write(f"  {step['id']}: {output.counted(step['jobs'], 'job')}{rounds}{needs}\n")
             indent = "    "
         lines = [f"{job['index']:>3}  {_line(job)}" for job in step["first"] + step["last"]]
         if hidden := step["jobs"] - len(lines):

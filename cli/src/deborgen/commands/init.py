@@ -10,7 +10,7 @@ from deborgen import output
 from deborgen.cli import CONTEXT
 from deborgen.errors import NotPossible
 
-KINDS = ["hello", "container", "sweep", "steps", "git", "build", "checkpoint"]
+KINDS = ["hello", "container", "sweep", "steps", "git", "build", "checkpoint", "loop"]
 #: Files that an example needs beside it.
 BESIDE = {"build": ["Containerfile"]}
 
@@ -22,10 +22,11 @@ BESIDE = {"build": ["Containerfile"]}
 def command(kind: str, file: Path | None, force: bool) -> None:
     """Write a first job file.
 
-    There are seven examples, each ready to run: hello (one command), container (an image and limits), sweep (one job
+    There are eight examples, each ready to run: hello (one command), container (an image and limits), sweep (one job
     per combination of parameters), steps (jobs that run one after another), git (a job in a checkout of a
-    repository), build (an image that the pool builds, with its Containerfile) and checkpoint (a job that goes on where
-    it was). FILE is named after the example by default, as in sweep.yml. Prints the paths of the files.
+    repository), build (an image that the pool builds, with its Containerfile), checkpoint (a job that goes on where
+    it was) and loop (a step that is repeated until a check passes). FILE is named after the example by default, as in
+    sweep.yml. Prints the paths of the files.
     """
     target = file or Path(f"{kind}.yml")
     starters = Path(__file__).parent.parent / "starters"

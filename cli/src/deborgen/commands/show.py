@@ -9,7 +9,8 @@ from deborgen import groups, output
 from deborgen.cli import App, json_option, verb
 from deborgen.runs import Job, Run
 from deborgen_shared.jobfile.template import render
-from deborgen_shared.states import Outcome, State
+from deborgen_shared.messages import JobDetail
+from deborgen_shared.states import Outcome, Phase, State
 from deborgen_shared.terminal import inert
 
 ATTEMPT_COLUMNS = ["attempt", "worker", "outcome", "exit_code", "seconds", "log", "started", "reason"]
@@ -64,9 +65,8 @@ def _show_run(run: Run, limit: int, state: str | None) -> None:
     for job in jobs:
         data = job.data
         took = data.finished_at - data.started_at if data.started_at and data.finished_at else None
-        params = {"step": data.step, **data.params} if data.step else data.params
         shown_state = job.shown_state if output.on_terminal() else data.state
-        rows.append([job.id, shown_state, params, data.worker, data.exit_code, took, data.reason])
+        rows.append([job.id, shown_state, job.place, data.worker, data.exit_code, took, job.shown_reason])
     output.table(
         JOB_COLUMNS,
         rows,
@@ -83,6 +83,14 @@ def _show_run(run: Run, limit: int, state: str | None) -> None:
         output.hint(f"… and {total - len(jobs):,} more: deborgen show {run.id}{only} --limit {total}")
 
 
+def _in_loop(detail: JobDetail) -> str:
+    """Where a job stands in its loop, and what its check has answered."""
+    if not detail.phase or not detail.round:
+        return ""
+    answer = {None: "", True: ": verified", False: ": not verified"}[detail.verified]
+    return f"{detail.phase} of round {detail.round}{answer}"
+
+
 def _show_job(app: App, job: Job, as_json: bool) -> None:
     detail = job.detail()
     if as_json:
@@ -92,9 +100,11 @@ def _show_job(app: App, job: Job, as_json: bool) -> None:
         params = output.cell(detail.params)
         output.write(f"job {detail.id}  {inert(detail.name)}  {detail.state}")
         output.write(f": {inert(detail.reason)}\n" if detail.reason else "\n")
-        command_line = render(detail.spec, detail.params, {"job.id": detail.id, "run.id": str(detail.run)}).get("run")
+        spec = render(detail.spec, detail.params, {"job.id": detail.id, "run.id": str(detail.run)})
+        command_line = spec["repeat"]["until"] if detail.phase == Phase.VERIFY else spec.get("run")
         for name, value in {
             "step": detail.step,
+            "loop": _in_loop(detail),
             "parameters": params,
             "command": command_line if isinstance(command_line, str) else " ".join(map(str, command_line or [])),
             "image": detail.spec.get("image"),

@@ -39,6 +39,7 @@ def _step(step: Step, before: int) -> dict[str, Any]:
         "id": step.id,
         "needs": step.needs,
         "jobs": step.count,
+        "rounds": step.spec.repeat.most if step.spec.repeat else None,
         "first": [job(*each) for each in first],
         "last": [job(*each) for each in last],
     }
