@@ -53,7 +53,7 @@ def test_the_docs_list_every_type_of_event() -> None:
     """Every type that the coordinator's source records, and no other."""
     operations = Path(deborgen_coordinator.__file__).parent / "operations"
     source = "\n".join(path.read_text() for path in operations.rglob("*.py"))
-    kinds = "commit|image|run|job|attempt|lease|result|worker|token|transition"
+    kinds = "commit|image|run|step|job|attempt|lease|result|worker|token|transition"
     recorded = set(re.findall(rf'"((?:{kinds})\.[a-z_]+)",', source)) | {JOB_EVENT}
     recorded |= {f"job.{state}" for state in (*TERMINAL, State.QUEUED)}
     rows = re.findall(r"^\| (`\w+\.\w+`(?:, `\w+\.\w+`)*) \| .+ \|$", DOCS, re.MULTILINE)

@@ -224,9 +224,10 @@ class Work:
 
     def _continue_loop(self, held: HeldAttempt, place: Place, verified: bool | None, state: State) -> None:
         """Record the answer of a check, and note which job of the loop is due next."""
-        if verified is not None:
-            answer = "step.verified" if verified else "step.not_verified"
-            self.record(answer, About.attempt_of(held), data={"round": place.round})
+        if verified:
+            self.record("step.verified", About.attempt_of(held), data={"round": place.round})
+        elif verified is False:
+            self.record("step.not_verified", About.attempt_of(held), data={"round": place.round})
         if state is State.SUCCEEDED and (due := following(place, verified)):
             self._due[ids.run_of(held.job), held.job_step].append(DueJob(held, due))
 
