@@ -9,6 +9,7 @@ import contextlib
 import json
 import logging
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -29,10 +30,17 @@ logging.getLogger("pika").setLevel(logging.CRITICAL)
 PROGRAMS = Path("/usr/lib/rabbitmq/bin")
 
 
+#: Below the ports that the system gives to outgoing connections: one of those could take a port before the broker does.
+PORTS = range(20_000, 32_000)
+
+
 def free_ports(count: int) -> list[int]:
-    with contextlib.ExitStack() as stack:
-        probes = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
-        return [probe.getsockname()[1] for probe in probes]
+    found: list[int] = []
+    while len(found) < count:
+        port = random.choice(PORTS)
+        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            found += [port] if port not in found else []
+    return found
 
 
 class Broker:
@@ -62,17 +70,30 @@ class Broker:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> Broker:
-        with (self.folder / "output").open("ab") as output:
-            self._process = subprocess.Popen(
-                [PROGRAMS / "rabbitmq-server"], env=self.environment, stdout=output, stderr=output,
-                stdin=subprocess.DEVNULL, start_new_session=True,
+        """Start it, and return when it answers. On a machine that is very busy, Erlang may give its mapper up too
+        early: then it is started again."""
+        self._run("epmd", "-relaxed_command_check", "-daemon")
+        wait_until(lambda: self._run("epmd", "-names").returncode == 0, what="Erlang's port mapper to answer")
+        for tries_left in (2, 1, 0):
+            with (self.folder / "output").open("ab") as output:
+                self._process = subprocess.Popen(
+                    [PROGRAMS / "rabbitmq-server"], env=self.environment, stdout=output, stderr=output,
+                    stdin=subprocess.DEVNULL, start_new_session=True,
+                )  # fmt: skip
+            process = self._process
+            wait_until(
+                lambda: self.answers() or process.poll() is not None,  # noqa: B023
+                120, "RabbitMQ to start", log=self.folder / "output",
             )  # fmt: skip
-        wait_until(self.answers, 120, "RabbitMQ to start", log=self.folder / "output")
-        return self
+            if process.poll() is None:
+                return self
+            assert tries_left, (self.folder / "output").read_text()[-3000:]
+        raise AssertionError("unreachable")
+
+    def _run(self, *words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(words, env=self.environment, capture_output=True, text=True, check=False, timeout=60)
 
     def answers(self) -> bool:
-        assert self._process is not None
-        assert self._process.poll() is None, (self.folder / "output").read_text()[-3000:]
         try:
             pika.BlockingConnection(pika.URLParameters(self.url)).close()
         except (pika.exceptions.AMQPError, OSError):
@@ -88,7 +109,7 @@ class Broker:
 
     def stop(self) -> None:
         self.kill()
-        subprocess.run(["epmd", "-kill"], env=self.environment, capture_output=True, check=False, timeout=30)
+        self._run("epmd", "-kill")
 
     def control(self, *words: str) -> str:
         done = subprocess.run(
