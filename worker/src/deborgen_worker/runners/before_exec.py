@@ -11,7 +11,11 @@ from __future__ import annotations
 import _thread
 import contextlib
 import ctypes
+import fcntl
 import os
+import socket
+import struct
+import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
@@ -19,8 +23,11 @@ from typing import Any
 from deborgen_worker.runners.landlock import Fence
 from deborgen_worker.runners.users import become, is_job_user
 
-_library = ctypes.CDLL(None)
+_library = ctypes.CDLL(None, use_errno=True)
 PR_SET_NO_NEW_PRIVS = 38
+CLONE_NEWNET = 0x40000000
+#: The calls that read and set the flags of a network interface, and the flag that it is up.
+SIOCGIFFLAGS, SIOCSIFFLAGS, IFF_UP = 0x8913, 0x8914, 1
 #: Keep at most this many threads, each with a stack of this many bytes. While a program starts, its limit on memory is
 #: the supervisor's too, so the threads must need little, and share one heap.
 MAX_STARTERS, STACK = 160, 64 << 10
@@ -39,7 +46,8 @@ def start_after_steps(request: dict[str, Any], start: Start) -> int:
     """Call `start` in a thread that has taken all steps for this program, while this thread waits.
 
     `hide` has the paths that the program must not reach, `read_only` those that it must not change. `own` is its
-    folder, and `user` the number of its user. A worker that knows none of them sends none.
+    folder, and `user` the number of its user. With `network` none, it has no network but a loopback. A worker that knows
+    none of them sends none.
 
     Raises `CannotConfine` if a step fails.
     """
@@ -66,11 +74,51 @@ def _never_gain_privileges() -> None:
         _library.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
 
 
+#: The network of all programs that have none, once there was one.
+_empty_network: int | None = None
+
+
+def _leave_network() -> None:
+    """Move this thread to a network that has nothing but a loopback. All these programs share one: it is made once."""
+    global _empty_network
+    if _empty_network is not None:
+        _check(_library.setns(_empty_network, CLONE_NEWNET))
+        return
+    _check(_library.unshare(CLONE_NEWNET))
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as line:
+        name = b"lo".ljust(16, b"\0")
+        (flags,) = struct.unpack_from("h", fcntl.ioctl(line, SIOCGIFFLAGS, name + bytes(24)), 16)
+        fcntl.ioctl(line, SIOCSIFFLAGS, name + struct.pack("h", flags | IFF_UP) + bytes(22))
+    _empty_network = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+
+
+def _check(result: int) -> None:
+    if result:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+
+
+def can_leave_network() -> bool:
+    """Whether this process may start programs without a network. A thread tries it."""
+    tried: list[bool] = []
+
+    def leave() -> None:
+        try:
+            _check(_library.unshare(CLONE_NEWNET))
+            tried.append(True)
+        except (OSError, AttributeError):  # only Linux has such a call
+            tried.append(False)
+
+    thread = threading.Thread(target=leave, name="network")
+    thread.start()
+    thread.join()
+    return tried == [True]
+
+
 class _Starter:
     """A thread that takes the steps, for good, and then starts programs one after the other."""
 
-    def __init__(self, fence: Fence | None, own: str) -> None:
-        self._fence, self._own = fence, own
+    def __init__(self, fence: Fence | None, own: str, leaves_network: bool) -> None:
+        self._fence, self._own, self._leaves_network = fence, own, leaves_network
         self._wanted, self._done = _thread.allocate_lock(), _thread.allocate_lock()
         self._wanted.acquire()
         self._done.acquire()
@@ -94,6 +142,8 @@ class _Starter:
         failed: Exception | None = None
         try:
             _never_gain_privileges()
+            if self._leaves_network:
+                _leave_network()
             folder = self._fence.enter(self._own) if self._fence else None
         except OSError as error:
             failed = CannotConfine(f"it cannot be isolated: {error.strerror}")
@@ -114,7 +164,7 @@ class _Starter:
 
 
 _fences: dict[tuple[tuple[str, ...], tuple[str, ...]], Fence] = {}
-#: By the fence that they are in.
+#: By the fence that they are in, and by whether they have left the network.
 _starters: OrderedDict[object, _Starter] = OrderedDict()
 
 
@@ -128,10 +178,12 @@ def _starter_for(request: dict[str, Any]) -> _Starter:
             paths = tuple(request.get("hide", ())), tuple(request.get("read_only", ()))
             fence = _fences[paths] = _fences.get(paths) or Fence(*paths)
             key = fence.key(own)
+        leaves_network = request.get("network") == "none"
+        key = (key, leaves_network)
         if key not in _starters:
             while len(_starters) >= MAX_STARTERS:
                 _starters.popitem(last=False)[1].call(None)
-            _starters[key] = _Starter(fence, own)
+            _starters[key] = _Starter(fence, own, leaves_network)
     except (OSError, RuntimeError) as error:  # RuntimeError: there are too many threads
         raise CannotConfine(f"it cannot be isolated: {error}") from None
     _starters.move_to_end(key)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from deborgen_shared.states import RunAs
 from deborgen_worker.folders import ATTEMPTS
 from deborgen_worker.runners import landlock, users
+from deborgen_worker.runners.before_exec import can_leave_network
 from deborgen_worker.secret_files import folder_in_memory
 from deborgen_worker.settings import WorkerSettings
 
@@ -18,12 +20,15 @@ USER, LANDLOCK, NONE = "user", "landlock", "none"
 #: A worker takes this many users: more than it can have folders of attempts, with those that wait to be reused.
 PART = 4096
 SHARED_MEMORY = "/dev/shm"  # noqa: S108 - nothing is made there
+AND_THE_NETWORK = ", and the network"
+#: The note for an owner whose machine can cut plain processes off.
+WITHOUT_NETWORK = "a plain job has no network but its own loopback, unless it asks for internet and you allow that"
 #: What plain processes of each kind can reach, in a sentence for the owner. docs/security.md has the whole table.
 REACH = {
-    USER: "each plain job runs as a user of its own; it sees what every user of this machine sees, and the network",
-    LANDLOCK: "plain processes see this user's files and the network: allow them only for people you trust",
-    NONE: "plain processes see this user's files, the worker's token and other jobs' folders included, and the "
-    "network: allow them only for people you trust",
+    USER: f"each plain job runs as a user of its own; it sees what every user of this machine sees{AND_THE_NETWORK}",
+    LANDLOCK: f"plain processes see this user's files{AND_THE_NETWORK}: allow them only for people you trust",
+    NONE: "plain processes see this user's files, the worker's token and other jobs' folders included"
+    f"{AND_THE_NETWORK}: allow them only for people you trust",
 }
 
 
@@ -39,23 +44,36 @@ class Isolation:
     hide: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     secrets: Path | None = None
+    #: Whether plain processes can be started without a network.
+    cuts_network: bool = False
 
-    def request(self, workspace: Path) -> dict[str, object]:
-        """What the supervisor has to know to start a program in this workspace."""
+    def request(self, workspace: Path, network: str) -> dict[str, object]:
+        """What the supervisor has to know to start a program in this workspace, with this network."""
+        found: dict[str, object] = {"network": network} if self.cuts_network else {}
         if self.kind == USER:
-            return {"user": os.stat(workspace).st_uid, "hide": ()}  # noqa: PTH116 - a string would not be quicker
-        return {"hide": self.hide} if self.kind == LANDLOCK else {}
+            return found | {"user": os.stat(workspace).st_uid, "hide": ()}  # noqa: PTH116 - a string is no quicker
+        return found | {"hide": self.hide} if self.kind == LANDLOCK else found
 
 
 def choose_isolation(settings: WorkerSettings) -> Isolation:
-    """The best isolation that this machine offers, with notes about what it lacks.
+    """The best isolation that this machine offers, with notes about what it lacks."""
+    found = _choose(settings)
+    wanted = settings.runner in {RunAs.PROCESS, "both"} and settings.isolation != "off"
+    if not wanted or not can_leave_network():
+        return found
+    notes = tuple(note.replace(AND_THE_NETWORK, "") for note in found.notes)
+    return replace(found, cuts_network=True, notes=(*notes, WITHOUT_NETWORK))
+
+
+def _choose(settings: WorkerSettings) -> Isolation:
+    """The best isolation of files and processes.
 
     With users of their own, other users may enter the state directory, but everything in it stays closed to them.
     """
     state = Path(settings.state_dir)
     wanted = own_part(settings.process_users, state)
     memory = folder_in_memory(state)
-    if settings.runner not in {"subprocess", "both"}:
+    if settings.runner not in {RunAs.PROCESS, "both"}:
         return Isolation(secrets=memory)
     if settings.isolation == "off":
         return Isolation(notes=("--isolation is off", REACH[NONE]), secrets=memory)

@@ -49,6 +49,8 @@ class SubprocessRunner:
         if os.geteuid() == 0 and self._isolation.kind != USER:
             found.labels["limits.subprocess.pids"] = False
             found.warnings.append("plain processes of root: the kernel enforces no limit on their number")
+        if not self._isolation.cuts_network:
+            found.labels["limits.subprocess.network"] = False
         found.warnings += self._isolation.notes
         return found
 
@@ -222,6 +224,6 @@ def _message(launch: Launch, chain: str, isolation: Isolation) -> Message:
         "timeout": supervised_limit(launch),
         "start_by": launch.start_by,
         "gives_way": launch.gives_way,
-        **isolation.request(launch.workspace),
+        **isolation.request(launch.workspace, launch.network),
         **({"read_only": [str(launch.shared)]} if launch.shared and not launch.shared_write else {}),
     }
