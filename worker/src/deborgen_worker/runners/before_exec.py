@@ -46,8 +46,8 @@ def start_after_steps(request: dict[str, Any], start: Start) -> int:
     """Call `start` in a thread that has taken all steps for this program, while this thread waits.
 
     `hide` has the paths that the program must not reach, `read_only` those that it must not change. `own` is its
-    folder, and `user` the number of its user. With `network` none, it has no network but a loopback. A worker that knows
-    none of them sends none.
+    folder, and `user` the number of its user. With `network` none, it has no network but a loopback. A worker that
+    knows none of them sends none.
 
     Raises `CannotConfine` if a step fails.
     """
