@@ -52,7 +52,7 @@ def fill(pool: Pool, ada: Person, bob: Person) -> dict[str, int]:
     """Runs of two people, on three machines. The number of each by its name in the addresses."""
     for name in ("laptop", "garage", "gpu-box"):
         pool.add_worker(
-            name, cpus=2, memory="4GiB", drain_grace="1s", label="owner=ada" if name == "laptop" else "room=2"
+            name, cpus=2, memory="4GiB", drain_grace="1s", labels="owner=ada" if name == "laptop" else "room=2"
         )
     sweep = int(ada.submit(SWEEP))
     steps = int(ada.submit((ROOT / "examples/steps/steps.yml").read_text(), name="steps.yml"))
