@@ -166,7 +166,8 @@ def test_the_container_options_in_security_md_match_the_request_to_podman(tmp_pa
         "no capabilities": spec["cap_drop"] == ["all"],
         "no new privileges": spec["no_new_privileges"] and not spec["privileged"],
         "read-only root": spec["read_only_filesystem"],
-        "its own workspace at `/job`": {each["destination"] for each in spec["mounts"]} == {"/job", "/tmp"},
+        "its own workspace at `/job`": {each["destination"] for each in spec["mounts"]}
+        == {"/job", "/deborgen", "/tmp"},
         "none, unless the job asks for `internet`": spec["netns"] == {"nsmode": "none"},
         "memory without swap": limits["memory"] == {"limit": 1 << 30, "swap": 1 << 30},
         "processors, processes and open files are limited": limits["cpu"]["quota"] > 0

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from deborgen_shared.jobfile.keys import NOT_YET
 from deborgen_shared.jobfile.model import File, JobResources, JobSpec, RetryPolicy
 from deborgen_shared.jobfile.problems import JobFileInvalid
 from deborgen_shared.jobfile.reading import load, parse, parse_document
@@ -298,21 +299,28 @@ def test_a_shared_folder_that_is_only_read_takes_no_files() -> None:
     assert [path for path, _ in problems(steps)] == ["artifacts"]
 
 
-def test_unsupported_keys_are_checked_and_reported() -> None:
-    job = {"run": "x", "workspace": {"shared": "data"}}
+@pytest.fixture
+def unsupported(monkeypatch: pytest.MonkeyPatch) -> str:
+    """A key that this version reads and checks, and cannot execute."""
+    monkeypatch.setitem(NOT_YET, "checkpoint", "is not supported by this version yet")
+    return "checkpoint"
+
+
+def test_unsupported_keys_are_checked_and_reported(unsupported: str) -> None:
+    job = {"run": "x", unsupported: {"path": "state"}}
     (problem,) = parse(job, wire=True).not_yet
-    assert problem.path == ("workspace", "shared")
+    assert problem.path == (unsupported,)
     assert "by this version yet" in problem.message
     (problem,) = parse({"steps": [{"id": "a", **job}]}, wire=True).not_yet
-    assert problem.path == ("steps", 0, "workspace", "shared")
+    assert problem.path == ("steps", 0, unsupported)
 
 
-def test_unsupported_keys_are_reported_with_their_position() -> None:
-    document = load("run: x\nworkspace: {shared: data}\n", "job.yml")
+def test_unsupported_keys_are_reported_with_their_position(unsupported: str) -> None:
+    document = load(f"run: x\n{unsupported}: {{path: a}}\n", "job.yml")
     (problem,) = parse_document(document).not_yet
     shown = problem.render(document.source, document.lines).splitlines()
-    assert shown[0].startswith("job.yml:2:13: 'workspace.shared' is not supported by this version yet")
-    assert shown[2] == "   |             ^^^^^^"
+    assert shown[0] == "job.yml:2:1: 'checkpoint' is not supported by this version yet"
+    assert shown[2] == "   | ^^^^^^^^^^"
 
 
 def test_supported_keys_are_not_reported() -> None:
