@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -53,3 +54,13 @@ def test_a_part_installs_alone(part: str, wheels: Path, tmp_path: Path) -> None:
         assert found.strip() == "False", f"{name} brings {stranger} along"
     if part in COMMANDS:
         assert "usage" in run(tmp_path / "venv" / "bin" / COMMANDS[part], "--help").lower()
+
+
+def test_the_wheel_of_the_coordinator_has_every_file_of_the_dashboard(wheels: Path) -> None:
+    """Seen to fail when it had only the files next to modules, and no template."""
+    (wheel,) = wheels.glob("deborgen_coordinator-*.whl")
+    packed = set(zipfile.ZipFile(wheel).namelist())
+    source = ROOT / "coordinator" / "src"
+    files = [path for folder in ("templates", "static") for path in source.glob(f"deborgen_coordinator/web/{folder}/*")]
+    assert len(files) > 20
+    assert [path.name for path in files if str(path.relative_to(source)) not in packed] == []
