@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import re
 import subprocess
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from deborgen_shared import contract
+from deborgen_shared.client import blobs
 from planted.bug import SERVER, Planted
 from planted.patch import Patch, becomes, first_argument, gives, nothing
 
@@ -43,6 +46,14 @@ def start_a_program_with_the_token(original: Any) -> Any:
     return create
 
 
+def fetch_without_a_check(original: Any) -> Any:
+    def fetch(transport: Any, sha256: str, target: Path) -> None:
+        with target.open("ab+", buffering=0) as file:
+            blobs.download(transport, contract.GET_BLOB, file, None, sha256=sha256)
+
+    return fetch
+
+
 #: One person may have all threads.
 GREEDY = (
     Patch(f"{COORDINATOR}.shares:PERSONS_PART", becomes(1)),
@@ -77,7 +88,7 @@ PLANTED: list[Planted] = [
     Planted(
         "an address that has expired is not asked for again",
         (Patch("deborgen_shared.client.object_store:TRIES", becomes(0)),),
-        (f"{OBJECTS}_80_an_address_that_has_expired_is_asked_for_again",),
+        (f"{OBJECTS}_80_an_address_that_is_refused_is_asked_for_again",),
         says="NoAnswer",
     ),
     Planted(
@@ -94,7 +105,7 @@ PLANTED: list[Planted] = [
     ),
     Planted(
         "the digest of a fetched blob is not checked",
-        (Patch("deborgen_shared.client.blobs:digest_of", lambda original: lambda path: path.name.split(".")[0]),),
+        (Patch("deborgen_shared.client.blobs:fetch", fetch_without_a_check),),
         (f"{OBJECTS}_81_bytes_that_arrive_wrong_are_refused_and_fetched_again",),
     ),
     Planted(
