@@ -57,7 +57,7 @@ def test_a_part_installs_alone(part: str, wheels: Path, tmp_path: Path) -> None:
 
 
 def test_the_wheel_of_the_coordinator_has_every_file_of_the_dashboard(wheels: Path) -> None:
-    """Seen to fail when it had only the files next to modules, and no template."""
+    """Seen to fail when it lacked the icon."""
     (wheel,) = wheels.glob("deborgen_coordinator-*.whl")
     packed = set(zipfile.ZipFile(wheel).namelist())
     source = ROOT / "coordinator" / "src"
