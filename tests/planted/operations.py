@@ -172,4 +172,12 @@ PLANTED: list[Planted] = [
         (f"{INPUT}_68_hostile_text_is_stored_unchanged_and_is_inert_everywhere",),
         "&lt;|&#x27;|&quot;",
     ),
+    Planted(
+        "the next job of a loop is not made together with the result",
+        (Patch(f"{OPERATIONS}.steps:add_jobs", nothing),),
+        (
+            "integration/worker/test_loops.py::test_fault_84_a_worker_killed_between_work_and_check_in_every_round_repeats_none",
+            "integration/server/test_lost_answers.py::test_fault_84_a_coordinator_killed_between_work_and_check_makes_each_round_once",
+        ),
+    ),
 ]

@@ -8,13 +8,14 @@ import itertools
 import json
 import socket
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import requests
 
 from support.coordinator import Client, CoordinatorProcess
-from support.scripted_worker import ROOM
+from support.scripted_worker import ROOM, ScriptedWorker
 from support.waiting import wait_until
 
 
@@ -170,3 +171,31 @@ def test_a_job_is_not_given_to_a_waiting_claim_whose_worker_was_killed(tmp_path:
         assert coordinator.client("admin").post("/v1/runs", json={"run": "true"}).status_code == 201
         answer = wait_until(lambda: (found := claim()).status_code == 200 and found)
         assert [each["attempt"] for each in answer.json()["assignments"]] == ["1.1/1"]
+
+
+def test_fault_84_a_coordinator_killed_between_work_and_check_makes_each_round_once(tmp_path: Path) -> None:
+    """Seen to fail when the next job of a loop is not made together with the result."""
+    with CoordinatorProcess(tmp_path, lease_seconds=120) as coordinator:
+        lossy = Lossy(coordinator)
+        admin, worker = coordinator.client("admin"), ScriptedWorker(coordinator)
+        loop = {"run": "true", "repeat": {"until": "true", "most": 3}}
+        assert admin.post("/v1/runs", json=loop).status_code == 201
+
+        def is_recorded(job: str) -> bool:
+            return bool(admin.get(f"/v1/jobs/{job}").json()["state"] in ("succeeded", "failed"))
+
+        expected = [(phase, number) for number in (1, 2, 3) for phase in ("work", "verify")]
+        for index, (phase, number) in enumerate(expected, 1):
+            [given] = worker.claim()
+            assert (given["job"], given["phase"], given["round"]) == (f"1.{index}", phase, number)
+            ended = (
+                {"outcome": "succeeded", "exit_code": 0} if phase == "work" else {"outcome": "failed", "exit_code": 1}
+            )
+            finish = {"session": worker.session, "results": [{"attempt": given["attempt"], **ended}]}
+            done = partial(is_recorded, given["job"])
+            answer = lossy.send(worker.http, "POST", f"/v1/workers/{worker.name}/finish", finish, done)
+            assert answer.json()["results"] == {given["attempt"]: "already_recorded"}
+        assert worker.claim() == []
+        run = admin.get("/v1/runs/1").json()
+        assert (run["state"], run["jobs"]["succeeded"], run["jobs"]["failed"]) == ("failed", 5, 1)
+        assert admin.get("/v1/jobs/1.6").json()["reason"] == "not verified after 3 rounds"
