@@ -102,6 +102,8 @@ EVENT = (
 DONE, FAILED, LOST, RUNNING, BLOCKED = key(1, 1), key(1, 2), key(1, 3), key(1, 4), key(2, 2)
 
 PLANTS: dict[str, str] = {
+    "image_blob": "INSERT INTO image (name, digest, archive, size, job_id, number, seconds, created_at, standing)"
+    f" VALUES ('a:1', 'x', 'gone', 1, {DONE}, 1, 0, 0, 'current')",
     "jobs_missing": f"DELETE FROM event WHERE job_id = {key(1, 6)};DELETE FROM job WHERE id = {key(1, 6)}",
     "jobs_too_many": f"UPDATE job SET id = {key(2, 9)} WHERE id = {key(1, 6)}",
     "run_counts": "UPDATE run SET succeeded = succeeded + 1, failed = failed - 1 WHERE id = 1",
