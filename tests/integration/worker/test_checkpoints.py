@@ -26,7 +26,7 @@ TWINS = """
   echo "from $n"
   if [ "$n" -gt 0 ]; then [ "$(cat state/$n.a)" = "$n" ]; [ "$(cat state/$n.b)" = "$n" ]; exit 0; fi
   mkdir -p state
-  while [ "$n" -lt 600 ]; do
+  while [ "$n" -lt 6000 ]; do
     n=$((n + 1))
     echo $n > state/$n.a; echo $n > state/$n.b
     echo $n > state/new; mv state/new state/now
@@ -57,8 +57,9 @@ def test_a_simulation_whose_worker_is_killed_three_times_ends_as_if_undisturbed(
     sha256 = hashlib.sha256(program).hexdigest()
     assert pool.admin.put(f"/v1/blobs/{sha256}", data=program).status_code == 201
     file = {"path": "simulate.py", "sha256": sha256, "size": len(program), "mode": 0o644}
+    go = tmp_path / "go"  # so that it cannot end before its worker was killed often enough
     run = pool.submit(
-        run="python3 simulate.py 70 0.1", files=[file], max_attempts=5, retry={"backoff": "0s"},
+        run=f"python3 simulate.py 70 0.1; while [ ! -e {go} ]; do sleep 0.05; done", files=[file], max_attempts=5, retry={"backoff": "0s"},
         checkpoint={"path": "state/", "every": "1s"},
     )  # fmt: skip
     worker = new_worker().start()
@@ -66,6 +67,7 @@ def test_a_simulation_whose_worker_is_killed_three_times_ends_as_if_undisturbed(
         until_saved(pool, run, attempt)
         worker.lose_power()
         worker.start()
+    go.touch()
     job = pool.until(run)
     assert job["state"] == "succeeded", job["reason"]
     assert [each["outcome"] for each in job["history"]] == ["lost", "lost", "lost", "succeeded"]
