@@ -59,9 +59,12 @@ def test_a_simulation_whose_worker_is_killed_three_times_ends_as_if_undisturbed(
     file = {"path": "simulate.py", "sha256": sha256, "size": len(program), "mode": 0o644}
     go = tmp_path / "go"  # so that it cannot end before its worker was killed often enough
     run = pool.submit(
-        run=f"python3 simulate.py 70 0.1; while [ ! -e {go} ]; do sleep 0.05; done", files=[file], max_attempts=5, retry={"backoff": "0s"},
+        run=f"python3 simulate.py 70 0.1; while [ ! -e {go} ]; do sleep 0.05; done",
+        files=[file],
+        max_attempts=5,
+        retry={"backoff": "0s"},
         checkpoint={"path": "state/", "every": "1s"},
-    )  # fmt: skip
+    )
     worker = new_worker().start()
     for attempt in (1, 2, 3):
         until_saved(pool, run, attempt)
