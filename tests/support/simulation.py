@@ -41,7 +41,7 @@ TERMINAL = {"succeeded", "failed", "canceled"}
 #: These run after every step.
 QUICK = [check for check in audit.CHECKS if check.name in {
     "run_counts", "live_twice", "running_without_attempt", "held_without_running", "attempts_charged",
-    "state_and_outcome", "artifact_blob", "log_size", "program_events",
+    "state_and_outcome", "artifact_blob", "log_size", "program_events", "loop_stopped", "loop_continued", "answer",
 }]  # fmt: skip
 #: When several steps are due at the same moment, the one with the lowest number is first. The machines' steps have
 #: numbers from 10 on.
@@ -65,6 +65,8 @@ class World:
         self.random = random.Random(seed)
         #: With every third seed, jobs also wait in chains behind each other, as very short ones do.
         self.uses_chains = seed % 3 == 1
+        #: With every seventh seed, jobs are loops.
+        self.uses_loops = seed % 7 == 1
         self.clock = FakeClock()
         self.coordinator = InProcessCoordinator(
             folder / "coordinator", clock=self.clock, lease_seconds=LEASE, heartbeat_seconds=HEARTBEAT
@@ -90,6 +92,8 @@ class World:
         #: The coordinator's uptime when the lease of an attempt was last renewed.
         self._renewed: dict[str, float] = {}
         self.canceled: set[int] = set()
+        #: The last job of each loop that may start, because its cancel was requested; by the loop's first job.
+        self.last_of_loop: dict[int, int] = {}
         self._sessions: set[str] = set()
         self._own_events: dict[str, int] = {}
         self._seq = self._batches = 0
@@ -178,14 +182,38 @@ class World:
     def lease_is_over(self, attempt: str) -> bool:
         """Whether the coordinator has ended the attempt because nobody renewed its lease in time."""
         job, _, number = attempt.partition("/")
-        key = key_of(job)
-        # A separate connection, because a program that waited in a chain may begin while the coordinator is down.
+        sql = "SELECT outcome, reason FROM attempt WHERE job_id = ? AND number = ?"
+        [(outcome, reason)] = self._stored(sql, key_of(job), int(number))
+        return outcome is not None and reason == "the lease expired"
+
+    def _stored(self, sql: str, *values: Any) -> list[Any]:
+        """Rows of the database, read on a separate connection: a program that waited in a chain may begin while the
+        coordinator is down."""
         database = self.coordinator.ctx.store.database
         assert isinstance(database, SqliteDatabase)
         with contextlib.closing(sqlite3.connect(database.path)) as reader:
-            sql = "SELECT outcome, reason FROM attempt WHERE job_id = ? AND number = ?"
-            outcome, reason = reader.execute(sql, (key, int(number))).fetchone()
-        return outcome is not None and reason == "the lease expired"
+            return reader.execute(sql, values).fetchall()
+
+    def note_cancel(self, job: int) -> None:
+        """The cancel of an unfinished job was requested. If it is in a loop, no further job of the loop may start."""
+        [(point,)] = self._stored("SELECT point FROM job WHERE id = ?", job)
+        if point is not None:
+            self.last_of_loop.setdefault(point, job)
+
+    def check_loop(self, attempt: str) -> None:
+        job = key_of(attempt.partition("/")[0])
+        [(point,)] = self._stored("SELECT point FROM job WHERE id = ?", job)
+        if job > self.last_of_loop.get(point, job):
+            raise Violation(f"{attempt} was started after the cancel of an earlier job of its loop")
+
+    def work_before(self, attempt: str) -> str:
+        """The attempt whose artifacts this one gets from its loop; empty if there is none."""
+        rows = self._stored(
+            "SELECT work.id, work.last_attempt FROM job AS own JOIN job AS work ON work.point = own.point"
+            " AND work.phase = 'work' AND work.round = own.round - (own.phase = 'work') WHERE own.id = ?",
+            key_of(attempt.partition("/")[0]),
+        )
+        return f"{_name(rows[0][0])}/{rows[0][1]}" if rows else ""
 
     def check(self) -> None:
         """Check the rules, after a step."""
@@ -209,7 +237,7 @@ class World:
                 self._check_own_event(f"{_name(job)}/{number}", json.loads(data))
             if type_ == "lease.expired":
                 self._check_expiry(f"{_name(job)}/{number}")
-            if type_ == "job.canceled" and job not in self.canceled and '"step ' not in (data or ""):
+            if type_ == "job.canceled" and not self._is_canceled(reader, job) and '"step ' not in (data or ""):
                 raise Violation(f"{_name(job)} was canceled, but nobody asked for it")
             if '"outcome":"lost"' in (data or "") and (job, number) not in expired:
                 self._check_loss(f"{_name(job)}/{number}", worker)
@@ -222,6 +250,11 @@ class World:
         self._batches += 1
         if self._batches % 40 == 0:
             self._examine(reader)
+
+    def _is_canceled(self, reader: DatabaseConnection, job: int) -> bool:
+        """Whether somebody has asked for the cancel of this job, or of an earlier one of its loop."""
+        [(point,)] = reader.rows("SELECT point FROM job WHERE id = ?", (job,))
+        return job in self.canceled or job > self.last_of_loop.get(point, job)
 
     def _examine(self, reader: DatabaseConnection) -> None:
         report = examine(reader)
@@ -393,6 +426,7 @@ class World:
             if machine.life is not None and machine.life.ledger.free() != machine.life.ledger.offered:
                 raise Violation(f"{machine.name} does not offer all its room: {machine.life.ledger}")
         ended = ctx.store.read(lambda reader: reader.rows("SELECT job_id, number, outcome, log_told FROM attempt"))
+        checks = {job for (job,) in self._stored("SELECT id FROM job WHERE phase = 'verify'")}  # they keep no artifacts
         for job, number, outcome, told in ended:
             attempt = f"{_name(job)}/{number}"
             if outcome == "succeeded" and self.truth.facts[attempt].code != 0:
@@ -402,7 +436,7 @@ class World:
             self.truth.check_log(attempt, stored, whole)
             if whole:
                 self.truth.check_events(attempt, self._own_events.get(attempt, 0))
-            if outcome == "succeeded" and self.plan(attempt).artifact:
+            if outcome == "succeeded" and self.plan(attempt).artifact and job not in checks:
                 listed = artifacts.of_job(ctx, job >> 20, job & 0xFFFFF).items
                 if [item.path for item in listed] != ["out.txt"]:
                     raise Violation(f"{attempt} succeeded without its artifact")

@@ -96,7 +96,24 @@ def resume_any_job(original: Any) -> Any:
     return resume
 
 
+def go_on_after_a_cancel(original: Any) -> Any:
+    def add_jobs(work: Any, run: int, step: int, due: Any) -> Any:
+        wanted = [each._replace(after=structs.replace(each.after, cancel_requested=False)) for each in due]
+        return original(work, run, step, wanted)
+
+    return add_jobs
+
+
+def take_the_first_round(original: Any) -> Any:
+    return lambda reader, owner, place: original(reader, owner, place._replace(round=1))
+
+
 BUGS: dict[str, tuple[Patch, ...]] = {
+    "a loop is not continued together with the result": (Patch(f"{OPERATIONS}.steps:add_jobs", nothing),),
+    "a loop goes on after a cancel": (Patch(f"{OPERATIONS}.steps:add_jobs", go_on_after_a_cancel),),
+    "every round of a loop gets the artifacts of the first": (
+        Patch(f"{OPERATIONS}.workers.inputs:find_work", take_the_first_round),
+    ),
     "no fence: a result is accepted from any session": (
         *NO_FENCE,
         Patch(f"{STORAGE}.jobs:requeue", requeue_any_job),

@@ -142,6 +142,8 @@ def cancel(world: World, job: int, whole: bool) -> None:
         world.canceled.add(key_of(name))
         if word == "canceled":
             world.promised.add(name)
+        if word != "already_terminal":
+            world.note_cancel(key_of(name))
 
 
 def submit(world: World, count: int | None = None) -> None:
@@ -154,6 +156,8 @@ def submit(world: World, count: int | None = None) -> None:
             document = {"steps": steps, **{k: v for k, v in document.items() if k not in ("run", "artifacts")}}
         elif world.random.random() < 0.3:
             document["sweep"] = {"grid": {"x": {"from": 1, "to": world.random.randint(2, 5)}}}
+        if world.uses_loops:
+            plan, document = plan.in_loop(document, world.random)
         world.plans[world.coordinator.submit(document).id] = plan
     world.check()
 

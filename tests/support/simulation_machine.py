@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from deborgen_shared.states import Phase
 from deborgen_worker.attempts import Exit
 from deborgen_worker.disk import Disk
 from deborgen_worker.runners.protocol import Launch
@@ -106,9 +107,18 @@ class Machine:
         plan = self.world.plan(launch.attempt)
         self.world.truth.started(launch.attempt, self)
         self.programs[launch.attempt] = Program(
-            launch, plan.code, plan.output(launch.attempt), plan.seconds, plan.seconds, self.clock(), plan.ignores_term
+            launch,
+            plan.code_in(launch.env),
+            plan.output(launch.attempt),
+            plan.seconds,
+            plan.seconds,
+            self.clock(),
+            plan.ignores_term,
         )
         if plan.artifact:
+            if made_by := self.world.work_before(launch.attempt):
+                folder = "" if launch.env["DEBORGEN_PHASE"] == Phase.VERIFY else "inputs/previous"
+                self.world.truth.found(launch.attempt, launch.workspace / folder / "out.txt", made_by)
             (launch.workspace / "out.txt").write_bytes(plan.artifact_bytes(launch.attempt))
         events = plan.events(launch.attempt)
         self._write_events(launch, events[: len(events) // 2])

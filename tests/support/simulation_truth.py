@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import random
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from deborgen_shared.messages import Result
+from deborgen_shared.states import Phase
 
 if TYPE_CHECKING:
     from support.simulation import World
@@ -32,6 +36,8 @@ class Plan:
     lines: int
     artifact: bool
     ignores_term: bool
+    #: If its job is in a loop: the first round that its check verifies.
+    verified_at: int = 0
 
     @classmethod
     def draw(cls, chance: random.Random) -> Plan:
@@ -42,6 +48,19 @@ class Plan:
             artifact=chance.random() < 0.4,
             ignores_term=chance.random() < 0.2,
         )
+
+    def code_in(self, env: Mapping[str, str]) -> int:
+        """How the program ends: a check of a loop answers, and everything else does as planned."""
+        if env.get("DEBORGEN_PHASE") == Phase.VERIFY:
+            return int(int(env["DEBORGEN_ROUND"]) < self.verified_at)
+        return self.code
+
+    def in_loop(self, document: dict[str, Any], chance: random.Random) -> tuple[Plan, dict[str, Any]]:
+        """The same job, or the first of its steps, in a loop."""
+        repeat = {"repeat": {"until": ["pretend"], "most": 3}}
+        first, *rest = document.get("steps", [document])
+        document = {**document, "steps": [first | repeat, *rest]} if rest else document | repeat
+        return dataclasses.replace(self, verified_at=chance.randint(1, 4), seconds=min(self.seconds, 60.0)), document
 
     def output(self, attempt: str) -> bytes:
         """Every attempt writes its own name, so that bytes in the wrong log are seen."""
@@ -94,7 +113,13 @@ class Truth:
             raise Violation(f"the program of {attempt} was started after its lease was over")
         if attempt.partition("/")[0] in self.world.promised:
             raise Violation(f"{attempt} was started after its job had been canceled")
+        self.world.check_loop(attempt)
         self.facts[attempt] = Fact(machine.name, self.boots.get(machine.name, 0), self.world.now)
+
+    def found(self, attempt: str, path: Path, made_by: str) -> None:
+        """A program of a loop begins, and must find the artifact that this attempt has made."""
+        if not path.exists() or path.read_bytes() != b"made by %s\n" % made_by.encode():
+            raise Violation(f"{attempt} does not find the artifact of {made_by} as {path.name}")
 
     def ended(self, attempt: str, output: bytes, code: int | None) -> None:
         """`code` is the program's own; None if it was killed, or its machine died."""
