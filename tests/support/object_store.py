@@ -55,7 +55,10 @@ class ObjectStore:
                 ],
                 stdout=log, stderr=log, cwd=self._folder,
             )  # fmt: skip
-        wait_until(self._is_ready, seconds=120, what="the object store to answer", log=self._folder / "log")
+        written = self._folder / "log"
+        wait_until(self._is_ready, seconds=120, what="the object store to answer", log=written)
+        # It answers before it can store and return anything.
+        wait_until(self._make_bucket, seconds=120, what="the object store to keep an object", log=written)
 
     def _is_ready(self) -> bool:
         with contextlib.suppress(requests.RequestException):
@@ -78,8 +81,6 @@ class ObjectStore:
 
     def new_place(self) -> str:
         """An address of the test's own, `s3://BUCKET/PREFIX`. All are in one bucket: the server has room for a few."""
-        # The server answers before it can store anything.
-        wait_until(self._make_bucket, what="the object store to make a bucket", log=self._folder / "log")
         return f"s3://{BUCKET}/{secrets.token_hex(6)}"
 
     def _make_bucket(self) -> bool:
@@ -88,7 +89,7 @@ class ObjectStore:
             with contextlib.suppress(client.exceptions.ClientError):
                 client.create_bucket(Bucket=BUCKET)
             client.put_object(Bucket=BUCKET, Key="probe", Body=b"probe")
-            return True
+            return bool(client.get_object(Bucket=BUCKET, Key="probe")["Body"].read() == b"probe")
         return False
 
     def keys(self, place: str) -> list[str]:

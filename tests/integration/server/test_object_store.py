@@ -371,7 +371,7 @@ def test_fault_80_nothing_is_acknowledged_while_the_store_is_dead_and_all_goes_o
     finally:
         object_store.start()
     wait_until(lambda: complete(ada, data, wanted["upload"]).status_code == 201, what="the store to work again")
-    assert ada.get(f"/v1/blobs/{digest_of(data)}").content == data
+    wait_until(lambda: ada.get(f"/v1/blobs/{digest_of(data)}").content == data, what="the store to have the bytes")
     sent_in_the_end(pool, tmp_path / "sent", other)
     assert pool.client(None).get("/health").json()["artifact_store_trouble"] == ""
 
