@@ -89,12 +89,14 @@ def find(ctx: Context, digest: str) -> Stored:
 
 
 def open_range(ctx: Context, digest: str, start: int, end: int, upload: str | None = None) -> Iterator[bytes]:
-    """Bytes of the blob. `upload` says where it is, if the caller has looked it up."""
+    """Bytes of the blob, at most to its end. `upload` says where it is, if the caller has looked it up."""
+    if upload is not None:
+        with contextlib.suppress(FileNotFoundError):  # it has just been moved
+            return ctx.blobs.open_range(digest, start, end, upload)
+    stored = find(ctx, digest)
     try:
-        return ctx.blobs.open_range(digest, start, end, find(ctx, digest).upload if upload is None else upload)
+        return ctx.blobs.open_range(digest, start, min(end, stored.size), stored.upload)
     except FileNotFoundError:
-        with contextlib.suppress(FileNotFoundError):
-            return ctx.blobs.open_range(digest, start, end, find(ctx, digest).upload)  # it has just been moved
         raise Refusal(Code.NOT_FOUND, f"there is no blob {digest}") from None
 
 
