@@ -54,21 +54,21 @@ PLANTED = [
             f"{BUILDS}_a_build_whose_worker_and_supervisor_are_killed_leaves_nothing",
         ),
         "nothing of the build to be left",
-        200,
+        300,
     ),
     Planted(
         "a new session does not take up builds",
         (Patch(f"{RUNNER}.adopt", adopt_nothing),),
         (f"{BUILDS}_a_build_goes_on_when_its_worker_is_killed",),
         "the build to be adopted",
-        200,
+        300,
     ),
     Planted(
         "a push is tried once",
         (Patch(f"{RUNNER}._message", builder_with("pushing.PUSH_SECONDS = 0.0")),),
         (f"{REGISTRY}_an_image_waits_for_its_registry_and_is_not_built_again",),
         "the first push to fail",
-        200,
+        300,
     ),
     Planted(
         "an image that cannot be pushed is thrown away",
@@ -79,6 +79,6 @@ PLANTED = [
             ),
         ),
         (f"{REGISTRY}_the_pool_keeps_an_image_whose_registry_stays_away",),
-        seconds=200,
+        seconds=300,
     ),
 ]

@@ -35,6 +35,7 @@ def pool_with(registry: DockerRegistry, podman: Podman, folder: Path, **env: str
     with Pool(coordinator) as pool:
         worker = pool.add_worker(
             "box", runner="podman", podman_socket=str(podman.socket), builds="true", registries=registry.address,
+            priority="normal",
             env={"CONTAINERS_CONF": str(CONF), **env},
         )  # fmt: skip
         try:
@@ -101,7 +102,7 @@ def test_fault_79_an_image_waits_for_its_registry_and_is_not_built_again(podman:
     """Seen to fail when a push is tried once."""
     with DockerRegistry(tmp_path / "r") as registry, pool_with(registry, podman, tmp_path) as pool:
         run = build(pool, max_attempts=3, retry={"backoff": "0s"})
-        wait_until(lambda: b"the push is tried again" in pool.log(run), what="the first push to fail")
+        wait_until(lambda: b"the push is tried again" in pool.log(run), 150, "the first push to fail")
         registry.start()
         job = pool.until(run)
         assert job["state"] == "succeeded", job["reason"]
@@ -112,7 +113,7 @@ def test_fault_79_an_image_waits_for_its_registry_and_is_not_built_again(podman:
         forget(podman, job["result"]["digest"])
         use = pool.submit(run="cat /made", image="pool/solver:1", max_attempts=100, retry={"backoff": "1s"})
         wait_until(lambda: any(each["outcome"] == "error" for each in pool.job(use)["history"]),
-                   what="an attempt to fail while the registry is away")  # fmt: skip
+                   150, "an attempt to fail while the registry is away")  # fmt: skip
         registry.start()
         assert pool.until(use, seconds=180)["state"] == "succeeded"
         assert built_once(pool, run)
