@@ -491,7 +491,7 @@ def test_the_demo_in_a_pipe_prints_no_escapes_and_names_only_files_that_are_ther
     assert "\x1b" not in said
     assert "darts, " in done.stdout, "the log is printed while the pool is up"
     assert said.count("deborgen logs ") == 1, "later, when the pool is down, nobody is sent to a log"
-    named = re.findall(r"(?<![\w/])(\.demo/[\w./-]+)|see (\S+)", said)
+    named = re.findall(r"(?<![\w/])(\.demo/[\w./-]+)|see (\S*/\S+)", said)
     assert any(path.endswith("darts.svg") for path, _ in named)
     for path, log in named:
         assert (tmp_path / (path or log)).exists(), f"{path or log} is named, but it is gone"
