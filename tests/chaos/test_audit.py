@@ -98,6 +98,7 @@ EVENT = (
     "INSERT INTO event (time, type, job_id, attempt, actor, old_state, new_state)"
     " VALUES (0, '{type}', {job}, {attempt}, 'somebody', {old}, {new})"
 )
+CHECKPOINT = "INSERT INTO checkpoint (job_id, attempt, number, saved_at) VALUES ({job}, 1, 1, 0)"
 #: The jobs that `fill` makes. Job 1.4 runs in its second attempt: the first was released.
 DONE, FAILED, LOST, RUNNING, BLOCKED = key(1, 1), key(1, 2), key(1, 3), key(1, 4), key(2, 2)
 
@@ -139,6 +140,9 @@ PLANTS: dict[str, str] = {
     "log_blob": f"UPDATE attempt SET log_digest = '{'0' * 64}' WHERE job_id = {DONE}",
     "artifact_blob": f"UPDATE artifact SET size = 3 WHERE job_id = {DONE}",
     "artifact_of_nothing": f"UPDATE artifact SET job_id = {LOST} WHERE job_id = {DONE}",
+    "checkpoint_blob": CHECKPOINT.format(job=FAILED)
+    + f";INSERT INTO checkpoint_file (job_id, path, digest, size, mode) VALUES ({FAILED}, 'a', '{'0' * 64}', 1, 420)",
+    "checkpoint_after_success": CHECKPOINT.format(job=DONE),
     "loop_stopped": f"DELETE FROM event WHERE job_id = {key(3, 3)};DELETE FROM job WHERE id = {key(3, 3)}",
     "loop_continued": f"UPDATE job SET verified = 1 WHERE id = {key(3, 2)}",
     "answer": f"UPDATE job SET verified = 0 WHERE id = {key(3, 1)}",

@@ -174,7 +174,7 @@ def test_a_large_blob_goes_in_parts_and_only_the_missing_ones_are_asked_for(ada:
 
 
 def test_fault_80_parts_that_do_not_make_the_digest_are_refused_and_nothing_is_kept(ada: Client) -> None:
-    """Seen to fail when the coordinator does not check what the store has."""
+    """Seen to fail when an upload to the object store counts although nobody has looked."""
     data = os.urandom(PART + 10)
     place = ask(ada, data)
     for part in place["parts"]:
@@ -314,7 +314,7 @@ def test_fault_80_parts_that_are_lost_cut_or_refused_are_sent_again_and_no_other
 def test_fault_80_an_address_that_is_refused_is_asked_for_again(
     proxied: tuple[CoordinatorProcess, TargetedProxy], tmp_path: Path
 ) -> None:
-    """Seen to fail when the client gives up at the first refusal."""
+    """Seen to fail when an address that has expired is not asked for again."""
     pool, proxy = proxied
     data = os.urandom(1000)
     path = tmp_path / "sent"
@@ -348,7 +348,7 @@ def test_an_address_expires_and_the_next_one_works(object_store: ObjectStore, pl
 def test_fault_80_nothing_is_acknowledged_while_the_store_is_dead_and_all_goes_on_afterwards(
     pool: CoordinatorProcess, ada: Client, object_store: ObjectStore, tmp_path: Path
 ) -> None:
-    """Seen to fail when an upload counts although the store does not answer."""
+    """Seen to fail when an upload to the object store counts although nobody has looked."""
     data, other = os.urandom(3000), os.urandom(3000)
     (tmp_path / "sent").write_bytes(other)
     wanted = ask(ada, data)

@@ -31,7 +31,7 @@ def with_one_artifact(folder: Path) -> SteppedWorker:
 
 
 def test_fault_80_an_attempt_whose_artifacts_cannot_be_uploaded_ends_as_an_error(tmp_path: Path) -> None:
-    """Seen to fail when the worker tries for ever."""
+    """Seen to fail when a worker tries for ever to reach the object store."""
     world = with_one_artifact(tmp_path)
     for _ in range(29):
         world.now += 30
