@@ -379,7 +379,7 @@ def test_fault_80_nothing_is_acknowledged_while_the_store_is_dead_and_all_goes_o
 def test_fault_80_a_slow_store_holds_up_nothing_else(
     proxied: tuple[CoordinatorProcess, TargetedProxy], tmp_path: Path
 ) -> None:
-    """Seen to fail when the answer of the store is not waited for."""
+    """Seen to fail when the object store gets no time to answer."""
     data = os.urandom(500)
     pool, proxy = proxied
     proxy.aim = lambda line, body: "trickle"
