@@ -409,7 +409,7 @@ def test_fault_81_bytes_that_arrive_wrong_are_refused_and_fetched_again(
 def test_fault_81_a_blob_that_is_wrong_in_the_store_is_dropped_and_asked_for_again(
     pool: CoordinatorProcess, ada: Client, object_store: ObjectStore, place: str, tmp_path: Path
 ) -> None:
-    """Seen to fail when the coordinator does not read a blob that was reported."""
+    """Seen to fail when a blob that was reported is not read."""
     data = os.urandom(2000)
     (tmp_path / "sent").write_bytes(data)
     sent_in_the_end(pool, tmp_path / "sent", data)
