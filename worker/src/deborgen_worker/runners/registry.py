@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -22,6 +23,10 @@ def make_runners(
     `fetch` gets a blob from the coordinator.
     """
     runners: dict[str, Runner] = {}
+    if settings.builds and settings.runner in {RunAs.PROCESS, "subprocess"}:
+        raise SettingsError("--builds needs Podman: use --runner podman or both")
+    if settings.builds and shutil.which("podman") is None:
+        raise SettingsError("--builds needs the program podman, which is not on this machine")
     supervision = Supervision(state, apart=settings.supervisor == "apart")
     if settings.runner in {"auto", "podman", "both"}:
         from deborgen_worker.runners.builds.leftovers import remove_images
@@ -45,9 +50,6 @@ def make_runners(
             supervision.close()
             hint = "; to run jobs as plain processes instead, use --runner process"
             raise SettingsError(f"Podman does not work here: {error}{hint}") from None
-    elif settings.builds:
-        supervision.close()
-        raise SettingsError("--builds needs Podman: use --runner podman or both")
     if settings.runner in {RunAs.PROCESS, "both"}:
         runners[RunAs.PROCESS] = SubprocessRunner(supervision, report, isolation)
     return runners
