@@ -19,12 +19,14 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule, 
 from msgspec import structs
 
 from deborgen_coordinator import blame
+from deborgen_coordinator.operations import rounds, steps
 from deborgen_coordinator.operations.maintenance import lease_check
 from deborgen_coordinator.operations.workers import claim, pick
 from deborgen_coordinator.storage import attempts, jobs, lease_clock, workers
 from deborgen_coordinator.storage.database import DatabaseConnection
 from deborgen_shared.states import TERMINAL, Outcome, State
 from support.in_process import LEASE, PAST_LEASE, InProcessCoordinator, InProcessWorker
+from support.simulation_bugs import go_on_after_a_cancel
 
 TERMINAL_NAMES = {str(state) for state in TERMINAL}
 OUTCOMES = [str(outcome) for outcome in Outcome if outcome is not Outcome.LOST]
@@ -60,8 +62,11 @@ class Lifecycle(RuleBasedStateMachine):
         self.accepted: dict[str, str] = {}
         #: The number of the newest run.
         self.acknowledged = 0
-        #: How many attempts the jobs of each run may have.
+        #: How many attempts the jobs of each run may have, and how many rounds its loops.
         self.most: dict[int, int] = {}
+        self.rounds: dict[int, int] = {}
+        #: The last job of each loop that may start, because its cancel was requested.
+        self.last_of_loop: dict[tuple[int, int], int] = {}
 
     def teardown(self) -> None:
         self.pool.stop()
@@ -80,6 +85,16 @@ class Lifecycle(RuleBasedStateMachine):
             assert self.pool.submit(key=key, **keys).id == run.id, "a repeated submit made another run"
         self.acknowledged = run.id
         self.most[run.id] = most
+
+    @rule(count=st.integers(1, 2), most=st.integers(1, 3), rounds=st.integers(1, 3))
+    def submit_loops(self, count: int, most: int, rounds: int) -> None:
+        run = self.pool.submit(
+            sweep={"grid": {"n": list(range(count))}}, max_attempts=most, retry={"backoff": "5s", "program": True},
+            repeat={"until": "true", "most": rounds},
+        )  # fmt: skip
+        self.acknowledged = run.id
+        self.most[run.id] = most
+        self.rounds[run.id] = rounds
 
     @rule(
         target=attempts_given,
@@ -100,6 +115,23 @@ class Lifecycle(RuleBasedStateMachine):
         self.submit(3, 3, False)
         for attempt in self.claim_checked(name, 3, False):
             self.finish(attempt, "error", False)
+
+    @rule(
+        name=st.sampled_from(["pc1", "pc2"]),
+        answers=st.lists(st.booleans(), min_size=1, max_size=5),
+        canceled=st.booleans(),
+    )
+    def a_worker_goes_on_with_a_loop(self, name: str, answers: list[bool], canceled: bool) -> None:
+        """Random events alone hardly ever bring a loop to its second round, or cancel it between two of its jobs."""
+        if not self.rounds:
+            self.submit_loops(1, 1, 3)
+        for answer in answers:
+            for attempt in self.claim_checked(name, 1, False):
+                job = self.pool.job(attempt.split("/")[0])
+                is_check = job.phase == "verify"
+                if canceled and job.phase:
+                    self.cancel_run(job.run)
+                self.finish(attempt, "succeeded" if answer or not is_check else "failed", False)
 
     def claim_checked(self, name: str, most: int, answer_lost: bool) -> list[str]:
         worker = self.machines[name]
@@ -166,10 +198,15 @@ class Lifecycle(RuleBasedStateMachine):
     def cancel(self, data: st.DataObject) -> None:
         if not self.acknowledged:
             return
-        run = data.draw(st.integers(1, self.acknowledged))
-        for job, meaning in self.pool.cancel(str(run)).items():
+        self.cancel_run(data.draw(st.integers(1, self.acknowledged)))
+
+    def cancel_run(self, run: int) -> None:
+        for name, meaning in self.pool.cancel(str(run)).items():
+            job = self.pool.job(name)
             if meaning == "canceled":
-                self.promised[job] = len(self.pool.job(job).history)
+                self.promised[name] = len(job.history)
+            if meaning != "already_terminal" and run in self.rounds:
+                self.last_of_loop.setdefault((run, job.params["n"]), job.index)
 
     @rule(seconds=st.sampled_from([1.0, 10.0, LEASE / 2, PAST_LEASE]))
     def time_passes(self, seconds: float) -> None:
@@ -204,10 +241,27 @@ class Lifecycle(RuleBasedStateMachine):
             found += [self.pool.job(f"{run}.{index}") for index in range(1, total + 1)]
         return found
 
+    def check_loop(self, key: tuple[int, int], jobs: list[Any]) -> None:
+        """The rounds of a loop follow each other without a gap, and each job lets the next one come."""
+        places = [(phase, number) for number in range(1, self.rounds[key[0]] + 1) for phase in ("work", "verify")]
+        assert [(job.phase, job.round) for job in jobs] == places[: len(jobs)], f"the loop {key} has a gap"
+        *before, last = jobs
+        for job in before:
+            goes_on = job.state == "succeeded" and job.verified is (None if job.phase == "work" else False)
+            assert goes_on, f"the loop {key} went on after {job.id}"
+        is_complete = last.phase == "verify" and last.verified is True
+        assert last.state != "succeeded" or is_complete, f"the loop {key} stopped after {last.id}"
+        for job in jobs:
+            no_more = job.index > self.last_of_loop.get(key, job.index)
+            assert not no_more or job.state == "canceled", f"{job.id} may start after the cancel of its loop"
+
     @invariant()
     def every_rule_holds(self) -> None:
         counted: dict[tuple[int, str], int] = {}
+        loops: dict[tuple[int, int], list[Any]] = {}
         for job in self.every_job():
+            if job.run in self.rounds:
+                loops.setdefault((job.run, job.params["n"]), []).append(job)
             counted[job.run, job.state] = counted.get((job.run, job.state), 0) + 1
             live = [attempt.number for attempt in job.history if attempt.outcome is None]
             assert len(live) <= 1, f"{job.id} has two live attempts: {live}"
@@ -220,6 +274,8 @@ class Lifecycle(RuleBasedStateMachine):
                 self.terminal[job.id] = (job.state, job.exit_code)
             if job.id in self.promised:
                 assert len(job.history) == self.promised[job.id], f"{job.id} started after its cancel was promised"
+        for key, loop in loops.items():
+            self.check_loop(key, loop)
         for run in range(1, self.acknowledged + 1):
             counts = self.pool.run(run).jobs
             for state in ("queued", "running", "succeeded", "failed", "canceled"):
@@ -315,10 +371,25 @@ def no_probation(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(pick, "on_probation", lambda *_: False)
 
 
+def no_next_round(patch: pytest.MonkeyPatch) -> None:
+    """A loop ends with its first job."""
+    patch.setattr(steps, "add_jobs", lambda *_: None)
+
+
+def rounds_after_a_cancel(patch: pytest.MonkeyPatch) -> None:
+    """A loop goes on although its cancel was requested."""
+    patch.setattr(steps, "add_jobs", go_on_after_a_cancel(rounds.add_jobs))
+
+
 @pytest.mark.parametrize(
     ("plant", "finding"),
     [
-        (no_fence, "CHECK constraint|two winners|left its terminal state|miscounts|live attempts|recorded twice"),
+        (no_next_round, "stopped after"),
+        (rounds_after_a_cancel, "may start after the cancel of its loop"),
+        (
+            no_fence,
+            "(CHECK|UNIQUE) constraint|two winners|left its terminal state|miscounts|live attempts|recorded twice",
+        ),
         (no_idempotent_claim, "the repeat of a claim got|an old claim got more"),
         (check_then_write, "constraint failed|was given twice|two live attempts"),
         (lease_counted_while_down, "a restart of the coordinator lost a lease"),
