@@ -14,7 +14,7 @@ from deborgen_coordinator.operations import blobs as blob_operations
 from deborgen_coordinator.operations.maintenance.cleanup import Cleaner
 from deborgen_coordinator.operations.maintenance.retention import DAY
 from deborgen_coordinator.operations.runs import retry
-from deborgen_coordinator.storage import blobs, jobs, runs, workers
+from deborgen_coordinator.storage import blobs, jobs, rounds, runs, workers
 from deborgen_shared.errors import Code, Refusal
 from deborgen_shared.messages import Retry
 from support.in_process import InProcessCoordinator, InProcessWorker, person
@@ -56,6 +56,30 @@ def test_rule_13_a_cancel_is_not_lost_when_another_coordinator_claims_the_job_me
     assert one.cancel("1") == {"1.1": "canceled"}
     assert claimed == [[]]
     assert one.job("1.1").state == "canceled"
+
+
+def test_rule_13_a_cancel_reaches_the_job_that_another_coordinator_adds_to_a_loop_meanwhile(
+    pair: tuple[InProcessCoordinator, InProcessCoordinator], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, two = pair
+    one.submit(repeat={"until": "true", "most": 3})
+    worker, other = two.worker(), two.worker("pc2")
+    attempt = worker.take()
+    answers: list[dict[str, str]] = []
+    canceler = threading.Thread(target=lambda: answers.append(one.cancel("1")), daemon=True)
+
+    def cancel_elsewhere() -> None:
+        canceler.start()
+        canceler.join(1)  # it waits for the result, or is done long before
+
+    once_after(monkeypatch, rounds, "add", cancel_elsewhere)
+    claimed = once_after(monkeypatch, jobs, "request_cancel", other.claim)
+    assert worker.finish(attempt) == "accepted"
+    canceler.join(30)
+    assert answers == [{"1.1": "already_terminal", "1.2": "canceled"}]
+    assert claimed == [[]]
+    assert (one.job("1.2").state, one.run(1).state) == ("canceled", "canceled")
+    assert one.audit().clean
 
 
 def test_the_limit_of_a_submitter_holds_when_two_coordinators_count_at_the_same_time(

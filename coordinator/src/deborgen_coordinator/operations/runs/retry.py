@@ -50,14 +50,15 @@ def retry_run(
 
     def make(work: Work, old: RunRow, submitter: int) -> RunRow:
         rows = jobs.select(work.tx, span=ids.span(run))
-        chosen = _choose(work.tx, run, one_per_loop(rows), body.only)
+        chosen = _choose(work.tx, run, one_per_loop(rows) if old.next_index else rows, body.only)
         if not chosen:
             raise Refusal(
                 Code.INVALID_TRANSITION,
                 f"run {run} has no {'finished' if body.only == 'all' else body.only} jobs to retry",
                 "look at the states of its jobs",
             )
-        return _copy(work, old, chosen, places(work.tx, old, rows, chosen, body.rounds), submitter)
+        loops = places(work.tx, old, rows, chosen, body.rounds) if old.next_index else []
+        return _copy(work, old, chosen, loops, submitter)
 
     row, created = ctx.work(actor, insert)
     return views.run(row), created

@@ -185,7 +185,7 @@ def _read(ctx: Context, step: StepRow, known: SweepTable | None) -> SweepTable:
 def _read_loops(ctx: Context, step: StepRow) -> SweepTable:
     """One entry per loop: its newest work. Runs with loops have few jobs, so a row per job is read."""
     found = [row for row in look.results(ctx, step.run) if row.step == step.name]
-    keys = [ids.key(step.run, int(row.job.partition(".")[2])) for row in found]
+    keys = [ids.parse_attempt(f"{row.job}/1")[0] for row in found]  # in a retry, the work may be that of an earlier run
     params, results = (
         ",".join(msgspec.json.encode(getattr(row, name)).decode() for row in found) for name in ("params", "result")
     )
