@@ -399,10 +399,15 @@ def test_results_have_one_row_per_point_that_of_the_last_work(pool: InProcessCoo
     assert rows()[1] == ("1.8", {"n": 2}, {"error": 0.2}, 3, False)
 
 
-def test_a_later_round_is_as_old_as_itself(pool: InProcessCoordinator) -> None:
+def test_a_later_round_is_as_old_as_itself(pool: InProcessCoordinator, monkeypatch: pytest.MonkeyPatch) -> None:
+    waits: list[float] = []
+    monkeypatch.setattr(pool.ctx.metrics, "observe_waits", waits.extend)
     pool.submit(LOOP)
     pool.sleep(1000)
-    work(pool, pool.worker())
+    worker = pool.worker()
+    work(pool, worker)
+    check(worker, True)
+    assert (waits[0] >= 1000, waits[1]) == (True, 0)
     first, second = pool.job("1.1"), pool.job("1.2")
     assert (second.created_at - first.created_at).total_seconds() >= 1000
     assert pool.run(1).created_at == first.created_at

@@ -15,6 +15,7 @@ from deborgen_coordinator.operations.runs.look import list_runs
 from deborgen_coordinator.operations.runs.retry import retry_run
 from deborgen_shared import messages as m
 from deborgen_shared.errors import Code, Refusal
+from deborgen_shared.jobfile.keys import NOT_YET
 from deborgen_shared.queries import JobsQuery, RunsQuery
 from support.in_process import InProcessCoordinator, InProcessWorker, person
 
@@ -272,18 +273,12 @@ def test_templates_are_filled_in_for_each_job(pool: InProcessCoordinator) -> Non
     assert pool.job("1.1").spec["run"] == "echo ${{ word }} ${{ job.id }} ${{ attempt }}"
 
 
-@pytest.mark.parametrize(
-    "keys",
-    [
-        {"secrets": ["KEY"]},
-        {"workspace": {"shared": "data"}},
-    ],
-)
 def test_keys_that_are_not_supported_yet_are_refused_not_ignored(
-    pool: InProcessCoordinator, keys: dict[str, Any]
+    pool: InProcessCoordinator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setitem(NOT_YET, "checkpoint", "is not supported by this version yet")
     with pytest.raises(Refusal) as caught:
-        pool.submit(**keys)
+        pool.submit(checkpoint={"path": "state/"})
     assert caught.value.code is Code.INVALID_JOB
     assert len(caught.value.details["problems"]) == 1
 

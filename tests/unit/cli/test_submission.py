@@ -10,6 +10,7 @@ import pytest
 from deborgen.errors import InvalidJob, WrongUsage
 from deborgen.submit import read, send
 from deborgen_shared.jobfile import limits
+from deborgen_shared.jobfile.keys import NOT_YET
 
 
 def prepare(folder: Path, text: str, **params: object) -> read.PreparedJobFile:
@@ -86,9 +87,10 @@ def test_too_many_files_are_refused_before_any_is_read(tmp_path: Path, monkeypat
     assert "there are 4 files, but the limit is 3" in report(refusal, tmp_path)
 
 
-def test_an_unsupported_key_is_refused_before_sending(tmp_path: Path) -> None:
+def test_an_unsupported_key_is_refused_before_sending(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(NOT_YET, "checkpoint", "is not supported by this version yet")
     with pytest.raises(InvalidJob) as refusal:
-        prepare(tmp_path, "run: make\nworkspace: {git: https://example.org/x.git}\n")
+        prepare(tmp_path, "run: make\ncheckpoint: {path: state/}\n")
     assert "job.yml:2:1" in report(refusal, tmp_path)
 
 

@@ -51,6 +51,12 @@ def add(tx: Tx, key: int, after: int, place: Place, now: float) -> None:
     tx.run(Job.insert_from(Job.select(*COPIED, *map(Value, own.values())).where(Job.id == after), [*COPIED, *own]))
 
 
+def created_at(reader: Reader, job: int) -> float | None:
+    """When a loop added the job; None if it was submitted with its run."""
+    [(made_at,)] = reader.rows(Job.select(Job.created_at).where(Job.id == job))
+    return None if made_at is None else float(made_at)
+
+
 def job_at(reader: Reader, place: Place) -> int | None:
     """The job at this place, if there is one."""
     this = (Job.point == place.point) & (Job.round == place.round) & (Job.phase == place.phase.value)

@@ -13,7 +13,7 @@ from ... import ids
 from ...blame import on_probation
 from ...leases import deadline, lease_check_interval
 from ...placement import MachineOffer, Needs
-from ...storage import attempts, checkpoints, jobs, workers
+from ...storage import attempts, checkpoints, jobs, rounds, workers
 from ...storage.rows import WorkerRow
 from ..context import Actor, Context
 from ..spec_cache import CachedSpec
@@ -200,7 +200,8 @@ def _grant(work: Work, worker: WorkerRow, request_id: str, picked: list[Picked],
     for each, assignment in zip(picked, grant.assignments, strict=True):
         limit = deadline(clock, assignment.timeout_seconds)
         rows.append((each.job, each.number, worker.id, worker.session, claim_id, clock, limit, lease_end, now))
-        grant.waits.append(now - owners[ids.run_of(each.job)].created_at)
+        made_at = rounds.created_at(work.tx, each.job) if assignment.round is not None else None
+        grant.waits.append(now - (made_at or owners[ids.run_of(each.job)].created_at))
     attempts.grant(work.tx, rows)
     for each, assignment in zip(picked, grant.assignments, strict=True):
         if (last := assignment.checkpoint) is not None:
