@@ -69,6 +69,19 @@ def test_as_completed_yields_each_job_once(client: deborgen.Client) -> None:
     assert [job.id for job in run.as_completed()] == [f"{run.id}.{x + 1}" for x in range(5)]
 
 
+def test_as_completed_yields_the_jobs_that_a_loop_adds(client: deborgen.Client) -> None:
+    run = client.submit({"run": "true", "repeat": {"until": "test $DEBORGEN_ROUND = 2", "most": 2}})
+    seen = [(job.id, job.phase, job.round, job.verified) for job in run.as_completed()]
+    assert seen == [
+        (f"{run.id}.1", "work", 1, None), (f"{run.id}.2", "verify", 1, False),
+        (f"{run.id}.3", "work", 2, None), (f"{run.id}.4", "verify", 2, True),
+    ]  # fmt: skip
+    again = run.retry("all", rounds="last").wait(timeout=60, check=True)
+    assert [(job.phase, job.round) for job in again.jobs()] == [("verify", 2)]
+    [row] = again.results()
+    assert (row["job"], row["round"], row["verified"]) == (f"{run.id}.3", 2, True)
+
+
 def test_results_are_a_list_of_dicts(client: deborgen.Client) -> None:
     command = """x={x}; printf '{{"y": %s}}' $(( x * x )) > "$DEBORGEN_RESULT" """
     results = client.map(command, [{"x": 3}, {"x": 4}]).wait(timeout=60, check=True).results()
