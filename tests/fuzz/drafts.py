@@ -85,7 +85,8 @@ def _query(rng: random.Random, known: Known, call: Call[Any]) -> list[tuple[str,
         "before": rng.choice(("0", "100", "10000000")), "offset": str(rng.choice((0, 3, 10**9))),
         "submitter": "fuzz-submitter",
         "label": rng.choice(("project", "project=thesis")), "format": rng.choice(("json", "csv")), "retries": "1",
-        "session": known.session_id(rng), "follow": "1", "shared": "1",
+        "session": known.session_id(rng), "follow": "1", "shared": "1", "replaced": "1",
+        "by": rng.choice(("person", "machine", "both")), "since": "2026-11-01",
     }  # fmt: skip
     rare = {"follow": 0.02}
     fields = call.query.__struct_fields__

@@ -37,7 +37,7 @@ GONE: dict[Any, tuple[str, ...]] = {
     time: ("CLOCK_BOOTTIME", "CLOCK_TAI", "pthread_getcpuclockid"),
 }  # fmt: skip
 F_FULLFSYNC = 51
-GONE_FROM_LIBC = ("fallocate", "prctl")
+GONE_FROM_LIBC = ("fallocate", "prctl", "setns", "unshare")
 HIDDEN = ("/proc", "/sys")
 WRAPPER = "WITHOUT_LINUX_PYTHON"
 

@@ -89,7 +89,15 @@ def commands(runs: dict[str, str], person: Person) -> Iterator[list[str]]:
     yield from (["check", "evil\x1b[2J\u202e.yml"], ["submit", "evil\x1b[2J\u202e.yml"], ["check", "wrong\x9b.yml"])
     yield from (["doctor"], ["token", "list"], ["retry", bad], ["cancel", waiting, "--reason", EVIL])
     yield from (["secret", "list"], ["secret", "set", EVIL], ["secret", "remove", EVIL], ["token", "revoke", EVIL])
-    yield from (["ledger"], ["init", EVIL], ["run", "--name", EVIL, "true"], ["open"], ["schema"])
+    yield from (
+        ["images"],
+        ["images", "remove", EVIL],
+        ["ledger"],
+        ["init", EVIL],
+        ["run", "--name", EVIL, "true"],
+        ["open"],
+        ["schema"],
+    )
     yield from (
         ["show", EVIL],
         ["workers", EVIL],

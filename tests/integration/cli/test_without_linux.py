@@ -55,7 +55,8 @@ def test_a_sweep_runs_and_its_results_come_back(home: Person) -> None:
     home.out("down")
     assert not any(is_there(pid) for pid in (state["pid"], *state["children"].values()))
     for log in (home.home / "data/deborgen/up").glob("*.log"):
-        assert "Traceback" not in log.read_text()
+        text = log.read_text()
+        assert "Traceback" not in text, text[text.index("Traceback") :]
 
 
 def test_the_next_up_ends_the_leftovers_of_a_killed_one(home: Person) -> None:

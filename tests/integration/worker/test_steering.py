@@ -13,6 +13,7 @@ from typing import Any
 import psutil
 import pytest
 
+from deborgen_worker.folders import OWN
 from deborgen_worker.runners.containers.engine import ContainerState, EngineError
 from deborgen_worker.runners.containers.runner import ContainerRunner
 from deborgen_worker.runners.podman import client, engine
@@ -36,7 +37,7 @@ class Machine:
         self.ends: list[Any] = []
         self.runner = ContainerRunner(PodmanEngine(self.name, url, folder), self.ends.extend, Supervision(folder))
         workspace = folder / "work"
-        workspace.mkdir()
+        (workspace / OWN).mkdir(parents=True)
         self.launch = Launch(
             attempt=ATTEMPT, argv=("sleep", "1000"), env={}, folder=folder, workspace=workspace, image=IMAGE,
             memory=64 << 20, gives_way=False,

@@ -48,17 +48,19 @@ class DiskUse:
         due = [each for each in running if each.launch.disk and self._next[each.id] <= now]
         if due:
             unlinked = unlinked_bytes([each.launch.folder for each in due])
+            looked = self._clock() - now
             for execution in due:
-                self._measure(execution, unlinked[execution.launch.folder])
+                self._measure(execution, unlinked[execution.launch.folder], looked)
         return LEAST_SECONDS
 
-    def _measure(self, execution: Execution, unlinked: int) -> None:
+    def _measure(self, execution: Execution, unlinked: int, looked: float) -> None:
+        """`looked` is how long the search for removed files took, which is repeated with each measurement."""
         began, limit = self._clock(), execution.launch.disk
         used = unlinked
         for name in (WORK, TEMPORARY):
             used += used_bytes(execution.launch.folder / name, limit - used)
         took = self._clock() - began
-        self._next[execution.id] = self._clock() + max(LEAST_SECONDS, took / SHARE)
+        self._next[execution.id] = self._clock() + max(LEAST_SECONDS, (looked + took) / SHARE)
         if used > limit:
             event: AttemptEvent = Measured(execution.id, used)
             self._agent.handle([event])
@@ -96,15 +98,15 @@ def bytes_of(info: os.stat_result) -> int:
 def unlinked_bytes(folders: Collection[Path]) -> dict[Path, int]:
     """The disk space of removed files in each folder that processes of this machine still have open."""
     found: dict[Path, int] = defaultdict(int)
-    if not os.path.isdir("/proc/self/fd"):  # noqa: PTH112
+    try:
+        processes = [name for name in os.listdir("/proc") if name.isdigit()]  # noqa: PTH208
+    except OSError:  # this system has no /proc
         return found
     seen: set[tuple[int, int]] = set()
     prefixes = {f"{folder}/": folder for folder in folders}
-    for process in os.scandir("/proc"):
-        if not process.name.isdigit():
-            continue
+    for process in processes:
         with contextlib.suppress(OSError):  # it has ended, or belongs to another user
-            for entry in os.scandir(f"/proc/{process.name}/fd"):
+            for entry in os.scandir(f"/proc/{process}/fd"):
                 with contextlib.suppress(OSError):
                     path = os.readlink(entry.path)  # noqa: PTH115
                     if not path.endswith(" (deleted)"):

@@ -26,6 +26,8 @@ from deborgen_worker.runners.users import become, is_job_user
 _library = ctypes.CDLL(None, use_errno=True)
 PR_SET_NO_NEW_PRIVS = 38
 CLONE_NEWNET = 0x40000000
+#: The network of the thread that opens it.
+THREADS_NETWORK = "/proc/thread-self/ns/net"
 #: The calls that read and set the flags of a network interface, and the flag that it is up.
 SIOCGIFFLAGS, SIOCSIFFLAGS, IFF_UP = 0x8913, 0x8914, 1
 #: Keep at most this many threads, each with a stack of this many bytes. While a program starts, its limit on memory is
@@ -89,7 +91,7 @@ def _leave_network() -> None:
         name = b"lo".ljust(16, b"\0")
         (flags,) = struct.unpack_from("h", fcntl.ioctl(line, SIOCGIFFLAGS, name + bytes(24)), 16)
         fcntl.ioctl(line, SIOCSIFFLAGS, name + struct.pack("h", flags | IFF_UP) + bytes(22))
-    _empty_network = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+    _empty_network = os.open(THREADS_NETWORK, os.O_RDONLY | os.O_CLOEXEC)
 
 
 def _check(result: int) -> None:
@@ -104,6 +106,7 @@ def can_leave_network() -> bool:
     def leave() -> None:
         try:
             _check(_library.unshare(CLONE_NEWNET))
+            os.close(os.open(THREADS_NETWORK, os.O_RDONLY | os.O_CLOEXEC))  # there may be no /proc
             tried.append(True)
         except (OSError, AttributeError):  # only Linux has such a call
             tried.append(False)
