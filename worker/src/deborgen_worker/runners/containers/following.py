@@ -109,9 +109,11 @@ class Follower:
 
     def _judged(self, container: Container, seen: ContainerInfo, usage: Usage) -> Exit:
         watched = max(0.0, time.monotonic() - container.started)
+        # A program may run out of memory before the engine has answered that it started.
+        began = min(time.time() - watched, seen.started_at or float("inf"))
         marked = False
         with contextlib.suppress(OSError):
-            marked = time.time() - self._engine.oom_file.stat().st_mtime <= watched
+            marked = self._engine.oom_file.stat().st_mtime >= began
         exit_ = judge(container.launch, seen, usage, signalled=container.signalled, watched=watched, marked=marked)
         if exit_.out_of_memory:
             self._engine.oom_file.unlink(missing_ok=True)  # it must not count for another container as well
