@@ -18,11 +18,13 @@ from pathlib import Path
 
 from deborgen_worker.agent import Agent
 from deborgen_worker.execution import Execution
-from deborgen_worker.folders import TEMPORARY, WORK
+from deborgen_worker.folders import TEMPORARY, WORK, owner_of
 from deborgen_worker.steps import AttemptEvent, Measured
 
 #: Measure each workspace at most this often, and for at most this share of the time.
 LEAST_SECONDS, SHARE = 0.5, 0.2
+#: Look for removed files for at most this share of the time: that means to look at all processes of a user.
+LOOK_SHARE = 0.01
 #: What each entry of a folder costs, besides the blocks of a file.
 ENTRY_BYTES = 512
 #: Folders may be nested this deep. A job with deeper ones is treated as one that uses too much.
@@ -37,6 +39,9 @@ class DiskUse:
     def __init__(self, agent: Agent, clock: Callable[[], float]) -> None:
         self._agent, self._clock = agent, clock
         self._next: dict[str, float] = {}
+        #: What removed files take that plain processes still have open, and when to look for them again.
+        self._unlinked: dict[Path, int] = {}
+        self._look_at = 0.0
 
     def step(self) -> float:
         """Returns the seconds until the next step."""
@@ -47,20 +52,21 @@ class DiskUse:
         self._next = {each.id: self._next.get(each.id, now) for each in running}
         due = [each for each in running if each.launch.disk and self._next[each.id] <= now]
         if due:
-            unlinked = unlinked_bytes([each.launch.folder for each in due])
-            looked = self._clock() - now
+            if self._look_at <= now:
+                self._unlinked = unlinked_bytes([each.launch.folder for each in running if not each.launch.image])
+                took = self._clock() - now
+                self._look_at = now + took / LOOK_SHARE
             for execution in due:
-                self._measure(execution, unlinked[execution.launch.folder], looked)
+                self._measure(execution, self._unlinked.get(execution.launch.folder, 0))
         return LEAST_SECONDS
 
-    def _measure(self, execution: Execution, unlinked: int, looked: float) -> None:
-        """`looked` is how long the search for removed files took, which is repeated with each measurement."""
+    def _measure(self, execution: Execution, unlinked: int) -> None:
         began, limit = self._clock(), execution.launch.disk
         used = unlinked
         for name in (WORK, TEMPORARY):
             used += used_bytes(execution.launch.folder / name, limit - used)
         took = self._clock() - began
-        self._next[execution.id] = self._clock() + max(LEAST_SECONDS, (looked + took) / SHARE)
+        self._next[execution.id] = self._clock() + max(LEAST_SECONDS, took / SHARE)
         if used > limit:
             event: AttemptEvent = Measured(execution.id, used)
             self._agent.handle([event])
@@ -96,7 +102,7 @@ def bytes_of(info: os.stat_result) -> int:
 
 
 def unlinked_bytes(folders: Collection[Path]) -> dict[Path, int]:
-    """The disk space of removed files in each folder that processes of this machine still have open."""
+    """The disk space of removed files in each folder that processes of the folder's user still have open."""
     found: dict[Path, int] = defaultdict(int)
     try:
         processes = [name for name in os.listdir("/proc") if name.isdigit()]  # noqa: PTH208
@@ -104,8 +110,11 @@ def unlinked_bytes(folders: Collection[Path]) -> dict[Path, int]:
         return found
     seen: set[tuple[int, int]] = set()
     prefixes = {f"{folder}/": folder for folder in folders}
+    users = {owner_of(folder / WORK) for folder in folders}
     for process in processes:
-        with contextlib.suppress(OSError):  # it has ended, or belongs to another user
+        with contextlib.suppress(OSError):  # it has ended
+            if os.stat(f"/proc/{process}").st_uid not in users:  # noqa: PTH116
+                continue
             for entry in os.scandir(f"/proc/{process}/fd"):
                 with contextlib.suppress(OSError):
                     path = os.readlink(entry.path)  # noqa: PTH115
