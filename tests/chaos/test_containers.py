@@ -58,7 +58,7 @@ def survives_a_kill_of(pool: ContainerPool, part: str) -> None:
 def survives_a_freeze_of(pool: ContainerPool, part: str) -> None:
     """Freeze a part for longer than a lease."""
     number = start_a_job(pool)
-    pool.podman("pause", part)
+    pool.pause(part)
     frozen = time.monotonic()
     wait_until(lambda: time.monotonic() - frozen > 2 * LEASE, 4 * LEASE)
     pool.podman("unpause", part)
@@ -100,7 +100,7 @@ def test_a_frozen_worker_ends_its_attempt_on_waking_if_another_has_taken_over(
     pool: ContainerPool, podman: Podman
 ) -> None:
     number = start_a_job(pool)
-    pool.podman("pause", "w1")
+    pool.pause("w1")
     wait_until(lambda: pool.job(number)["state"] == "queued", 6 * LEASE, every=0.2)
     second = pool.add_worker("w2")
     wait_until(lambda: pool.job(number)["worker"] == second and pool.job(number)["state"] == "running", every=0.2)

@@ -106,6 +106,20 @@ class ContainerPool(PublishedPool):
     def podman(self, verb: str, name: str, *words: str) -> str:
         return run("podman", verb, *words, self.container(name))
 
+    def pause(self, name: str) -> None:
+        """Freeze a container. The kernel may need more time than runc gives it on a busy machine, so ask again."""
+
+        def is_frozen() -> bool:
+            try:
+                self.podman("pause", name)
+            except AssertionError as error:
+                if "unable to freeze" not in str(error):
+                    raise
+                return False
+            return True
+
+        wait_until(is_frozen, what=f"{name} to be frozen")
+
     def cut_off(self, name: str) -> None:
         run("podman", "network", "disconnect", self.network.name, self.container(name))
 
