@@ -250,7 +250,7 @@ class Bucket:
                 _NO_UPLOAD, self._client.abort_multipart_upload, **self._at(digest, upload), UploadId=multipart
             )
 
-    # Presigned addresses: whoever has one can make this one call, without any other credentials
+    # Presigned addresses: the address itself is the permission to make one call, without a token
 
     def _sign(self, call: str, **values: Any) -> str:
         with self._translated():
